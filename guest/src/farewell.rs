@@ -1,0 +1,354 @@
+//! Keys of ours that are to go: of terms that ended, of candidates that left, and
+//! of claims that were given up and may still land.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::context::{Context, Lookout, Purpose, Watcher};
+use crate::layout::{Layout, point};
+use crate::session::unfit;
+use crate::timers::Timer;
+use crate::types::{
+    Change, ElectionId, Entry, Epoch, Failure, Guarded, LeaseId, Mutation, Notice, Operation,
+    RequestId, Response, Withdrawal,
+};
+
+/// Names one farewell.
+pub type FarewellId = u64;
+
+/// All keys that are to go. None of them may be claimed anew before it is gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Farewells {
+    last: FarewellId,
+    open: BTreeMap<FarewellId, Farewell>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Farewell {
+    layout: Layout,
+    key: Vec<u8>,
+    lease: LeaseId,
+    /// Claims of the key that were given up, and may still land.
+    given_up: u32,
+    /// Says where the key turns up; needed where claims were given up.
+    lookout: Option<Lookout>,
+    /// The candidacy that is over once the key is gone.
+    election: Option<ElectionId>,
+    failed: u32,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// The claim of a candidate that left has no answer yet.
+    Claiming(RequestId),
+    /// The key is there, and is being removed.
+    Removing { created: Epoch, call: Option<RequestId> },
+    /// The store does not let us: the lease's end will have to do.
+    Refused(Failure),
+    /// The key is not there, but may turn up.
+    Waiting { call: Option<RequestId> },
+}
+
+/// What is left of a candidacy in the store.
+#[derive(Debug)]
+pub struct Remains {
+    pub layout: Layout,
+    pub key: Vec<u8>,
+    pub lease: LeaseId,
+    /// Claims of the key that were given up, and may still land.
+    pub given_up: u32,
+    /// A watch on the key that may be used on.
+    pub lookout: Option<Lookout>,
+    /// The candidacy that is over once the key is gone; none if it goes on.
+    pub election: Option<ElectionId>,
+}
+
+impl Farewells {
+    /// Whether a key may not be claimed yet.
+    pub fn blocks(&self, key: &[u8], lease: LeaseId) -> bool {
+        self.open.values().any(|farewell| {
+            farewell.key == key
+                && farewell.lease == lease
+                && !matches!(farewell.phase, Phase::Waiting { .. })
+        })
+    }
+
+    /// Why a key cannot be removed, and so not be claimed either.
+    pub fn refusal(&self, key: &[u8], lease: LeaseId) -> Option<&Failure> {
+        self.open.values().find_map(|farewell| match &farewell.phase {
+            Phase::Refused(failure) if farewell.key == key && farewell.lease == lease => {
+                Some(failure)
+            }
+            Phase::Refused(_)
+            | Phase::Claiming(_)
+            | Phase::Removing { .. }
+            | Phase::Waiting { .. } => None,
+        })
+    }
+
+    /// Whether anything is being removed that needs the lease to live until then.
+    pub fn is_removing(&self) -> bool {
+        self.open.values().any(|farewell| match farewell.phase {
+            Phase::Claiming(_) | Phase::Removing { .. } => true,
+            Phase::Refused(_) | Phase::Waiting { .. } => false,
+        })
+    }
+
+    /// Stops waiting for a key to turn up, because it is claimed again; returns
+    /// how many claims may still land.
+    pub fn absorb(&mut self, context: &mut Context, key: &[u8], lease: LeaseId) -> u32 {
+        let absorbed: Vec<FarewellId> = self
+            .open
+            .iter()
+            .filter(|(_, farewell)| {
+                farewell.key == key
+                    && farewell.lease == lease
+                    && matches!(farewell.phase, Phase::Waiting { .. })
+            })
+            .map(|(&id, _)| id)
+            .collect();
+        absorbed
+            .into_iter()
+            .filter_map(|id| self.close(context, id))
+            .map(|farewell| farewell.given_up)
+            .sum()
+    }
+
+    // How a farewell begins.
+
+    /// Removes a key that was created at `created`.
+    pub fn remove(&mut self, context: &mut Context, remains: Remains, created: Epoch) {
+        let id = self.begin(context, remains, Phase::Removing { created, call: None });
+        self.try_again(context, id);
+    }
+
+    /// Waits for the answer to a claim, and removes what it made.
+    pub fn await_claim(&mut self, context: &mut Context, remains: Remains, call: RequestId) {
+        let id = self.begin(context, remains, Phase::Claiming(call));
+        context.hand_over(call, Purpose::Farewell(id));
+    }
+
+    /// There is no key, but claims that were given up: removes what they make.
+    pub fn await_landing(&mut self, context: &mut Context, remains: Remains) {
+        let id = self.begin(context, remains, Phase::Waiting { call: None });
+        self.gone(context, id);
+    }
+
+    fn begin(&mut self, context: &mut Context, remains: Remains, phase: Phase) -> FarewellId {
+        self.last += 1;
+        let id = self.last;
+        if let Some(lookout) = &remains.lookout {
+            context.hand_watch_over(lookout, Watcher::Farewell(id));
+        }
+        let Remains { layout, key, lease, given_up, lookout, election } = remains;
+        let farewell =
+            Farewell { layout, key, lease, given_up, lookout, election, failed: 0, phase };
+        self.open.insert(id, farewell);
+        id
+    }
+
+    // How it goes on.
+
+    /// Takes the next step of a farewell, the first or one that failed.
+    pub fn try_again(&mut self, context: &mut Context, id: FarewellId) {
+        let Some(farewell) = self.open.get_mut(&id) else {
+            return;
+        };
+        match &mut farewell.phase {
+            Phase::Removing { created, call } => {
+                let guard =
+                    farewell.layout.removal_guard(farewell.key.clone(), *created, farewell.lease);
+                *call = Some(context.call(
+                    Purpose::Farewell(id),
+                    Operation::Guarded(Guarded {
+                        mutations: [Mutation::Delete(guard.key.clone())].into(),
+                        guard,
+                        expect: Vec::new(),
+                    }),
+                ));
+            }
+            Phase::Waiting { call } => {
+                let read = Operation::Read([point(farewell.key.clone())].into());
+                *call = Some(context.call(Purpose::Farewell(id), read));
+            }
+            Phase::Claiming(_) | Phase::Refused(_) => {}
+        }
+    }
+
+    /// Takes the answer to what a farewell asked.
+    pub fn answered(
+        &mut self,
+        context: &mut Context,
+        id: FarewellId,
+        outcome: Result<Response, Failure>,
+    ) {
+        let Some(farewell) = self.open.get_mut(&id) else {
+            return;
+        };
+        match (&mut farewell.phase, outcome) {
+            (Phase::Claiming(_), Ok(Response::Claimed(claimed) | Response::Taken(claimed)))
+                if claimed.entry.lease == farewell.lease =>
+            {
+                self.found(context, id, &claimed.entry);
+            }
+            (Phase::Claiming(_), Err(Failure::Denied(_) | Failure::Invalid(_)) | Ok(_)) => {
+                self.gone(context, id);
+            }
+            (Phase::Claiming(_), Err(_)) => {
+                farewell.given_up = farewell.given_up.saturating_add(1);
+                self.gone(context, id);
+            }
+            // Stale: a key of this create revision is not there, and never will be.
+            (Phase::Removing { .. }, Ok(Response::Applied(_) | Response::Stale)) => {
+                self.gone(context, id);
+            }
+            (Phase::Removing { .. }, Err(failure @ (Failure::Denied(_) | Failure::Invalid(_)))) => {
+                self.refused(context, id, failure)
+            }
+            (Phase::Waiting { call }, Ok(Response::Snapshot(snapshot))) => {
+                *call = None;
+                farewell.failed = 0;
+                if let Some(entry) = snapshot.found.into_iter().flatten().next() {
+                    self.turned_up(context, id, &entry);
+                }
+            }
+            (Phase::Removing { call, .. } | Phase::Waiting { call }, outcome) => {
+                *call = None;
+                farewell.failed = farewell.failed.saturating_add(1);
+                let failed = farewell.failed;
+                let election = farewell.election;
+                context.retry(Timer::Farewell(id), failed);
+                if failed == 1 {
+                    let failure = outcome.err().unwrap_or_else(|| Failure::Other(unfit("guarded")));
+                    context.trouble(election, failure);
+                }
+            }
+            (Phase::Refused(_), _) => {}
+        }
+    }
+
+    /// Takes what the watch of a key saw that may turn up.
+    pub fn watched(&mut self, context: &mut Context, id: FarewellId, change: Change) {
+        let Some(farewell) = self.open.get_mut(&id) else {
+            return;
+        };
+        let Some(lookout) = &mut farewell.lookout else {
+            return;
+        };
+        match change {
+            Change::Started(at) => {
+                lookout.started = Some(at);
+                if matches!(farewell.phase, Phase::Waiting { call: None }) {
+                    self.try_again(context, id);
+                }
+            }
+            Change::Put(entry) => self.turned_up(context, id, &entry),
+            Change::Deleted(_) => {}
+            Change::Ended(_) => lookout.started = None,
+        }
+    }
+
+    /// Says that a candidacy is over: once its last key is removed, or now.
+    pub fn conclude(&mut self, context: &mut Context, layout: &Layout, election: ElectionId) {
+        let removal = self.open.values_mut().find(|farewell| {
+            farewell.layout == *layout && matches!(farewell.phase, Phase::Removing { .. })
+        });
+        match removal {
+            Some(farewell) => farewell.election = Some(election),
+            None => context.notify(Notice::Withdrawn(Withdrawal { election, cause: None })),
+        }
+    }
+
+    /// The lease is gone, or about to be revoked, and the keys with it.
+    pub fn lease_ended(&mut self, context: &mut Context) {
+        let all: Vec<FarewellId> = self.open.keys().copied().collect();
+        for id in all {
+            self.withdraw(context, id, None);
+            self.close(context, id);
+        }
+    }
+
+    // Steps.
+
+    /// A key turned up that was waited for.
+    fn turned_up(&mut self, context: &mut Context, id: FarewellId, entry: &Entry) {
+        let Some(farewell) = self.open.get_mut(&id) else {
+            return;
+        };
+        if entry.lease == farewell.lease && matches!(farewell.phase, Phase::Waiting { .. }) {
+            farewell.given_up = farewell.given_up.saturating_sub(1);
+            self.found(context, id, entry);
+        }
+    }
+
+    /// The key is there.
+    fn found(&mut self, context: &mut Context, id: FarewellId, entry: &Entry) {
+        if let Some(farewell) = self.open.get_mut(&id) {
+            if let Phase::Waiting { call } = farewell.phase {
+                context.forget(call);
+            }
+            farewell.phase = Phase::Removing { created: entry.created, call: None };
+            self.try_again(context, id);
+        }
+    }
+
+    /// The key is not there, or not there any more.
+    fn gone(&mut self, context: &mut Context, id: FarewellId) {
+        context.unsettled = true;
+        self.withdraw(context, id, None);
+        let Some(farewell) = self.open.get_mut(&id) else {
+            return;
+        };
+        if farewell.given_up == 0 {
+            self.close(context, id);
+            return;
+        }
+        farewell.phase = Phase::Waiting { call: None };
+        farewell.failed = 0;
+        match &farewell.lookout {
+            Some(lookout) if lookout.started.is_some() => self.try_again(context, id),
+            // Looks once the watch is on.
+            Some(_) => {}
+            None => {
+                let watcher = Watcher::Farewell(id);
+                farewell.lookout = Some(context.watch(watcher, farewell.key.clone(), false));
+            }
+        }
+    }
+
+    /// The store does not let us remove the key.
+    fn refused(&mut self, context: &mut Context, id: FarewellId, failure: Failure) {
+        context.unsettled = true;
+        if let Some(farewell) = self.open.get_mut(&id) {
+            farewell.phase = Phase::Refused(failure.clone());
+            if farewell.election.is_none() {
+                context.trouble(None, failure.clone());
+            }
+        }
+        self.withdraw(context, id, Some(failure));
+    }
+
+    /// Says that the candidacy is over, once.
+    fn withdraw(&mut self, context: &mut Context, id: FarewellId, cause: Option<Failure>) {
+        let election = self.open.get_mut(&id).and_then(|farewell| farewell.election.take());
+        if let Some(election) = election {
+            context.notify(Notice::Withdrawn(Withdrawal { election, cause }));
+        }
+    }
+
+    fn close(&mut self, context: &mut Context, id: FarewellId) -> Option<Farewell> {
+        let farewell = self.open.remove(&id)?;
+        context.timers.cancel(Timer::Farewell(id));
+        match farewell.phase {
+            Phase::Claiming(call) => context.forget(Some(call)),
+            Phase::Removing { call, .. } | Phase::Waiting { call } => context.forget(call),
+            Phase::Refused(_) => {}
+        }
+        if let Some(lookout) = &farewell.lookout {
+            context.unwatch(lookout);
+        }
+        context.unsettled = true;
+        Some(farewell)
+    }
+}

@@ -1,0 +1,479 @@
+//! The lease: got, kept alive, lost, given back.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::backoff::{self, CAP};
+use crate::context::{Context, Purpose};
+use crate::timers::{FAR, MILLISECOND, SECOND, Timer};
+use crate::types::{
+    Config, ConfigError, Duration, Failure, Grant, LeaseId, Mark, Operation, RequestId, Response,
+};
+
+/// The lease, and the ones that are being given back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Session {
+    ttl: Duration,
+    margin: Duration,
+    lease: Lease,
+    retired: BTreeMap<LeaseId, Retired>,
+    /// The lease that went was not renewed for a while: the store, or the way to
+    /// it, was away, and others come back as well.
+    come_back_slowly: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Lease {
+    /// Nobody needs one, or the next try waits for its timer.
+    None,
+    Granting(Granting),
+    Held(Held),
+}
+
+/// A lease that the store was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Granting {
+    id: LeaseId,
+    /// How often under this id.
+    asked: u32,
+    call: Option<RequestId>,
+}
+
+/// A lease that the store granted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Held {
+    id: LeaseId,
+    ttl: Duration,
+    /// When the last acknowledged grant or renewal was sent; none while all that
+    /// is known is that the lease exists.
+    acknowledged: Option<Mark>,
+    /// When the last one was sent, acknowledged or not.
+    last_sent: Mark,
+    /// Sent, without an answer yet.
+    renewals: Vec<Renewal>,
+    /// Renewals that failed since the last acknowledged one.
+    failed: u32,
+    /// Nobody needs more than what is left of the lease.
+    lapsing: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Renewal {
+    id: RequestId,
+    sent: Mark,
+    /// Still waited for: the next one is not sent meanwhile.
+    awaited: bool,
+}
+
+/// A lease that is being given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Retired {
+    /// It is gone by itself then.
+    until: Mark,
+    failed: u32,
+}
+
+/// A lease, and how long one may lead on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenure {
+    pub lease: LeaseId,
+    pub valid_until: Mark,
+}
+
+/// What an answer means for those who stand on the lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing.
+    None,
+    /// There is a lease, or one that lives longer.
+    Extended,
+    /// The store says that the lease is gone.
+    Lost(LeaseId),
+    /// There is no lease to be had.
+    Refused(Failure),
+}
+
+impl Session {
+    pub fn new(config: &Config) -> Result<Session, ConfigError> {
+        if config.lease_ttl == 0 {
+            return Err(ConfigError::Other("the lease time is 0: give it a second or more".into()));
+        }
+        if config.request_timeout == 0 {
+            return Err(ConfigError::Other(
+                "the request time-out is 0: give it a second or more".into(),
+            ));
+        }
+        let ttl = config.lease_ttl;
+        if config.safety_margin >= ttl {
+            return Err(ConfigError::MarginExceedsTtl);
+        }
+        Ok(Session {
+            ttl,
+            margin: config.safety_margin,
+            lease: Lease::None,
+            retired: BTreeMap::new(),
+            come_back_slowly: false,
+        })
+    }
+
+    /// The lease to stand on, if there is one. Its deadline may be over: a
+    /// candidate may wait on it, and not lead.
+    pub fn tenure(&self) -> Option<Tenure> {
+        match &self.lease {
+            Lease::Held(held) => {
+                Some(Tenure { lease: held.id, valid_until: self.valid_until(held) })
+            }
+            Lease::None | Lease::Granting(_) => None,
+        }
+    }
+
+    /// Whether there is nothing that a store would have to be told.
+    pub fn is_over(&self) -> bool {
+        self.retired.is_empty() && matches!(self.lease, Lease::None)
+    }
+
+    // What the elections ask for.
+
+    /// Brings the lease in line with what stands on it: candidates, who need it to
+    /// live on, or only keys that are about to be removed, who do not.
+    pub fn settle(&mut self, context: &mut Context, candidates: bool, removals: bool) {
+        if !candidates && !removals {
+            self.retire(context);
+            return;
+        }
+        match &mut self.lease {
+            Lease::None if candidates && !context.timers.is_set(Timer::Grant) => {
+                self.come_back(context);
+            }
+            Lease::Held(held) if candidates && held.lapsing => {
+                held.lapsing = false;
+                context.timers.cancel(Timer::LeaseEnd);
+                context.timers.set(Timer::Renewal, context.now);
+            }
+            Lease::Held(held) if !candidates && !held.lapsing => {
+                held.lapsing = true;
+                context.timers.cancel(Timer::Renewal);
+                context.timers.set(Timer::LeaseEnd, held.last_sent.saturating_add(held.ttl));
+            }
+            Lease::None | Lease::Granting(_) | Lease::Held(_) => {}
+        }
+    }
+
+    /// Forgets a lease of which the store said that it is gone. False if it is not
+    /// the present one.
+    pub fn lose(&mut self, context: &mut Context, lease: LeaseId) -> bool {
+        match &self.lease {
+            Lease::Held(held) if held.id == lease => {
+                self.come_back_slowly = held.failed > 0;
+                self.drop_lease(context);
+                true
+            }
+            Lease::None | Lease::Granting(_) | Lease::Held(_) => false,
+        }
+    }
+
+    // What falls due.
+
+    /// Asks for a lease, at once or, where many others may do so too, a little
+    /// later.
+    fn come_back(&mut self, context: &mut Context) {
+        if core::mem::take(&mut self.come_back_slowly) {
+            let pause = 1 + context.random.below(CAP);
+            context.timers.set(Timer::Grant, context.now.saturating_add(pause));
+        } else {
+            self.ask(context);
+        }
+    }
+
+    /// Asks for a lease, under the id that was asked for before, or a new one.
+    pub fn ask(&mut self, context: &mut Context) {
+        let (id, asked) = match &self.lease {
+            Lease::None => (context.random.lease(), 1),
+            Lease::Granting(granting) => (granting.id, granting.asked.saturating_add(1)),
+            Lease::Held(_) => return,
+        };
+        let call = context.call(
+            Purpose::Grant { sent: context.now },
+            Operation::Grant(Grant { lease: id, ttl: self.ttl }),
+        );
+        self.lease = Lease::Granting(Granting { id, asked, call: Some(call) });
+    }
+
+    /// Sends a keep-alive.
+    pub fn renew(&mut self, context: &mut Context) {
+        let Lease::Held(held) = &mut self.lease else {
+            return;
+        };
+        let now = context.now;
+        let ttl = held.ttl;
+        // What was sent a lease time ago proves nothing any more.
+        held.renewals.retain(|renewal| renewal.sent.saturating_add(ttl) > now);
+        let id = context.call_renewal((ttl / 6).max(1), Operation::KeepAlive(held.id));
+        held.renewals.push(Renewal { id, sent: now, awaited: true });
+        held.last_sent = now;
+    }
+
+    /// Counts a renewal as failed that has waited long enough. False if the call
+    /// is none of the session's.
+    pub fn give_up(&mut self, context: &mut Context, id: RequestId) -> bool {
+        let Lease::Held(held) = &mut self.lease else {
+            return false;
+        };
+        let Some(renewal) = held.renewals.iter_mut().find(|renewal| renewal.id == id) else {
+            return false;
+        };
+        renewal.awaited = false;
+        self.renewal_failed(context, Failure::Timeout);
+        true
+    }
+
+    /// A lease that nobody keeps alive has run out.
+    pub fn run_out(&mut self, context: &mut Context) {
+        self.drop_lease(context);
+    }
+
+    /// Asks once more for a lease to be taken back.
+    pub fn revoke(&mut self, context: &mut Context, lease: LeaseId) {
+        match self.retired.get(&lease) {
+            Some(retired) if retired.until > context.now => {
+                context.call(Purpose::Revoke(lease), Operation::Revoke(lease));
+            }
+            Some(_) => {
+                self.retired.remove(&lease);
+                context.unsettled = true;
+            }
+            None => {}
+        }
+    }
+
+    // What the store answers.
+
+    /// Takes the answer to a grant that was sent at `sent`.
+    pub fn granted(
+        &mut self,
+        context: &mut Context,
+        sent: Mark,
+        outcome: Result<Response, Failure>,
+    ) -> Turn {
+        let Lease::Granting(granting) = &mut self.lease else {
+            return Turn::None;
+        };
+        granting.call = None;
+        let (id, asked) = (granting.id, granting.asked);
+        let failure = match outcome {
+            Ok(Response::Granted(ttl)) => {
+                let ttl = ttl.min(FAR);
+                if self.margin_of(ttl) < ttl {
+                    self.hold(context, id, ttl, Some(sent));
+                    return Turn::Extended;
+                }
+                Failure::Other("the store grants less time than the safety margin takes".into())
+            }
+            // An earlier try made it. How long it lives is not said: a keep-alive
+            // tells.
+            Ok(Response::Exists) if asked > 1 => {
+                self.hold(context, id, self.ttl, None);
+                self.renew(context);
+                return Turn::Extended;
+            }
+            // Somebody has our random numbers.
+            Ok(Response::Exists) => {
+                self.lease = Lease::None;
+                self.ask(context);
+                return Turn::None;
+            }
+            Ok(_) => Failure::Other(unfit("grant")),
+            Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
+                self.retire(context);
+                // For those who may still want one after this.
+                context.retry(Timer::Grant, asked);
+                return Turn::Refused(failure);
+            }
+            Err(failure) => failure,
+        };
+        if asked == 1 {
+            context.trouble(None, failure);
+        }
+        context.retry(Timer::Grant, asked);
+        Turn::None
+    }
+
+    /// Takes the answer to a renewal, however late. None if the call is none of
+    /// the session's.
+    pub fn renewed(
+        &mut self,
+        context: &mut Context,
+        id: RequestId,
+        outcome: &Result<Response, Failure>,
+    ) -> Option<Turn> {
+        let Lease::Held(held) = &mut self.lease else {
+            return None;
+        };
+        let index = held.renewals.iter().position(|renewal| renewal.id == id)?;
+        let renewal = held.renewals.swap_remove(index);
+        context.timers.cancel(Timer::GiveUp(id));
+        match outcome {
+            Ok(Response::Renewed(ttl)) if *ttl > 0 => {
+                let before = held.valid_until(self.margin);
+                if held.acknowledged.is_none_or(|sent| sent < renewal.sent) {
+                    held.acknowledged = Some(renewal.sent);
+                    held.ttl = (*ttl).min(FAR);
+                }
+                held.failed = 0;
+                let after = held.valid_until(self.margin);
+                self.schedule(context);
+                Some(if after > before { Turn::Extended } else { Turn::None })
+            }
+            Ok(Response::Expired | Response::Renewed(_)) => Some(Turn::Lost(held.id)),
+            Ok(_) if renewal.awaited => {
+                self.renewal_failed(context, Failure::Other(unfit("keep-alive")));
+                Some(Turn::None)
+            }
+            Err(failure) if renewal.awaited => {
+                self.renewal_failed(context, failure.clone());
+                Some(Turn::None)
+            }
+            Ok(_) | Err(_) => Some(Turn::None),
+        }
+    }
+
+    /// Takes the answer to a revocation.
+    pub fn revoked(
+        &mut self,
+        context: &mut Context,
+        lease: LeaseId,
+        outcome: &Result<Response, Failure>,
+    ) {
+        let Some(retired) = self.retired.get_mut(&lease) else {
+            return;
+        };
+        match outcome {
+            Ok(Response::Revoked | Response::Expired)
+            | Err(Failure::Denied(_) | Failure::Invalid(_)) => {
+                self.retired.remove(&lease);
+                context.unsettled = true;
+            }
+            Ok(_) | Err(_) => {
+                retired.failed = retired.failed.saturating_add(1);
+                let failed = retired.failed;
+                context.retry(Timer::Revoke(lease), failed);
+            }
+        }
+    }
+
+    // Steps.
+
+    fn hold(&mut self, context: &mut Context, id: LeaseId, ttl: Duration, sent: Option<Mark>) {
+        self.lease = Lease::Held(Held {
+            id,
+            ttl,
+            acknowledged: sent,
+            last_sent: sent.unwrap_or(context.now),
+            renewals: Vec::new(),
+            failed: 0,
+            lapsing: false,
+        });
+        context.unsettled = true;
+        self.schedule(context);
+    }
+
+    /// Sets the timers to what was last acknowledged.
+    fn schedule(&mut self, context: &mut Context) {
+        let Lease::Held(held) = &self.lease else {
+            return;
+        };
+        context.timers.cancel(Timer::Endangered);
+        let Some(sent) = held.acknowledged else {
+            return;
+        };
+        context.timers.set(Timer::Deadline, self.valid_until(held));
+        let awaits = held.renewals.iter().any(|renewal| renewal.awaited);
+        if !held.lapsing && !awaits {
+            context.timers.set(Timer::Renewal, sent.saturating_add(held.ttl / 3));
+        }
+    }
+
+    fn renewal_failed(&mut self, context: &mut Context, failure: Failure) {
+        let margin = self.margin;
+        let Lease::Held(held) = &mut self.lease else {
+            return;
+        };
+        held.failed = held.failed.saturating_add(1);
+        let valid_until = held.valid_until(margin);
+        if held.failed == 1 {
+            context.trouble(None, failure);
+            let half = valid_until.saturating_sub(held.ttl / 2);
+            if valid_until > context.now {
+                context.timers.set(Timer::Endangered, half.max(context.now));
+            }
+        }
+        if held.lapsing {
+            return;
+        }
+        let mut pause = backoff::pause(held.failed, &mut context.random);
+        // Who still may lead has no time to lose.
+        let left = valid_until.saturating_sub(context.now);
+        if left > 0 {
+            pause = pause.min(left / 4).max(MILLISECOND);
+        }
+        context.timers.set(Timer::Renewal, context.now.saturating_add(pause));
+    }
+
+    /// Gives the lease back, if there is one or may be one.
+    fn retire(&mut self, context: &mut Context) {
+        let (id, until) = match &self.lease {
+            Lease::None => {
+                context.timers.cancel(Timer::Grant);
+                return;
+            }
+            Lease::Granting(granting) => {
+                context.forget(granting.call);
+                (granting.id, context.now.saturating_add(self.ttl))
+            }
+            Lease::Held(held) => (held.id, held.last_sent.saturating_add(held.ttl)),
+        };
+        self.drop_lease(context);
+        // A store keeps a lease for a second at least, whatever was asked for.
+        let until = until.max(context.now.saturating_add(SECOND));
+        self.retired.insert(id, Retired { until, failed: 0 });
+        self.revoke(context, id);
+    }
+
+    fn drop_lease(&mut self, context: &mut Context) {
+        if let Lease::Held(held) = &self.lease {
+            for renewal in &held.renewals {
+                context.timers.cancel(Timer::GiveUp(renewal.id));
+            }
+        }
+        for timer in
+            [Timer::Deadline, Timer::Endangered, Timer::Renewal, Timer::LeaseEnd, Timer::Grant]
+        {
+            context.timers.cancel(timer);
+        }
+        self.lease = Lease::None;
+        context.unsettled = true;
+    }
+
+    fn valid_until(&self, held: &Held) -> Mark {
+        held.valid_until(self.margin)
+    }
+
+    fn margin_of(&self, ttl: Duration) -> Duration {
+        self.margin.max(ttl / 100)
+    }
+}
+
+impl Held {
+    /// The mark at which the last acknowledged request was sent, and the time that
+    /// the store granted, less the margin; 0 if none was acknowledged.
+    fn valid_until(&self, margin: Duration) -> Mark {
+        let margin = margin.max(self.ttl / 100);
+        self.acknowledged.map_or(0, |sent| sent.saturating_add(self.ttl.saturating_sub(margin)))
+    }
+}
+
+/// What is said of an answer that does not fit the question.
+pub fn unfit(operation: &str) -> String {
+    alloc::format!("the store's answer does not fit the operation `{operation}`")
+}

@@ -1,0 +1,88 @@
+//! When something is due.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::context::WatchId;
+use crate::farewell::FarewellId;
+use crate::types::{Duration, ElectionId, LeaseId, Mark, RequestId};
+
+/// A thousandth of a second.
+pub const MILLISECOND: Duration = 1_000_000;
+/// A second.
+pub const SECOND: Duration = 1_000 * MILLISECOND;
+
+/// Marks and spans beyond this are cut down to it, so that sums stay in range.
+/// It is 73 years.
+pub const FAR: u64 = u64::MAX / 8;
+
+/// What can fall due. Each is set at most once at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timer {
+    /// The lease's leaderships end, unless a renewal comes before.
+    Deadline,
+    /// A call has waited long enough.
+    GiveUp(RequestId),
+    /// Half of the lease's time is over, and renewals fail.
+    Endangered,
+    /// The next keep-alive.
+    Renewal,
+    /// A lease that is not renewed any more has run out by itself.
+    LeaseEnd,
+    /// The next try to get a lease.
+    Grant,
+    /// The next try to give a lease back.
+    Revoke(LeaseId),
+    /// What an election waits for: its next try, or the deadline of a term that
+    /// ended and has not yielded.
+    Election(ElectionId),
+    /// The next try to remove a key.
+    Farewell(FarewellId),
+    /// A watch that broke is opened again.
+    Rewatch(WatchId),
+    /// The watches are not to be trusted blindly.
+    Recheck,
+}
+
+/// All that is due some day, in one table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Timers {
+    marks: BTreeMap<Timer, Mark>,
+    order: BTreeSet<(Mark, Timer)>,
+}
+
+impl Timers {
+    /// Sets a timer, whether or not it was set before.
+    pub fn set(&mut self, timer: Timer, mark: Mark) {
+        if let Some(old) = self.marks.insert(timer, mark) {
+            self.order.remove(&(old, timer));
+        }
+        self.order.insert((mark, timer));
+    }
+
+    /// Stops a timer, if it runs.
+    pub fn cancel(&mut self, timer: Timer) {
+        if let Some(old) = self.marks.remove(&timer) {
+            self.order.remove(&(old, timer));
+        }
+    }
+
+    /// Whether a timer runs.
+    pub fn is_set(&self, timer: Timer) -> bool {
+        self.marks.contains_key(&timer)
+    }
+
+    /// Takes the first timer that is due at `now`.
+    pub fn pop_due(&mut self, now: Mark) -> Option<Timer> {
+        let &(mark, timer) = self.order.first()?;
+        if mark > now {
+            return None;
+        }
+        self.cancel(timer);
+        Some(timer)
+    }
+
+    /// When the next timer is due.
+    pub fn next(&self) -> Option<Mark> {
+        self.order.first().map(|&(mark, _)| mark)
+    }
+}
