@@ -1,0 +1,237 @@
+//! One instance's part in one election.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::Stream;
+use futures_util::stream::{self, StreamExt};
+use tokio::sync::{broadcast, oneshot, watch};
+
+use crate::driver::{Attendance, Wish};
+use crate::error::{Error, WriteError, written};
+use crate::leadership::{Leadership, Term};
+use crate::observer::{Leader, received};
+use crate::types::{Failure, Mark, Reason};
+
+/// A candidate of an election, in line until it leaves.
+///
+/// It gets back in line by itself, after a lost term as after a lost lease.
+/// Dropping it leaves the election: a term of its that stands then is over, as
+/// if resigned.
+#[derive(Debug)]
+pub struct Candidate {
+    attendance: Attendance,
+    stage: watch::Receiver<Stage>,
+    /// Holds what happened since the start, until somebody asks.
+    first: Mutex<Option<broadcast::Receiver<Event>>>,
+    later: broadcast::WeakSender<Event>,
+}
+
+/// What happens to a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// In line.
+    Joined {
+        /// The candidate's key.
+        key: Vec<u8>,
+        /// The epoch, if this key comes to lead; 0 in a race that somebody else
+        /// leads.
+        epoch: i64,
+    },
+    /// Leads from now on.
+    Elected {
+        /// The term's.
+        epoch: i64,
+        /// The leader key.
+        key: Vec<u8>,
+        /// The lease that the key is attached to.
+        lease: i64,
+        /// The work must have stopped by then, unless extended.
+        valid_until: Mark,
+    },
+    /// Leads on, to a later `valid_until`.
+    Extended {
+        /// The term's.
+        epoch: i64,
+        /// The leader key.
+        key: Vec<u8>,
+        /// The lease that the key is attached to.
+        lease: i64,
+        /// The work must have stopped by then, unless extended.
+        valid_until: Mark,
+    },
+    /// Renewals fail, and less than half of the time is left.
+    Endangered {
+        /// The term's.
+        epoch: i64,
+        /// The leader key.
+        key: Vec<u8>,
+        /// The lease that the key is attached to.
+        lease: i64,
+        /// The work must have stopped by then, unless extended.
+        valid_until: Mark,
+    },
+    /// Leads no more.
+    Demoted {
+        /// The term's.
+        epoch: i64,
+        /// Why it ended.
+        reason: Reason,
+    },
+    /// Who leads, as a candidate in a race sees it that somebody else leads.
+    Leader(Option<Leader>),
+    /// Something a person should know, while the candidate carries on.
+    Trouble(Failure),
+    /// The candidacy is over for good: as asked, or for this reason. The last
+    /// event.
+    Withdrawn(Option<Failure>),
+}
+
+impl Candidate {
+    pub(crate) fn new(
+        attendance: Attendance,
+        stage: watch::Receiver<Stage>,
+        events: broadcast::Receiver<Event>,
+        later: broadcast::WeakSender<Event>,
+    ) -> Self {
+        Self {
+            attendance,
+            stage,
+            first: Mutex::new(Some(events)),
+            later,
+        }
+    }
+
+    /// Waits for this candidate's next term. Cancel safe, and to be called again
+    /// after each term; each is handed out once.
+    ///
+    /// A term that begins while nobody waits for it stands, and is handed out to
+    /// the next call if it still stands then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Withdrawn`] if the store refuses the candidate for good,
+    /// [`Error::Closed`] if the session is closed.
+    pub async fn elected(&mut self) -> Result<Leadership, Error> {
+        loop {
+            let stage = self.stage.borrow_and_update().clone();
+            match stage {
+                Stage::Joining | Stage::Waiting => {}
+                Stage::Leading(term) => {
+                    if term.take() {
+                        return Ok(Leadership::new(term, self.attendance.handle().clone()));
+                    }
+                }
+                Stage::Over(None) => return Err(Error::Closed),
+                Stage::Over(Some(failure)) => return Err(Error::Withdrawn(failure)),
+            }
+            self.stage.changed().await.map_err(|_| Error::Closed)?;
+        }
+    }
+
+    /// What happens to this candidate. The first stream has everything since the
+    /// candidate's start, later ones what comes from now on. Each holds the
+    /// last 256 events for its reader, and ends after [`Event::Withdrawn`], or
+    /// with the session.
+    pub fn events(&self) -> impl Stream<Item = Event> + Send + Unpin + 'static + use<> {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let later = || Some(self.later.upgrade()?.subscribe());
+        match first.take().or_else(later) {
+            Some(events) => received(events),
+            None => stream::empty().boxed(),
+        }
+    }
+
+    /// Changes what others read of this candidate: at most 4,096 bytes. It may
+    /// happen also where the future was dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Proclaim`], if it did not happen or perhaps not, for instance
+    /// while the candidate is not in line.
+    pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), Error> {
+        let (outcome, answer) = oneshot::channel();
+        let sent = self.attendance.handle().send(Wish::Proclaim {
+            election: self.attendance.id(),
+            value: value.into(),
+            outcome,
+        });
+        let outcome = if sent {
+            answer.await.map_or(Err(WriteError::Unknown), written)
+        } else {
+            Err(WriteError::Closed)
+        };
+        outcome.map(|_| ()).map_err(Error::Proclaim)
+    }
+
+    /// Leaves the election, and waits until nothing of the candidate is left in
+    /// the store. Where a [`Leadership`] of its is still held somewhere, that is
+    /// when it is dropped, or at its deadline. Cancel safe: it leaves without
+    /// the future as well.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Withdrawn`] if the candidacy ended otherwise.
+    pub async fn leave(mut self) -> Result<(), Error> {
+        self.attendance.leave();
+        self.over().await
+    }
+
+    /// Waits for a place in line.
+    pub(crate) async fn joined(&mut self) -> Result<(), Error> {
+        let stage = self
+            .stage
+            .wait_for(|stage| !matches!(stage, Stage::Joining))
+            .await
+            .map_err(|_| Error::Closed)?;
+        match &*stage {
+            Stage::Joining | Stage::Waiting | Stage::Leading(_) => Ok(()),
+            Stage::Over(None) => Err(Error::Closed),
+            Stage::Over(Some(failure)) => Err(Error::Withdrawn(failure.clone())),
+        }
+    }
+
+    /// Waits for the end of the candidacy.
+    pub(crate) async fn over(&mut self) -> Result<(), Error> {
+        let stage = self
+            .stage
+            .wait_for(|stage| matches!(stage, Stage::Over(_)))
+            .await;
+        match stage.as_deref() {
+            Ok(Stage::Over(Some(failure))) => Err(Error::Withdrawn(failure.clone())),
+            // Without its driver it is over as well.
+            Ok(Stage::Joining | Stage::Waiting | Stage::Leading(_) | Stage::Over(None))
+            | Err(_) => Ok(()),
+        }
+    }
+
+    /// The end of the candidacy, for one who has given the candidate away.
+    pub(crate) fn stage(&self) -> watch::Receiver<Stage> {
+        self.stage.clone()
+    }
+}
+
+/// How far a candidate has come.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// Not in line yet.
+    Joining,
+    /// Was in line; perhaps on its way back there.
+    Waiting,
+    Leading(Arc<Term>),
+    Over(Option<Failure>),
+}
+
+/// The driver's side of a [`Candidate`].
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) stage: watch::Sender<Stage>,
+    pub(crate) events: broadcast::Sender<Event>,
+}
+
+impl Seat {
+    pub(crate) fn tell(&self, event: Event) {
+        // Nobody has to listen.
+        let _ = self.events.send(event);
+    }
+}

@@ -1,0 +1,290 @@
+//! The elector as a component, in a sandbox that it cannot leave, with limits
+//! on its memory and its time.
+
+use std::error;
+use std::fmt;
+use std::sync::OnceLock;
+
+use futures_util::FutureExt;
+use wasmtime::component::{Linker, ResourceAny, ResourceTable};
+use wasmtime::{Config as Settings, Engine, Store, StoreLimits, StoreLimitsBuilder};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use crate::bindings::{Election, ElectionPre};
+use crate::types::{Config, ConfigError, Event, Mark, Step};
+
+const MEMORY: usize = 64 << 20;
+const TABLE_ELEMENTS: usize = 100_000;
+/// A component is a few core instances, also one from a language with a runtime.
+const INSTANCES: usize = 64;
+/// In instructions, for one call. Even a thousand elections need a hundredth.
+const FUEL: u64 = 500_000_000;
+/// In bytes, for what one step hands over.
+const HANDED_OVER: usize = 64 << 20;
+
+/// A compiled elector. Cheap to clone.
+///
+/// Whoever builds another host, or a test, drives the elector like this; a
+/// [`Session`](crate::Session) does it for everybody else.
+///
+/// ```no_run
+/// use incumbent::{Component, Elector};
+/// use incumbent::types::{Config, Event};
+///
+/// # fn main() -> Result<(), incumbent::ComponentError> {
+/// let component = Component::embedded()?;
+/// let config = Config {
+///     lease_ttl: 10_000_000_000,
+///     safety_margin: 0,
+///     request_timeout: 5_000_000_000,
+///     seed: (1, 2),
+/// };
+/// let mut elector = Elector::open(&component, config, 0)?;
+/// let step = elector.handle(1_000, &[Event::Wake])?;
+/// assert!(step.commands.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Component {
+    bindings: ElectionPre<State>,
+    /// It may call what could wait, so its calls need a stack of their own.
+    imports: bool,
+}
+
+impl Component {
+    /// The elector that the library carries, for other hosts.
+    pub const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/incumbent.wasm"));
+
+    /// The elector that the library carries. Compiled once in a process, which
+    /// takes some 30 ms of computing.
+    ///
+    /// # Errors
+    ///
+    /// [`ComponentError::Unfit`], if the library was built around something that
+    /// is no elector.
+    pub fn embedded() -> Result<Self, ComponentError> {
+        static COMPILED: OnceLock<Component> = OnceLock::new();
+        if let Some(compiled) = COMPILED.get() {
+            return Ok(compiled.clone());
+        }
+        let compiled = Self::from_bytes(Self::EMBEDDED)?;
+        Ok(COMPILED.get_or_init(|| compiled).clone())
+    }
+
+    /// Another elector of the same WIT world: a WebAssembly component, as bytes
+    /// or as text. It may bring imports of WASI 0.2 along, and reaches nothing
+    /// with them.
+    ///
+    /// # Errors
+    ///
+    /// [`ComponentError::Unfit`], if the bytes are no component, want something
+    /// that is not WASI, or export no elector.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, ComponentError> {
+        let load = || {
+            let engine = engine()?;
+            let component = wasmtime::component::Component::new(&engine, bytes)?;
+            let imports = component.component_type().imports(&engine).len() > 0;
+            let mut linker = Linker::new(&engine);
+            wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+            let bindings = ElectionPre::new(linker.instantiate_pre(&component)?)?;
+            Ok(Self { bindings, imports })
+        };
+        load().map_err(|error: wasmtime::Error| ComponentError::Unfit(error.into()))
+    }
+}
+
+impl fmt::Debug for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Component").finish_non_exhaustive()
+    }
+}
+
+/// One elector in a sandbox of its own.
+pub struct Elector {
+    store: Store<State>,
+    bindings: Election,
+    resource: ResourceAny,
+    imports: bool,
+    /// The latest mark it was given: it counts no lower one.
+    latest: Mark,
+    /// After a trap its memory is not to be trusted.
+    failed: bool,
+}
+
+impl Elector {
+    /// Opens an elector at the time `now`, on a clock whose marks it is to be
+    /// given from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`ComponentError::Config`] if the elector refuses the configuration,
+    /// [`ComponentError::Trap`] if it does not start.
+    pub fn open(component: &Component, config: Config, now: Mark) -> Result<Self, ComponentError> {
+        let limits = StoreLimitsBuilder::new()
+            .memory_size(MEMORY)
+            .table_elements(TABLE_ELEMENTS)
+            .instances(INSTANCES)
+            .memories(INSTANCES)
+            .tables(INSTANCES)
+            .build();
+        let state = State {
+            limits,
+            wasi: WasiCtx::builder().allow_tcp(false).allow_udp(false).build(),
+            resources: ResourceTable::new(),
+        };
+        let pre = &component.bindings;
+        let imports = component.imports;
+        let mut store = Store::new(pre.engine(), state);
+        store.limiter(|state| &mut state.limits);
+        store.set_hostcall_fuel(HANDED_OVER);
+
+        let mut start = || {
+            store.set_fuel(FUEL)?;
+            let bindings = if imports {
+                at_once(pre.instantiate_async(&mut store))
+            } else {
+                pre.instantiate(&mut store)
+            }?;
+            let open = bindings.incumbent_election_elector().elector().func_open();
+            let (opened,) = if imports {
+                at_once(open.call_async(&mut store, (config, now)))
+            } else {
+                open.call(&mut store, (config, now))
+            }?;
+            Ok((bindings, opened))
+        };
+        let (bindings, opened) =
+            start().map_err(|error: wasmtime::Error| ComponentError::Trap(error.into()))?;
+        let resource = opened.map_err(ComponentError::Config)?;
+        Ok(Self {
+            store,
+            bindings,
+            resource,
+            imports,
+            latest: now,
+            failed: false,
+        })
+    }
+
+    /// Lets time pass to `now`, gives the events, and returns what is to be
+    /// done. Read the clock right before.
+    ///
+    /// # Errors
+    ///
+    /// [`ComponentError::Trap`] if the elector trapped, ran out of memory or
+    /// time, or wanted to wait, and [`ComponentError::Step`] if it said what
+    /// cannot be. Nothing can be had from it then: all that was going on with it
+    /// is to be dropped, and another one to be opened.
+    pub fn handle(&mut self, now: Mark, events: &[Event]) -> Result<Step, ComponentError> {
+        if self.failed {
+            return Err(ComponentError::Step("it has failed before".into()));
+        }
+        let step = self.call(now, events).and_then(|step| self.check(now, step));
+        self.failed = step.is_err();
+        step
+    }
+
+    fn call(&mut self, now: Mark, events: &[Event]) -> Result<Step, ComponentError> {
+        let store = &mut self.store;
+        let elector = self.bindings.incumbent_election_elector().elector();
+        let call = || {
+            store.set_fuel(FUEL)?;
+            let handle = elector.func_handle();
+            let arguments = (self.resource, now, events);
+            let (step,) = if self.imports {
+                at_once(handle.call_async(store, arguments))
+            } else {
+                handle.call(store, arguments)
+            }?;
+            Ok(step)
+        };
+        call().map_err(|error: wasmtime::Error| ComponentError::Trap(error.into()))
+    }
+
+    /// A deadline that is not ahead would make the host spin.
+    fn check(&mut self, now: Mark, step: Step) -> Result<Step, ComponentError> {
+        self.latest = self.latest.max(now);
+        match step.deadline {
+            Some(deadline) if deadline <= self.latest => Err(ComponentError::Step(format!(
+                "its deadline {deadline} is not after {}",
+                self.latest
+            ))),
+            Some(_) | None => Ok(step),
+        }
+    }
+}
+
+impl fmt::Debug for Elector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Elector")
+            .field("latest", &self.latest)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is wrong with an elector.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ComponentError {
+    /// These bytes are no elector.
+    #[error("this component is no elector of the world incumbent:election/election@0.1.0")]
+    Unfit(#[source] Box<dyn error::Error + Send + Sync>),
+    /// The elector refuses its configuration.
+    #[error("{}", refusal(.0))]
+    Config(ConfigError),
+    /// The elector broke off: a trap, or a limit of memory or time.
+    #[error("the elector broke off")]
+    Trap(#[source] Box<dyn error::Error + Send + Sync>),
+    /// The elector said what cannot be.
+    #[error("the elector is not to be trusted: {0}")]
+    Step(String),
+}
+
+fn refusal(error: &ConfigError) -> String {
+    match error {
+        ConfigError::MarginExceedsTtl => {
+            "the margin leaves nothing of the lease time: make it shorter, or the lease longer"
+                .into()
+        }
+        ConfigError::Other(sentence) => sentence.clone(),
+    }
+}
+
+/// What a component of ours has beside its own memory.
+struct State {
+    limits: StoreLimits,
+    /// No files, no network, no environment, no standard streams.
+    wasi: WasiCtx,
+    resources: ResourceTable,
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView {
+            ctx: &mut self.wasi,
+            table: &mut self.resources,
+        }
+    }
+}
+
+/// One engine for all electors of the process. Fuel, unlike a watching thread,
+/// stops the same history at the same instruction everywhere.
+fn engine() -> wasmtime::Result<Engine> {
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    if let Some(engine) = ENGINE.get() {
+        return Ok(engine.clone());
+    }
+    let mut settings = Settings::new();
+    settings.concurrency_support(false).consume_fuel(true);
+    let engine = Engine::new(&settings)?;
+    Ok(ENGINE.get_or_init(|| engine).clone())
+}
+
+/// An elector never waits: one whose call is not done when it first pauses is
+/// broken, and the host's thread is not to be blocked by it.
+fn at_once<T>(call: impl Future<Output = wasmtime::Result<T>>) -> wasmtime::Result<T> {
+    call.now_or_never()
+        .unwrap_or_else(|| Err(wasmtime::Error::msg("it waits for something")))
+}

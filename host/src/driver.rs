@@ -1,0 +1,1165 @@
+//! The loop between elector, store and application.
+//!
+//! One task of one loop: whatever happened goes to the elector in one batch, and
+//! what the elector says is done in the order it says it. Nothing else touches
+//! the state of an election. What the driver knows beside it serves two ends: to
+//! pass on what concerns each handle, and to go on when the elector breaks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::poll_fn;
+use std::iter;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tracing::{debug, error, info, warn};
+
+use crate::candidate::{self, Seat, Stage};
+use crate::clock::{Clock, nanoseconds};
+use crate::component::{Component, ComponentError, Elector};
+use crate::leadership::Term;
+use crate::observer::{Leader, Sighted};
+use crate::store::{Store, Watches};
+use crate::types::{
+    self, Call, Candidacy, Change, Command, Config, ElectionId, Entry, Event, Expectation, Failure,
+    GuardedWrite, LeaseId, Mark, Mutation, Notice, Observation, Operation, Proclamation, Reason,
+    Reply, RequestId, Response, Step, Ticket, Watched, WriteOutcome,
+};
+
+/// How many events the elector is given at once.
+const BATCH: usize = 1024;
+/// The first pause before a broken elector is replaced, and the longest one.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+/// How the users of a session reach its driver. A cheap clone.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    wishes: mpsc::UnboundedSender<Wish>,
+    elections: Arc<AtomicU32>,
+    troubles: broadcast::WeakSender<Failure>,
+    identity: Arc<str>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Handle {
+    /// False if the driver is gone.
+    pub(crate) fn send(&self, wish: Wish) -> bool {
+        self.wishes.send(wish).is_ok()
+    }
+
+    pub(crate) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// None if the driver is gone.
+    pub(crate) fn troubles(&self) -> Option<broadcast::Receiver<Failure>> {
+        Some(self.troubles.upgrade()?.subscribe())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes part in an election, as candidate or observer, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Attendance {
+    handle: Handle,
+    id: ElectionId,
+}
+
+impl Attendance {
+    pub(crate) fn new(handle: Handle) -> Self {
+        let id = handle.elections.fetch_add(1, Ordering::Relaxed);
+        Self { handle, id }
+    }
+
+    pub(crate) fn id(&self) -> ElectionId {
+        self.id
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Said again when it is dropped, which does no harm.
+    pub(crate) fn leave(&self) {
+        self.handle.send(Wish::Leave(self.id));
+    }
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// What the users of a session want.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    Campaign {
+        candidacy: Candidacy,
+        seat: Seat,
+    },
+    Observe {
+        observation: Observation,
+        sightings: broadcast::Sender<Sighted>,
+    },
+    Inspect {
+        observation: Observation,
+        listed: oneshot::Sender<Result<Vec<Entry>, Failure>>,
+    },
+    Proclaim {
+        election: ElectionId,
+        value: Vec<u8>,
+        outcome: oneshot::Sender<WriteOutcome>,
+    },
+    Write {
+        term: types::Term,
+        expect: Vec<Expectation>,
+        mutations: Vec<Mutation>,
+        outcome: oneshot::Sender<WriteOutcome>,
+    },
+    Yielded(types::Term),
+    Leave(ElectionId),
+    Close(oneshot::Sender<()>),
+}
+
+/// What a session is made of.
+pub(crate) struct Parts {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) component: Component,
+    pub(crate) identity: String,
+    /// Its seed is drawn anew for each elector.
+    pub(crate) config: Config,
+}
+
+/// Starts a driver on the runtime of the caller. It ends when the session is
+/// closed, or when the last handle is gone and nothing is left in the store.
+pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
+    let config = reseeded(parts.config)?;
+    let elector = Elector::open(&parts.component, config, parts.clock.now())?;
+    let (wishes, inbox) = mpsc::unbounded_channel();
+    let (troubles, _) = broadcast::channel(BATCH);
+    let handle = Handle {
+        wishes,
+        elections: Arc::new(AtomicU32::new(1)),
+        troubles: troubles.downgrade(),
+        identity: parts.identity.into(),
+        clock: Arc::clone(&parts.clock),
+    };
+    let driver = Driver {
+        inbox,
+        handles: true,
+        watches: parts.store.watches(),
+        store: parts.store,
+        clock: parts.clock,
+        component: parts.component,
+        config,
+        elector: State::Running(elector),
+        deadline: None,
+        events: Vec::new(),
+        calls: FuturesUnordered::new(),
+        outstanding: BTreeSet::new(),
+        sleep: None,
+        seats: BTreeMap::new(),
+        tickets: BTreeMap::new(),
+        last_ticket: 0,
+        leases: BTreeSet::new(),
+        longest: 0,
+        pause: PAUSES.0,
+        orphaned: Vec::new(),
+        revocations: FuturesUnordered::new(),
+        closing: None,
+        troubles,
+    };
+    tokio::spawn(driver.run());
+    Ok(handle)
+}
+
+fn reseeded(mut config: Config) -> Result<Config, ComponentError> {
+    let draw = || Ok((getrandom::u64()?, getrandom::u64()?));
+    config.seed = draw().map_err(|error: getrandom::Error| {
+        ComponentError::Config(types::ConfigError::Other(format!(
+            "the system gives no random numbers: {error}"
+        )))
+    })?;
+    Ok(config)
+}
+
+struct Driver {
+    inbox: mpsc::UnboundedReceiver<Wish>,
+    /// Somebody may still wish for something.
+    handles: bool,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    component: Component,
+    config: Config,
+
+    elector: State,
+    /// When the elector wants to be woken.
+    deadline: Option<Mark>,
+    /// What the elector is to be told next.
+    events: Vec<Event>,
+    calls: FuturesUnordered<BoxFuture<'static, Reply>>,
+    outstanding: BTreeSet<RequestId>,
+    watches: Box<dyn Watches>,
+    sleep: Option<(Mark, BoxFuture<'static, ()>)>,
+
+    seats: BTreeMap<ElectionId, Attendant>,
+    tickets: BTreeMap<Ticket, Pending>,
+    last_ticket: Ticket,
+
+    /// The leases that the elector asked for and has not given back.
+    leases: BTreeSet<LeaseId>,
+    /// The longest time to live that the store has granted.
+    longest: u64,
+    pause: Duration,
+    /// Leases of broken electors, and the terms that stand on them.
+    orphaned: Vec<(LeaseId, Vec<Arc<Term>>)>,
+    revocations: FuturesUnordered<BoxFuture<'static, ()>>,
+
+    closing: Option<Vec<oneshot::Sender<()>>>,
+    troubles: broadcast::Sender<Failure>,
+}
+
+enum State {
+    Running(Elector),
+    /// Broken; another one is opened at this mark.
+    Broken(Mark),
+    /// It has said `closed`.
+    Closed,
+}
+
+/// Who takes part in an election.
+enum Attendant {
+    Candidate(Candidate),
+    Observer {
+        observation: Observation,
+        sightings: broadcast::Sender<Sighted>,
+    },
+    Inspector {
+        observation: Observation,
+        listed: oneshot::Sender<Result<Vec<Entry>, Failure>>,
+    },
+}
+
+struct Candidate {
+    candidacy: Candidacy,
+    seat: Seat,
+    tenure: Tenure,
+    last_epoch: i64,
+    leaving: bool,
+}
+
+enum Tenure {
+    None,
+    Leads(Arc<Term>),
+    /// Demoted, and not yet yielded.
+    Stops(Arc<Term>),
+    /// Its elector broke. Unless yielded before, it stands to its deadline, and
+    /// the candidate campaigns again only once it has yielded.
+    Orphan(Arc<Term>),
+}
+
+/// A write that is under way.
+struct Pending {
+    outcome: oneshot::Sender<WriteOutcome>,
+    /// A candidate's new value, which the next elector has to know.
+    proclaimed: Option<(ElectionId, Vec<u8>)>,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        while !self.is_done() {
+            self.arm();
+            poll_fn(|context| self.poll_news(context)).await;
+            self.turn();
+        }
+        for (_, attendant) in mem::take(&mut self.seats) {
+            attendant.withdraw(None);
+        }
+        for done in self.closing.take().into_iter().flatten() {
+            // Whoever closed need not wait for it.
+            let _ = done.send(());
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let broken = match self.elector {
+            State::Running(_) => return false,
+            State::Broken(_) => true,
+            State::Closed => false,
+        };
+        (self.closing.is_some() || !broken)
+            && self.orphaned.is_empty()
+            && self.revocations.is_empty()
+    }
+
+    /// Collects what happened, up to a batch, or waits for it.
+    fn poll_news(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut news = !self.events.is_empty();
+        while self.handles && self.events.len() < BATCH {
+            match self.inbox.poll_recv(context) {
+                Poll::Ready(Some(wish)) => self.wish(wish),
+                Poll::Ready(None) => {
+                    self.handles = false;
+                    self.close(None);
+                }
+                Poll::Pending => break,
+            }
+            news = true;
+        }
+        while self.events.len() < BATCH {
+            let Poll::Ready(Some(reply)) = self.calls.poll_next_unpin(context) else {
+                break;
+            };
+            self.reply(reply);
+            news = true;
+        }
+        while self.events.len() < BATCH {
+            let Poll::Ready(watched) = self.watches.poll_next(context) else {
+                break;
+            };
+            self.watched(watched);
+            news = true;
+        }
+        while let Poll::Ready(Some(())) = self.revocations.poll_next_unpin(context) {
+            news = true;
+        }
+        if let Some((_, sleep)) = &mut self.sleep
+            && sleep.poll_unpin(context).is_ready()
+        {
+            self.sleep = None;
+            news = true;
+        }
+        if news { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Sleeps until the first thing that is due by itself.
+    fn arm(&mut self) {
+        let orphans = self.seats.values().filter_map(Attendant::orphan);
+        let wake = match self.elector {
+            State::Running(_) => self.deadline,
+            State::Broken(reopen) => Some(reopen).filter(|_| self.closing.is_none()),
+            State::Closed => None,
+        };
+        let next = orphans
+            .filter(|term| !term.is_over())
+            .map(|term| term.deadline())
+            .chain(wake)
+            .min();
+        match next {
+            Some(mark) if self.sleep.as_ref().is_some_and(|(set, _)| *set == mark) => {}
+            Some(mark) => self.sleep = Some((mark, self.clock.sleep_until(mark))),
+            None => self.sleep = None,
+        }
+    }
+
+    fn turn(&mut self) {
+        self.tend_orphans(self.clock.now());
+        self.reopen();
+        let State::Running(elector) = &mut self.elector else {
+            self.events.clear();
+            return;
+        };
+        let mut events = mem::take(&mut self.events);
+        let now = self.clock.now();
+        if events.is_empty() {
+            if self.deadline.is_none_or(|deadline| now < deadline) {
+                return;
+            }
+            events.push(Event::Wake);
+        }
+        let stepped = elector
+            .handle(now, &events)
+            .and_then(|step| self.obey(now, step));
+        if let Err(error) = stepped {
+            self.elector_broke(&error);
+        }
+    }
+
+    // What the users want.
+
+    fn wish(&mut self, wish: Wish) {
+        match wish {
+            Wish::Campaign { candidacy, seat } => self.campaign(candidacy, seat),
+            Wish::Observe {
+                observation,
+                sightings,
+            } => {
+                let observer = Attendant::Observer {
+                    observation,
+                    sightings,
+                };
+                self.attend(observer);
+            }
+            Wish::Inspect {
+                observation,
+                listed,
+            } => {
+                let inspector = Attendant::Inspector {
+                    observation,
+                    listed,
+                };
+                self.attend(inspector);
+            }
+            Wish::Proclaim {
+                election,
+                value,
+                outcome,
+            } => {
+                let pending = Pending {
+                    outcome,
+                    proclaimed: Some((election, value.clone())),
+                };
+                self.write(pending, |ticket| {
+                    Event::Proclaim(Proclamation {
+                        election,
+                        ticket,
+                        value,
+                    })
+                });
+            }
+            Wish::Write {
+                term,
+                expect,
+                mutations,
+                outcome,
+            } => {
+                let pending = Pending {
+                    outcome,
+                    proclaimed: None,
+                };
+                self.write(pending, |ticket| {
+                    Event::Write(GuardedWrite {
+                        term,
+                        ticket,
+                        expect,
+                        mutations,
+                    })
+                });
+            }
+            Wish::Yielded(term) => self.yielded(term),
+            Wish::Leave(election) => self.leave(election),
+            Wish::Close(done) => self.close(Some(done)),
+        }
+    }
+
+    fn campaign(&mut self, candidacy: Candidacy, seat: Seat) {
+        self.attend(Attendant::Candidate(Candidate {
+            candidacy,
+            seat,
+            tenure: Tenure::None,
+            last_epoch: 0,
+            leaving: false,
+        }));
+    }
+
+    fn attend(&mut self, attendant: Attendant) {
+        if self.closing.is_some() {
+            attendant.withdraw(None);
+            return;
+        }
+        // A broken elector's successor is told of all at its start.
+        if let State::Running(_) = self.elector {
+            self.events.extend(attendant.wish());
+        }
+        self.seats.insert(attendant.id(), attendant);
+    }
+
+    fn write(&mut self, pending: Pending, event: impl FnOnce(Ticket) -> Event) {
+        if let State::Running(_) = self.elector {
+            self.last_ticket += 1;
+            self.tickets.insert(self.last_ticket, pending);
+            self.events.push(event(self.last_ticket));
+        } else {
+            let refused = Failure::Other("the elector is being replaced".into());
+            pending.answer(WriteOutcome::Failed(refused));
+        }
+    }
+
+    fn yielded(&mut self, term: types::Term) {
+        let Some(Attendant::Candidate(candidate)) = self.seats.get_mut(&term.election) else {
+            return;
+        };
+        match &candidate.tenure {
+            Tenure::Stops(stopped) if stopped.id() == term => {
+                candidate.tenure = Tenure::None;
+                self.events.push(Event::Yielded(term));
+            }
+            Tenure::Leads(_) => self.events.push(Event::Yielded(term)),
+            // An orphan's is seen in its term; an earlier term's is over.
+            Tenure::Orphan(_) | Tenure::Stops(_) | Tenure::None => {}
+        }
+    }
+
+    fn leave(&mut self, election: ElectionId) {
+        let Some(attendant) = self.seats.get_mut(&election) else {
+            return;
+        };
+        let orphan = attendant.orphan().is_some();
+        let repeated = match attendant {
+            Attendant::Candidate(candidate) => mem::replace(&mut candidate.leaving, true),
+            Attendant::Observer { .. } | Attendant::Inspector { .. } => false,
+        };
+        // The new elector knows nothing of an orphan.
+        if repeated || orphan {
+            return;
+        }
+        if let State::Running(_) = self.elector {
+            self.events.push(Event::Leave(election));
+        } else if let Some(attendant) = self.seats.remove(&election) {
+            attendant.withdraw(None);
+        }
+    }
+
+    fn close(&mut self, done: Option<oneshot::Sender<()>>) {
+        if self.closing.is_none()
+            && let State::Running(_) = self.elector
+        {
+            self.events.push(Event::Close);
+        }
+        self.closing.get_or_insert_default().extend(done);
+    }
+
+    // What the store says.
+
+    fn reply(&mut self, reply: Reply) {
+        self.outstanding.remove(&reply.id);
+        if let Ok(Response::Granted(time) | Response::Renewed(time)) = &reply.outcome {
+            self.longest = self.longest.max(*time);
+        }
+        match &reply.outcome {
+            Ok(response) => debug!(id = reply.id, answer = response_name(response), "reply"),
+            Err(failure) => debug!(id = reply.id, %failure, "no reply"),
+        }
+        self.events.push(Event::Reply(reply));
+    }
+
+    fn watched(&mut self, watched: Watched) {
+        match &watched.change {
+            Change::Started(revision) => debug!(id = watched.id, revision, "watch started"),
+            Change::Put(entry) => debug!(id = watched.id, revision = entry.modified, "put seen"),
+            Change::Deleted(deletion) => {
+                debug!(id = watched.id, revision = deletion.at, "deletion seen");
+            }
+            Change::Ended(failure) => debug!(id = watched.id, %failure, "watch ended"),
+        }
+        self.events.push(Event::Watched(watched));
+    }
+
+    // What the elector says.
+
+    fn obey(&mut self, now: Mark, step: Step) -> Result<(), ComponentError> {
+        self.deadline = step.deadline;
+        for command in step.commands {
+            match command {
+                Command::Call(call) => self.call(now, call)?,
+                Command::Watch(watch) => {
+                    debug!(id = watch.id, prefix = watch.prefix, "watch");
+                    self.watches.open(watch);
+                }
+                Command::Unwatch(id) => {
+                    debug!(id, "unwatch");
+                    self.watches.close(id);
+                }
+                Command::Notify(notice) => self.notice(now, notice)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, now: Mark, call: Call) -> Result<(), ComponentError> {
+        let Call {
+            id,
+            give_up,
+            operation,
+        } = call;
+        if !self.outstanding.insert(id) {
+            return Err(ComponentError::Step(format!(
+                "it uses the request {id} twice"
+            )));
+        }
+        match &operation {
+            Operation::Grant(grant) => {
+                self.leases.insert(grant.lease);
+            }
+            Operation::Revoke(lease) => {
+                self.leases.remove(lease);
+            }
+            Operation::KeepAlive(_)
+            | Operation::Claim(_)
+            | Operation::Read(_)
+            | Operation::Guarded(_) => {}
+        }
+        debug!(id, operation = operation_name(&operation), "call");
+        let within = Duration::from_nanos(give_up.saturating_sub(now));
+        let answer = self.store.call(operation, within);
+        let reply = answer.map(move |outcome| Reply { id, outcome });
+        self.calls.push(reply.boxed());
+        Ok(())
+    }
+
+    fn notice(&mut self, now: Mark, notice: Notice) -> Result<(), ComponentError> {
+        match notice {
+            Notice::Joined(joined) => {
+                let candidate = self.candidate(joined.election)?;
+                info!(
+                    election = candidate.candidacy.name,
+                    epoch = joined.created,
+                    "joined"
+                );
+                let standing = matches!(*candidate.seat.stage.borrow(), Stage::Leading(_));
+                if !standing {
+                    candidate.seat.stage.send_replace(Stage::Waiting);
+                }
+                candidate.seat.tell(candidate::Event::Joined {
+                    key: joined.key,
+                    epoch: joined.created,
+                });
+            }
+            Notice::Elected(leadership) => self.elected(now, leadership)?,
+            Notice::Extended(leadership) => {
+                self.check_valid_until(now, &leadership)?;
+                let (candidate, term) = self.leader(leadership.term)?;
+                debug!(
+                    election = candidate.candidacy.name,
+                    epoch = leadership.term.epoch,
+                    lease = hex(leadership.lease),
+                    valid_until = leadership.valid_until,
+                    "extended"
+                );
+                term.extend(leadership.valid_until);
+                candidate.seat.tell(candidate::Event::Extended {
+                    epoch: leadership.term.epoch,
+                    key: leadership.key,
+                    lease: leadership.lease,
+                    valid_until: leadership.valid_until,
+                });
+            }
+            Notice::Endangered(leadership) => {
+                let (candidate, term) = self.leader(leadership.term)?;
+                candidate.endanger(&term, leadership.key);
+            }
+            Notice::Demoted(demotion) => self.demoted(demotion)?,
+            Notice::Leader(sighting) => {
+                let leader = sighting.leader.map(Leader::from);
+                match self.attendant(sighting.election)? {
+                    Attendant::Candidate(candidate) => {
+                        candidate.seat.tell(candidate::Event::Leader(leader));
+                    }
+                    Attendant::Observer {
+                        observation,
+                        sightings,
+                    } => {
+                        debug!(
+                            election = observation.name,
+                            epoch = leader.as_ref().map(|leader| leader.epoch),
+                            "leader seen"
+                        );
+                        // The observer may be on its way out.
+                        let _ = sightings.send(Ok(leader));
+                    }
+                    Attendant::Inspector { .. } => return Err(misplaced(sighting.election)),
+                }
+            }
+            Notice::Listed(listing) => match self.seats.remove(&listing.election) {
+                Some(Attendant::Inspector { listed, .. }) => {
+                    // Whoever asked may have gone.
+                    let _ = listed.send(Ok(listing.candidates));
+                }
+                Some(Attendant::Candidate(_) | Attendant::Observer { .. }) | None => {
+                    return Err(misplaced(listing.election));
+                }
+            },
+            Notice::Written(written) => {
+                let Some(pending) = self.tickets.remove(&written.ticket) else {
+                    return Err(ComponentError::Step(format!(
+                        "nobody waits for the write {}",
+                        written.ticket
+                    )));
+                };
+                self.note_value(&pending, &written.outcome);
+                pending.answer(written.outcome);
+            }
+            Notice::Withdrawn(withdrawal) => match self.seats.remove(&withdrawal.election) {
+                Some(attendant) => attendant.withdraw(withdrawal.cause),
+                None => return Err(misplaced(withdrawal.election)),
+            },
+            Notice::Trouble(trouble) => self.trouble(trouble),
+            Notice::Closed => {
+                info!("closed");
+                self.elector = State::Closed;
+                self.deadline = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn elected(
+        &mut self,
+        now: Mark,
+        leadership: types::Leadership,
+    ) -> Result<(), ComponentError> {
+        self.check_valid_until(now, &leadership)?;
+        let clock = Arc::clone(&self.clock);
+        let types::Term { election, epoch } = leadership.term;
+        let candidate = self.candidate(election)?;
+        let idle = matches!(candidate.tenure, Tenure::None);
+        if !idle || epoch <= candidate.last_epoch || leadership.valid_until <= now {
+            return Err(ComponentError::Step(format!(
+                "candidacy {election} cannot lead in epoch {epoch}"
+            )));
+        }
+        info!(
+            election = candidate.candidacy.name,
+            epoch,
+            lease = hex(leadership.lease),
+            "elected"
+        );
+        let event = candidate::Event::Elected {
+            epoch,
+            key: leadership.key.clone(),
+            lease: leadership.lease,
+            valid_until: leadership.valid_until,
+        };
+        let term = Arc::new(Term::new(leadership, clock));
+        candidate.last_epoch = epoch;
+        candidate.tenure = Tenure::Leads(Arc::clone(&term));
+        candidate.seat.stage.send_replace(Stage::Leading(term));
+        candidate.seat.tell(event);
+        Ok(())
+    }
+
+    fn demoted(&mut self, demotion: types::Demotion) -> Result<(), ComponentError> {
+        let (candidate, term) = self.leader(demotion.term)?;
+        candidate.demote(&term, demotion.reason);
+        candidate.tenure = if term.is_yielded() {
+            Tenure::None
+        } else {
+            Tenure::Stops(Arc::clone(&term))
+        };
+        // Nobody was told of the term, so nobody works for it.
+        if term.take() {
+            term.mark_yielded();
+            candidate.tenure = Tenure::None;
+            self.events.push(Event::Yielded(demotion.term));
+        }
+        Ok(())
+    }
+
+    fn note_value(&mut self, pending: &Pending, outcome: &WriteOutcome) {
+        if let (Some((election, value)), WriteOutcome::Applied(_)) = (&pending.proclaimed, outcome)
+            && let Some(Attendant::Candidate(candidate)) = self.seats.get_mut(election)
+        {
+            candidate.candidacy.value.clone_from(value);
+        }
+    }
+
+    fn trouble(&self, trouble: types::Trouble) {
+        let failure = trouble.failure;
+        let tell = |candidate: &Candidate| {
+            candidate
+                .seat
+                .tell(candidate::Event::Trouble(failure.clone()));
+        };
+        if let Some(election) = trouble.election {
+            if let Some(attendant) = self.seats.get(&election) {
+                warn!(election = attendant.name(), %failure, "trouble");
+                attendant.as_candidate().into_iter().for_each(tell);
+            }
+        } else {
+            warn!(%failure, "trouble");
+            let candidates = self.seats.values().filter_map(Attendant::as_candidate);
+            candidates.for_each(tell);
+        }
+        // Nobody has to listen.
+        let _ = self.troubles.send(failure);
+    }
+
+    /// What the store has not granted, nobody can be given.
+    fn check_valid_until(
+        &self,
+        now: Mark,
+        leadership: &types::Leadership,
+    ) -> Result<(), ComponentError> {
+        if leadership.valid_until <= now.saturating_add(self.longest) {
+            return Ok(());
+        }
+        Err(ComponentError::Step(format!(
+            "epoch {} would be valid until {}, beyond what the store has granted",
+            leadership.term.epoch, leadership.valid_until
+        )))
+    }
+
+    fn attendant(&mut self, election: ElectionId) -> Result<&mut Attendant, ComponentError> {
+        let attendant = self.seats.get_mut(&election);
+        attendant.ok_or_else(|| misplaced(election))
+    }
+
+    fn candidate(&mut self, election: ElectionId) -> Result<&mut Candidate, ComponentError> {
+        match self.attendant(election)? {
+            Attendant::Candidate(candidate) => Ok(candidate),
+            Attendant::Observer { .. } | Attendant::Inspector { .. } => Err(misplaced(election)),
+        }
+    }
+
+    fn leader(
+        &mut self,
+        term: types::Term,
+    ) -> Result<(&mut Candidate, Arc<Term>), ComponentError> {
+        let candidate = self.candidate(term.election)?;
+        match &candidate.tenure {
+            Tenure::Leads(standing) if standing.id() == term => {
+                let standing = Arc::clone(standing);
+                Ok((candidate, standing))
+            }
+            Tenure::Leads(_) | Tenure::Stops(_) | Tenure::Orphan(_) | Tenure::None => {
+                Err(ComponentError::Step(format!(
+                    "candidacy {} does not lead in epoch {}",
+                    term.election, term.epoch
+                )))
+            }
+        }
+    }
+
+    // When the elector breaks.
+
+    /// Drops all that is outstanding. Terms go on to their deadlines, and the
+    /// leases are kept until then.
+    fn elector_broke(&mut self, error: &ComponentError) {
+        error!(
+            error = chain(error),
+            pause = ?self.pause,
+            "the elector is replaced"
+        );
+        let now = self.clock.now();
+        self.elector = State::Broken(now.saturating_add(nanoseconds(self.pause)));
+        self.pause = (self.pause * 2).min(PAUSES.1);
+        self.deadline = None;
+        self.events.clear();
+        self.calls = FuturesUnordered::new();
+        self.outstanding.clear();
+        self.watches = self.store.watches();
+        for (_, pending) in mem::take(&mut self.tickets) {
+            pending.answer(WriteOutcome::Unknown);
+        }
+
+        let mut terms = Vec::new();
+        for attendant in self.seats.values_mut() {
+            if let Attendant::Candidate(candidate) = attendant {
+                candidate.orphan();
+                if let Tenure::Orphan(term) = &candidate.tenure {
+                    terms.push(Arc::clone(term));
+                }
+            }
+        }
+        for lease in mem::take(&mut self.leases) {
+            let mut on_it = terms.clone();
+            on_it.retain(|term| term.lease() == lease);
+            self.orphaned.push((lease, on_it));
+        }
+        self.tend_orphans(now);
+        self.seats = mem::take(&mut self.seats)
+            .into_iter()
+            .filter_map(|(id, attendant)| Some((id, attendant.unless_leaving()?)))
+            .collect();
+    }
+
+    /// Ends terms without an elector that are due, gives back the leases that no
+    /// term needs any more, and lets those campaign again who have yielded.
+    fn tend_orphans(&mut self, now: Mark) {
+        let mut gone = Vec::new();
+        for (id, attendant) in &mut self.seats {
+            let Attendant::Candidate(candidate) = attendant else {
+                continue;
+            };
+            let Tenure::Orphan(term) = &candidate.tenure else {
+                continue;
+            };
+            let term = Arc::clone(term);
+            if !term.is_over() {
+                if term.is_yielded() {
+                    candidate.demote(&term, Reason::Resigned);
+                } else if term.deadline() <= now {
+                    let reason = Reason::Other("the elector broke off".into());
+                    candidate.demote(&term, reason);
+                } else {
+                    continue;
+                }
+            }
+            // Nobody was told of the term, so nobody works for it.
+            if term.take() {
+                term.mark_yielded();
+            }
+            if term.is_yielded() {
+                candidate.tenure = Tenure::None;
+                if candidate.leaving || !candidate.candidacy.rejoin {
+                    gone.push(*id);
+                } else if let State::Running(_) = self.elector {
+                    self.events.push(Event::Campaign(candidate.candidacy.clone()));
+                }
+            }
+        }
+        for id in gone {
+            if let Some(attendant) = self.seats.remove(&id) {
+                attendant.withdraw(None);
+            }
+        }
+
+        let over = |terms: &Vec<Arc<Term>>| terms.iter().all(|term| term.is_over());
+        let within = Duration::from_nanos(self.config.request_timeout);
+        for (lease, _) in self.orphaned.extract_if(.., |(_, terms)| over(terms)) {
+            let revoked = self.store.call(Operation::Revoke(lease), within);
+            let told = revoked.map(move |outcome| {
+                if let Err(failure) = outcome {
+                    warn!(lease = hex(lease), %failure, "a lease is left to run out");
+                }
+            });
+            self.revocations.push(told.boxed());
+        }
+    }
+
+    /// Opens another elector, when it is time, and tells it of all that wait.
+    fn reopen(&mut self) {
+        let State::Broken(reopen) = self.elector else {
+            return;
+        };
+        let now = self.clock.now();
+        if now < reopen || self.closing.is_some() {
+            return;
+        }
+        let opened = reseeded(self.config)
+            .and_then(|config| Elector::open(&self.component, config, now));
+        match opened {
+            Ok(elector) => {
+                info!("another elector is at work");
+                self.elector = State::Running(elector);
+                let wishes = self.seats.values().flat_map(Attendant::wish);
+                self.events = wishes.collect();
+            }
+            Err(error) => self.elector_broke(&error),
+        }
+    }
+}
+
+/// A driver that is dropped with its runtime ends what nobody would extend.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        for attendant in self.seats.values_mut() {
+            if let Attendant::Candidate(candidate) = attendant
+                && let Tenure::Leads(term) | Tenure::Orphan(term) = &candidate.tenure
+                && !term.is_over()
+            {
+                term.end(Reason::Other("the session has ended".into()));
+            }
+        }
+    }
+}
+
+impl Attendant {
+    fn id(&self) -> ElectionId {
+        match self {
+            Self::Candidate(candidate) => candidate.candidacy.election,
+            Self::Observer { observation, .. } | Self::Inspector { observation, .. } => {
+                observation.election
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Candidate(candidate) => &candidate.candidacy.name,
+            Self::Observer { observation, .. } | Self::Inspector { observation, .. } => {
+                &observation.name
+            }
+        }
+    }
+
+    /// What an elector that knows nothing of it has to be told; nothing while an
+    /// earlier term has to yield first.
+    fn wish(&self) -> Option<Event> {
+        match self {
+            Self::Candidate(candidate) => match candidate.tenure {
+                Tenure::None => Some(Event::Campaign(candidate.candidacy.clone())),
+                Tenure::Leads(_) | Tenure::Stops(_) | Tenure::Orphan(_) => None,
+            },
+            Self::Observer { observation, .. } => Some(Event::Observe(observation.clone())),
+            Self::Inspector { observation, .. } => Some(Event::Inspect(observation.clone())),
+        }
+    }
+
+    fn as_candidate(&self) -> Option<&Candidate> {
+        match self {
+            Self::Candidate(candidate) => Some(candidate),
+            Self::Observer { .. } | Self::Inspector { .. } => None,
+        }
+    }
+
+    fn orphan(&self) -> Option<&Arc<Term>> {
+        match &self.as_candidate()?.tenure {
+            Tenure::Orphan(term) => Some(term),
+            Tenure::None | Tenure::Leads(_) | Tenure::Stops(_) => None,
+        }
+    }
+
+    /// Nothing, if it was on its way out and no term of its has to stop.
+    fn unless_leaving(self) -> Option<Self> {
+        let leaving = self
+            .as_candidate()
+            .is_some_and(|candidate| candidate.leaving && matches!(candidate.tenure, Tenure::None));
+        if leaving {
+            self.withdraw(None);
+            return None;
+        }
+        Some(self)
+    }
+
+    fn withdraw(self, cause: Option<Failure>) {
+        match self {
+            Self::Candidate(candidate) => {
+                let election = candidate.candidacy.name;
+                match &cause {
+                    Some(failure) => warn!(election, %failure, "withdrawn"),
+                    None => info!(election, "withdrawn"),
+                }
+                if let Tenure::Leads(term) | Tenure::Orphan(term) = &candidate.tenure
+                    && !term.is_over()
+                {
+                    term.end(Reason::Other("the candidacy has ended".into()));
+                }
+                let event = candidate::Event::Withdrawn(cause.clone());
+                candidate.seat.tell(event);
+                candidate.seat.stage.send_replace(Stage::Over(cause));
+            }
+            Self::Observer {
+                observation,
+                sightings,
+            } => {
+                if let Some(failure) = cause {
+                    warn!(election = observation.name, %failure, "withdrawn");
+                    // The observer may have gone.
+                    let _ = sightings.send(Err(failure));
+                }
+            }
+            Self::Inspector { listed, .. } => {
+                if let Some(failure) = cause {
+                    // Whoever asked may have gone.
+                    let _ = listed.send(Err(failure));
+                }
+            }
+        }
+    }
+}
+
+impl Candidate {
+    /// Its elector broke.
+    fn orphan(&mut self) {
+        self.tenure = match mem::replace(&mut self.tenure, Tenure::None) {
+            Tenure::Leads(term) => {
+                self.endanger(&term, term.key().to_vec());
+                Tenure::Orphan(term)
+            }
+            Tenure::Stops(term) | Tenure::Orphan(term) => Tenure::Orphan(term),
+            Tenure::None => Tenure::None,
+        };
+    }
+
+    fn endanger(&self, term: &Term, key: Vec<u8>) {
+        warn!(
+            election = self.candidacy.name,
+            epoch = term.id().epoch,
+            lease = hex(term.lease()),
+            valid_until = term.deadline(),
+            "endangered"
+        );
+        term.endanger();
+        self.seat.tell(candidate::Event::Endangered {
+            epoch: term.id().epoch,
+            key,
+            lease: term.lease(),
+            valid_until: term.deadline(),
+        });
+    }
+
+    fn demote(&self, term: &Term, reason: Reason) {
+        let epoch = term.id().epoch;
+        info!(
+            election = self.candidacy.name,
+            epoch,
+            lease = hex(term.lease()),
+            %reason,
+            "demoted"
+        );
+        term.end(reason.clone());
+        self.seat.stage.send_replace(Stage::Waiting);
+        self.seat.tell(candidate::Event::Demoted { epoch, reason });
+    }
+}
+
+impl Pending {
+    fn answer(self, outcome: WriteOutcome) {
+        // Whoever asked may have gone.
+        let _ = self.outcome.send(outcome);
+    }
+}
+
+fn misplaced(election: ElectionId) -> ComponentError {
+    ComponentError::Step(format!("election {election} is not what it takes it for"))
+}
+
+/// An error and what caused it, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = iter::successors(Some(error), |error| error.source());
+    let texts: Vec<String> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
+/// A lease as etcd's tools show it.
+fn hex(lease: LeaseId) -> String {
+    format!("{lease:x}")
+}
+
+fn operation_name(operation: &Operation) -> &'static str {
+    match operation {
+        Operation::Grant(_) => "grant",
+        Operation::KeepAlive(_) => "keep-alive",
+        Operation::Revoke(_) => "revoke",
+        Operation::Claim(_) => "claim",
+        Operation::Read(_) => "read",
+        Operation::Guarded(_) => "guarded",
+    }
+}
+
+fn response_name(response: &Response) -> &'static str {
+    match response {
+        Response::Granted(_) => "granted",
+        Response::Exists => "exists",
+        Response::Renewed(_) => "renewed",
+        Response::Expired => "expired",
+        Response::Revoked => "revoked",
+        Response::Claimed(_) => "claimed",
+        Response::Taken(_) => "taken",
+        Response::Snapshot(_) => "snapshot",
+        Response::Applied(_) => "applied",
+        Response::Stale => "stale",
+        Response::Conflict => "conflict",
+    }
+}

@@ -1,0 +1,70 @@
+//! Leader election on etcd: fenced, portable, embeddable.
+//!
+//! Of all instances of an application that campaign in an [`Election`], one
+//! leads at a time. Each of its terms has an epoch, which rises from one to the
+//! next, and a deadline, which moves ahead while the lease is renewed. Work that
+//! stops by the deadline, and writes through the term's [`Fence`], is never done
+//! by two.
+//!
+//! ```no_run
+//! use incumbent::{Options, Session};
+//!
+//! # async fn work(fence: incumbent::Fence) {}
+//! # async fn example() -> Result<(), incumbent::Error> {
+//! let options = Options { identity: "worker-1".into(), ..Options::default() };
+//! let session = Session::connect("etcd://127.0.0.1:2379", options).await?;
+//! let election = session.election("my-service");
+//!
+//! let leadership = election.campaign().await?;
+//! println!("leading in epoch {}", leadership.epoch());
+//! tokio::select! {
+//!     reason = leadership.lost() => eprintln!("demoted: {reason}"),
+//!     () = work(leadership.fence()) => leadership.resign().await?,
+//! }
+//! session.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Session`]: one identity and one lease. [`Election::campaign`] for one
+//!   term, [`Election::lead`] for work that is to be done in every term,
+//!   [`Election::join`] for everything else, [`Election::observe`] to watch.
+//! - [`Leadership`]: one term. [`Leadership::is_valid`] asks the clock.
+//! - [`outside`]: writes and orders from outside, for operators' tools.
+//! - [`Component`] and [`Elector`]: the elector itself, for other hosts and for
+//!   tests.
+
+mod bindings;
+mod candidate;
+mod clock;
+mod component;
+mod driver;
+mod election;
+mod error;
+mod leadership;
+mod observer;
+pub mod outside;
+mod session;
+pub mod store;
+
+pub use candidate::{Candidate, Event};
+pub use clock::{BootClock, Clock, ManualClock};
+pub use component::{Component, ComponentError, Elector};
+pub use election::Election;
+pub use error::{Error, WriteError};
+pub use leadership::{Fence, Leadership, Write};
+pub use observer::{Leader, Leaders};
+pub use session::{Options, Session};
+pub use store::{Store, Watches};
+#[cfg(feature = "etcd")]
+pub use store::{
+    etcd::{ConnectError, Credentials, EtcdStore},
+    url::{StoreUrl, StoreUrlError},
+};
+pub use types::{Contest, Failure, Mark, Reason};
+
+/// The data that crosses the boundary between elector, driver and store: what
+/// `wit/types.wit` declares.
+pub mod types {
+    pub use crate::bindings::exports::incumbent::election::types::*;
+}

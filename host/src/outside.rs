@@ -1,0 +1,196 @@
+//! What needs no candidate and no elector: writes guarded by somebody else's
+//! term, and an operator's order.
+
+use std::time::Duration;
+
+use crate::error::WriteError;
+use crate::observer::Leader;
+use crate::store::Store;
+use crate::types::{
+    Contest, Entry, Failure, Guard, Guarded, Mutation, Operation, Order, Put, Response, Selection,
+};
+
+/// How many keys are looked at first to find a leader.
+const FIRST_LIMIT: u32 = 1;
+
+/// Sets a key, under no lease, while the term of `epoch` stands in the election,
+/// whoever leads it. For the work of a term in another process, which was told
+/// its epoch. Returns the revision of the change.
+///
+/// Each of its two requests may take up to `within`. Not cancel safe: what a
+/// dropped future asked for may happen.
+///
+/// # Errors
+///
+/// [`WriteError::Stale`] if the epoch does not lead, [`WriteError::Unknown`] if
+/// there was no answer to the write, [`WriteError::Failed`] if the leader is not
+/// found out, or for a key of the election itself.
+pub async fn fenced_put(
+    store: &dyn Store,
+    election: &str,
+    contest: Contest,
+    epoch: i64,
+    key: impl Into<Vec<u8>>,
+    value: impl Into<Vec<u8>>,
+    within: Duration,
+) -> Result<i64, WriteError> {
+    let key = key.into();
+    if is_own_key(election, contest, &key) {
+        return Err(WriteError::Failed(Failure::Invalid(
+            "this key belongs to the election itself".into(),
+        )));
+    }
+    let leader = leader(store, election, contest, within)
+        .await
+        .map_err(WriteError::Failed)?
+        .filter(|leader| leader.epoch == epoch)
+        .ok_or(WriteError::Stale)?;
+    let put = Put {
+        key,
+        value: value.into(),
+    };
+    let guard = Guard {
+        key: leader.key,
+        epoch,
+        lease: Some(leader.lease).filter(|lease| *lease != 0),
+    };
+    guarded(store, guard, Mutation::Put(put), within).await
+}
+
+/// Removes the leader of an election: of `epoch`, or whoever leads now. Returns
+/// who was removed; none if nobody leads, or not in that epoch.
+///
+/// The leader learns of it by its watch, a moment after it has lost its key: for
+/// that long two may believe that they lead, and only guarded writes are safe.
+/// Each of the two requests may take up to `within`. Not cancel safe: what a
+/// dropped future asked for may happen.
+///
+/// # Errors
+///
+/// [`WriteError::Unknown`] if there was no answer to the deletion,
+/// [`WriteError::Failed`] if the leader is not found out.
+pub async fn depose(
+    store: &dyn Store,
+    election: &str,
+    contest: Contest,
+    epoch: Option<i64>,
+    within: Duration,
+) -> Result<Option<Leader>, WriteError> {
+    let leader = leader(store, election, contest, within)
+        .await
+        .map_err(WriteError::Failed)?
+        .filter(|leader| epoch.is_none_or(|epoch| leader.epoch == epoch));
+    let Some(leader) = leader else {
+        return Ok(None);
+    };
+    let guard = Guard {
+        key: leader.key.clone(),
+        epoch: leader.epoch,
+        lease: None,
+    };
+    let deletion = Mutation::Delete(leader.key.clone());
+    match guarded(store, guard, deletion, within).await {
+        Ok(_) => Ok(Some(leader)),
+        // It went by itself meanwhile; its successor was not meant.
+        Err(WriteError::Stale) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who leads an election now. Each request may take up to `within`. Cancel safe.
+///
+/// # Errors
+///
+/// What the store says instead of an answer.
+pub async fn leader(
+    store: &dyn Store,
+    election: &str,
+    contest: Contest,
+    within: Duration,
+) -> Result<Option<Leader>, Failure> {
+    let (key, prefix) = match contest {
+        Contest::Queue => (format!("{election}/"), true),
+        Contest::Race => (election.to_owned(), false),
+    };
+    let mut limit = FIRST_LIMIT;
+    loop {
+        let selection = Selection {
+            key: key.clone().into_bytes(),
+            prefix,
+            created_before: None,
+            order: Order::OldestFirst,
+            limit,
+        };
+        let response = store.call(Operation::Read(vec![selection]), within).await?;
+        let Response::Snapshot(snapshot) = response else {
+            return Err(misanswered());
+        };
+        let entries: Vec<Entry> = snapshot.found.into_iter().flatten().collect();
+        let complete = entries.len() < usize::try_from(limit).unwrap_or(usize::MAX);
+        let counts = |entry: &Entry| is_own_key(election, contest, &entry.key);
+        let first = entries.into_iter().find(counts);
+        // Other elections' keys may stand before ours: names nest.
+        if first.is_some() || complete || !prefix {
+            return Ok(first.map(Leader::from));
+        }
+        limit = limit.saturating_mul(16);
+    }
+}
+
+async fn guarded(
+    store: &dyn Store,
+    guard: Guard,
+    mutation: Mutation,
+    within: Duration,
+) -> Result<i64, WriteError> {
+    let write = Operation::Guarded(Guarded {
+        guard,
+        expect: Vec::new(),
+        mutations: vec![mutation],
+    });
+    match store.call(write, within).await {
+        Ok(Response::Applied(revision)) => Ok(revision),
+        Ok(Response::Stale) => Err(WriteError::Stale),
+        Ok(Response::Conflict) => Err(WriteError::Conflict),
+        Ok(
+            Response::Granted(_)
+            | Response::Exists
+            | Response::Renewed(_)
+            | Response::Expired
+            | Response::Revoked
+            | Response::Claimed(_)
+            | Response::Taken(_)
+            | Response::Snapshot(_),
+        ) => Err(WriteError::Failed(misanswered())),
+        Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
+            Err(WriteError::Failed(failure))
+        }
+        Err(
+            Failure::Timeout | Failure::Unavailable | Failure::Compacted(_) | Failure::Other(_),
+        ) => Err(WriteError::Unknown),
+    }
+}
+
+/// A key that a candidate of this election may have.
+fn is_own_key(election: &str, contest: Contest, key: &[u8]) -> bool {
+    match contest {
+        Contest::Queue => key
+            .strip_prefix(election.as_bytes())
+            .and_then(|rest| rest.strip_prefix(b"/"))
+            .is_some_and(is_lease),
+        Contest::Race => key == election.as_bytes(),
+    }
+}
+
+/// A lease id as Go's `%x` writes it.
+fn is_lease(text: &[u8]) -> bool {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    (1..=16).contains(&digits.len())
+        && digits
+            .iter()
+            .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn misanswered() -> Failure {
+    Failure::Other("the store gave an answer to another question".into())
+}

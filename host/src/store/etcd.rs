@@ -1,0 +1,132 @@
+//! The store on etcd.
+//!
+//! | room | what is in it |
+//! | --- | --- |
+//! | `connect` | credentials, and the proof that an etcd answers |
+//! | `endpoints` | one client for each member, and which one is asked |
+//! | `request` | the operations that are one request each |
+//! | `keep_alive` | renewals |
+//! | `watch` | all watches of a set on one stream, and its repair |
+//! | `keyspace` | the prefix of all keys |
+//! | `failure` | what etcd's errors mean |
+
+mod connect;
+mod endpoints;
+mod failure;
+mod keep_alive;
+mod keyspace;
+mod request;
+mod watch;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::Client;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+pub use self::connect::{ConnectError, Credentials};
+use self::endpoints::Endpoints;
+use self::keep_alive::Renewals;
+use self::keyspace::Keyspace;
+use self::watch::EtcdWatches;
+use super::url::StoreUrl;
+use super::{Store, Watches};
+use crate::types::{Entry, Failure, Operation, Response};
+
+/// How long [`EtcdStore::get`] waits for an answer.
+const GET_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Leases and keys on etcd. A cheap clone: all clones share the connections.
+///
+/// Lives on the tokio runtime that it was made on.
+#[derive(Clone, Debug)]
+pub struct EtcdStore {
+    endpoints: Arc<Endpoints>,
+    renewals: Arc<Renewals>,
+    keyspace: Keyspace,
+}
+
+impl EtcdStore {
+    /// Connects to the first member that answers, and logs in if there is a user.
+    ///
+    /// # Errors
+    /// Where no etcd answers within `dial_timeout`, all members together, or none
+    /// lets us in; and where the credentials cannot be used. To find out what is
+    /// wrong with a member may take 2 s more.
+    ///
+    /// Cancel safe: nothing is left behind.
+    pub async fn connect(
+        url: &StoreUrl,
+        credentials: &Credentials,
+        dial_timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        let keyspace = Keyspace::new(url.prefix());
+        let endpoints = connect::connect(url, credentials, &keyspace, dial_timeout).await?;
+        Ok(Self { endpoints: Arc::new(endpoints), renewals: Arc::default(), keyspace })
+    }
+
+    /// Reads one key: as all members agree on it, or, `serializable`, as the
+    /// member that is asked has it, which may be old.
+    ///
+    /// # Errors
+    /// As in [`Store::call`]; [`Failure::Timeout`] after 5 s. Cancel safe.
+    pub async fn get(&self, key: &[u8], serializable: bool) -> Result<Option<Entry>, Failure> {
+        let keyspace = self.keyspace.clone();
+        let key = key.to_vec();
+        self.endpoints
+            .request(GET_TIMEOUT, move |client| request::get(client, keyspace, key, serializable))
+            .await
+    }
+
+    /// One request, which gives up after `within`.
+    fn request<F>(
+        &self,
+        within: Duration,
+        request: impl FnOnce(Client, Keyspace) -> F + Send + 'static,
+    ) -> BoxFuture<'static, Result<Response, Failure>>
+    where
+        F: Future<Output = Result<Response, Failure>> + Send,
+    {
+        let endpoints = Arc::clone(&self.endpoints);
+        let keyspace = self.keyspace.clone();
+        async move { endpoints.request(within, move |client| request(client, keyspace)).await }
+            .boxed()
+    }
+}
+
+impl Store for EtcdStore {
+    fn call(
+        &self,
+        operation: Operation,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Response, Failure>> {
+        match operation {
+            Operation::Grant(grant) => {
+                self.request(within, move |client, _| request::grant(client, grant))
+            }
+            Operation::KeepAlive(lease) => {
+                let endpoints = Arc::clone(&self.endpoints);
+                let renewals = Arc::clone(&self.renewals);
+                async move { renewals.renew(&endpoints, lease, within).await }.boxed()
+            }
+            Operation::Revoke(lease) => {
+                self.renewals.forget(lease);
+                self.request(within, move |client, _| request::revoke(client, lease))
+            }
+            Operation::Claim(claim) => self
+                .request(within, move |client, keyspace| request::claim(client, keyspace, claim)),
+            Operation::Read(selections) => self.request(within, move |client, keyspace| {
+                request::read(client, keyspace, selections)
+            }),
+            Operation::Guarded(guarded) => self.request(within, move |client, keyspace| {
+                request::guarded(client, keyspace, guarded)
+            }),
+        }
+    }
+
+    fn watches(&self) -> Box<dyn Watches> {
+        Box::new(EtcdWatches::new(Arc::clone(&self.endpoints), self.keyspace.clone()))
+    }
+}

@@ -1,0 +1,209 @@
+//! What etcd's and etcd-client's errors mean. The only place that reads their
+//! texts: etcd has one code for many things, and tells them apart in words.
+
+use std::error::Error as _;
+
+use etcd_client::Error;
+
+use crate::types::Failure;
+
+/// The codes of gRPC, which etcd-client has no names for.
+mod code {
+    pub(super) const CANCELLED: i32 = 1;
+    pub(super) const UNKNOWN: i32 = 2;
+    pub(super) const INVALID_ARGUMENT: i32 = 3;
+    pub(super) const DEADLINE_EXCEEDED: i32 = 4;
+    pub(super) const NOT_FOUND: i32 = 5;
+    pub(super) const PERMISSION_DENIED: i32 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
+    pub(super) const FAILED_PRECONDITION: i32 = 9;
+    pub(super) const ABORTED: i32 = 10;
+    pub(super) const OUT_OF_RANGE: i32 = 11;
+    pub(super) const UNIMPLEMENTED: i32 = 12;
+    pub(super) const UNAVAILABLE: i32 = 14;
+    pub(super) const UNAUTHENTICATED: i32 = 16;
+}
+
+/// What an error of any call means to whoever called.
+pub(super) fn failure(error: Error) -> Failure {
+    match error {
+        // A status with a source was made on this side, from an error of the
+        // connection.
+        Error::GRpcStatus(status) if status.source().is_some() => Failure::Unavailable,
+        Error::GRpcStatus(status) => said(status.code() as i32, status.message()),
+        Error::IoError(_)
+        | Error::TransportError(_)
+        | Error::WatchError(_)
+        | Error::LeaseKeepAliveError(_)
+        | Error::EndpointError(_) => Failure::Unavailable,
+        Error::InvalidArgs(text) => Failure::Invalid(text),
+        Error::InvalidUri(error) => Failure::Invalid(error.to_string()),
+        Error::InvalidMetadataValue(error) => Failure::Invalid(error.to_string()),
+        Error::Utf8Error(error) => Failure::Other(error.to_string()),
+        Error::ElectError(text) | Error::Internal(text) => Failure::Other(text),
+        Error::EndpointsNotManaged => Failure::Other(error.to_string()),
+    }
+}
+
+/// What etcd means by a code and a text.
+fn said(status: i32, text: &str) -> Failure {
+    let has = |part: &str| text.contains(part);
+    match status {
+        code::DEADLINE_EXCEEDED => Failure::Timeout,
+        code::UNAVAILABLE if has("request timed out") => Failure::Timeout,
+        code::CANCELLED | code::ABORTED | code::UNAVAILABLE => Failure::Unavailable,
+        // Requests that met a change of etcd's users; asked again, they pass.
+        code::INVALID_ARGUMENT if has("revision of auth store is old") => Failure::Unavailable,
+        code::INVALID_ARGUMENT
+            if has("authentication failed")
+                || has("user name is empty")
+                || has("user name not") =>
+        {
+            Failure::Denied(text.into())
+        }
+        code::PERMISSION_DENIED | code::UNAUTHENTICATED => Failure::Denied(text.into()),
+        code::INVALID_ARGUMENT => Failure::Invalid(text.into()),
+        code::OUT_OF_RANGE if has("too large lease TTL") => Failure::Invalid(text.into()),
+        code::RESOURCE_EXHAUSTED if has("larger than max") => Failure::Invalid(text.into()),
+        code::RESOURCE_EXHAUSTED | code::UNKNOWN if has("too many requests") => {
+            Failure::Unavailable
+        }
+        _ => Failure::Other(text.into()),
+    }
+}
+
+/// Whether the lease that a call named is gone.
+pub(super) fn is_lease_missing(error: &Error) -> bool {
+    // How etcd-client puts a time to live of 0 in a stream's first answer.
+    if let Error::LeaseKeepAliveError(text) = error {
+        return text == "lease not found";
+    }
+    is_status(error, code::NOT_FOUND, "lease not found")
+}
+
+/// Whether a lease of the wanted id is there already.
+pub(super) fn is_lease_present(error: &Error) -> bool {
+    is_status(error, code::FAILED_PRECONDITION, "lease already exists")
+}
+
+/// Whether a user was named to an etcd that knows of none.
+pub(super) fn is_without_users(error: &Error) -> bool {
+    is_status(error, code::FAILED_PRECONDITION, "authentication is not enabled")
+}
+
+/// Whether the answer came from something that is no etcd: it does not know the
+/// call, or it speaks HTTP/2 but no gRPC.
+pub(super) fn is_from_another_service(error: &Error) -> bool {
+    let Error::GRpcStatus(status) = error else {
+        return false;
+    };
+    is_status(error, code::UNIMPLEMENTED, "")
+        || status.message().contains("grpc-status header missing")
+}
+
+/// Why etcd took a watch away.
+pub(super) fn cancellation(reason: &str) -> Failure {
+    let denials = ["permission denied", "invalid auth token", "user name is empty"];
+    if denials.iter().any(|denial| reason.contains(denial)) {
+        Failure::Denied(reason.into())
+    } else {
+        Failure::Other(format!("etcd ended the watch: {reason:?}"))
+    }
+}
+
+/// An error and all that led to it, for a person, in one line.
+pub(super) fn chain(error: &Error) -> String {
+    let mut texts = Vec::new();
+    let mut next: Option<&(dyn std::error::Error + 'static)> = None;
+    if let Error::GRpcStatus(status) = error {
+        texts.push(status.message().to_owned());
+        next = status.source();
+    } else if let Error::TransportError(error) = error {
+        next = Some(error);
+    } else {
+        texts.push(error.to_string());
+    }
+    while let Some(error) = next {
+        texts.push(error.to_string());
+        next = error.source();
+    }
+    texts.dedup();
+    texts.retain(|text| !text.is_empty() && text != "transport error");
+    texts.join(": ")
+}
+
+/// Whether etcd itself said so.
+fn is_status(error: &Error, code: i32, part: &str) -> bool {
+    let Error::GRpcStatus(status) = error else {
+        return false;
+    };
+    status.source().is_none() && status.code() as i32 == code && status.message().contains(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_etcd_says_is_sorted() {
+        let other = |text: &str| Failure::Other(text.into());
+        let invalid = |text: &str| Failure::Invalid(text.into());
+        let denied = |text: &str| Failure::Denied(text.into());
+        for (code, text, meaning) in [
+            (code::UNKNOWN, "etcdserver: too many requests", Failure::Unavailable),
+            (code::RESOURCE_EXHAUSTED, "etcdserver: too many requests", Failure::Unavailable),
+            (code::UNAVAILABLE, "etcdserver: no leader", Failure::Unavailable),
+            (code::UNAVAILABLE, "etcdserver: leader changed", Failure::Unavailable),
+            (code::UNAVAILABLE, "etcdserver: request timed out", Failure::Timeout),
+            (code::DEADLINE_EXCEEDED, "context deadline exceeded", Failure::Timeout),
+            (
+                code::INVALID_ARGUMENT,
+                "etcdserver: request is too large",
+                invalid("etcdserver: request is too large"),
+            ),
+            (
+                code::RESOURCE_EXHAUSTED,
+                "grpc: received message larger than max (9 vs. 8)",
+                invalid("grpc: received message larger than max (9 vs. 8)"),
+            ),
+            (
+                code::OUT_OF_RANGE,
+                "etcdserver: too large lease TTL",
+                invalid("etcdserver: too large lease TTL"),
+            ),
+            (
+                code::RESOURCE_EXHAUSTED,
+                "etcdserver: mvcc: database space exceeded",
+                other("etcdserver: mvcc: database space exceeded"),
+            ),
+            (
+                code::PERMISSION_DENIED,
+                "etcdserver: permission denied",
+                denied("etcdserver: permission denied"),
+            ),
+            (
+                code::UNAUTHENTICATED,
+                "etcdserver: invalid auth token",
+                denied("etcdserver: invalid auth token"),
+            ),
+            (
+                code::INVALID_ARGUMENT,
+                "etcdserver: user name is empty",
+                denied("etcdserver: user name is empty"),
+            ),
+            (
+                code::INVALID_ARGUMENT,
+                "etcdserver: authentication failed, invalid user ID or password",
+                denied("etcdserver: authentication failed, invalid user ID or password"),
+            ),
+            (
+                code::INVALID_ARGUMENT,
+                "etcdserver: revision of auth store is old",
+                Failure::Unavailable,
+            ),
+            (0, "?", other("?")),
+        ] {
+            assert_eq!(said(code, text), meaning, "{code} {text}");
+        }
+    }
+}
