@@ -1,0 +1,194 @@
+//! How long the next leader takes, against the floor: one delete, one watch event
+//! and one linearizable read with etcd-client alone, in turns with it.
+//!
+//! `cargo bench -p incumbent-tests --features etcd --bench handover [-- ROUNDS]`
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, EventType, WatchOptions};
+use incumbent::{Election, Leadership, Options, Session};
+use incumbent_tests::etcd::{Etcd, Version};
+use tokio::time::sleep;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// How long a successor has been in line when its predecessor resigns.
+const SETTLED: Duration = Duration::from_millis(300);
+const FRESH: Duration = Duration::from_millis(20);
+
+fn main() -> Outcome<()> {
+    // Cargo adds `--bench`.
+    let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
+    let runtime = tokio::runtime::Runtime::new()?;
+    for version in Version::ALL {
+        runtime.block_on(measure(version, rounds.unwrap_or(200)))?;
+    }
+    Ok(())
+}
+
+async fn measure(version: Version, rounds: usize) -> Outcome<()> {
+    let etcd = Etcd::start(version);
+    println!("etcd {version:?}, {rounds} rounds each");
+    start(&etcd, rounds.min(50)).await?;
+    handover(&etcd, rounds, "quiet, 300 ms in line", SETTLED).await?;
+    handover(&etcd, rounds, "20 ms in line", FRESH).await?;
+    let busy = Load::start(&etcd).await?;
+    handover(&etcd, rounds, "1,000 writes a second", SETTLED).await?;
+    busy.stop().await
+}
+
+/// From nothing to a leadership, without a rival.
+async fn start(etcd: &Etcd, rounds: usize) -> Outcome<()> {
+    let (mut floor, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let began = Instant::now();
+        let mut client = Client::connect([etcd.address().to_string()], None).await?;
+        client.get("absent", None).await?;
+        for _ in 0..3 {
+            client.get("absent", None).await?;
+        }
+        floor.push(began.elapsed());
+
+        let began = Instant::now();
+        let session = session(etcd).await?;
+        let leadership = session.election("start").campaign().await?;
+        ours.push(began.elapsed());
+        leadership.resign().await?;
+        session.close().await?;
+    }
+    print("start to elected; floor: connect and 3 round trips", &mut floor, &mut ours);
+    Ok(())
+}
+
+async fn handover(etcd: &Etcd, rounds: usize, what: &str, in_line: Duration) -> Outcome<()> {
+    let mut floor = Floor::connect(etcd).await?;
+    let sessions = [session(etcd).await?, session(etcd).await?];
+    let mut leader = sessions[0].election("handover").campaign().await?;
+    let (mut floors, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        floors.push(floor.round(in_line).await?);
+        let successor = sessions[(round + 1) % 2].election("handover");
+        let (next, took) = hand_over(leader, &successor, in_line).await?;
+        leader = next;
+        ours.push(took);
+    }
+    leader.resign().await?;
+    for session in sessions {
+        session.close().await?;
+    }
+    print(what, &mut floors, &mut ours);
+    Ok(())
+}
+
+/// The leader resigns when the successor has been in line for a while.
+async fn hand_over(
+    leader: Leadership,
+    successor: &Election,
+    in_line: Duration,
+) -> Outcome<(Leadership, Duration)> {
+    let campaigning = successor.clone();
+    let campaign = tokio::spawn(async move {
+        let leadership = campaigning.campaign().await;
+        (leadership, Instant::now())
+    });
+    while successor.candidates().await?.len() < 2 {}
+    sleep(in_line).await;
+    let began = Instant::now();
+    leader.resign().await?;
+    let (next, elected) = campaign.await?;
+    Ok((next?, elected - began))
+}
+
+/// What any election on etcd has to wait for.
+struct Floor {
+    writer: Client,
+    waiter: Client,
+}
+
+impl Floor {
+    async fn connect(etcd: &Etcd) -> Outcome<Floor> {
+        let address = [etcd.address().to_string()];
+        Ok(Floor {
+            writer: Client::connect(&address, None).await?,
+            waiter: Client::connect(&address, None).await?,
+        })
+    }
+
+    async fn round(&mut self, in_line: Duration) -> Outcome<Duration> {
+        self.writer.put("floor", "", None).await?;
+        let mut stream = self.waiter.watch("floor", Some(WatchOptions::new())).await?;
+        sleep(in_line).await;
+        let began = Instant::now();
+        let mut writer = self.writer.clone();
+        let deleted = tokio::spawn(async move { writer.delete("floor", None).await });
+        'watch: while let Some(response) = stream.message().await? {
+            for event in response.events() {
+                if event.event_type() == EventType::Delete {
+                    break 'watch;
+                }
+            }
+        }
+        self.waiter.get("floor", None).await?;
+        let took = began.elapsed();
+        deleted.await??;
+        Ok(took)
+    }
+}
+
+/// Other people's writes, a thousand a second.
+struct Load {
+    on: Arc<AtomicBool>,
+    writers: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Load {
+    async fn start(etcd: &Etcd) -> Outcome<Load> {
+        let on = Arc::new(AtomicBool::new(true));
+        let mut writers = Vec::new();
+        for writer in 0..10 {
+            let mut client = Client::connect([etcd.address().to_string()], None).await?;
+            let on = Arc::clone(&on);
+            writers.push(tokio::spawn(async move {
+                let mut beat = tokio::time::interval(Duration::from_millis(10));
+                while on.load(Ordering::Relaxed) {
+                    beat.tick().await;
+                    // A write that fails is one less.
+                    let _ = client.put(format!("load-{writer}"), "value", None).await;
+                }
+            }));
+        }
+        Ok(Load { on, writers })
+    }
+
+    async fn stop(self) -> Outcome<()> {
+        self.on.store(false, Ordering::Relaxed);
+        for writer in self.writers {
+            writer.await?;
+        }
+        Ok(())
+    }
+}
+
+async fn session(etcd: &Etcd) -> Outcome<Session> {
+    Ok(Session::connect(&etcd.url(), Options::default()).await?)
+}
+
+fn print(what: &str, floor: &mut [Duration], ours: &mut [Duration]) {
+    floor.sort_unstable();
+    ours.sort_unstable();
+    let at = |times: &[Duration], percent: usize| {
+        let index = (times.len() * percent / 100).min(times.len() - 1);
+        times[index].as_secs_f64() * 1_000.0
+    };
+    println!("  {what}");
+    for percent in [50, 99] {
+        let (floor, ours) = (at(floor, percent), at(ours, percent));
+        println!(
+            "    p{percent}: floor {floor:7.2} ms, incumbent {ours:7.2} ms, ratio {:5.2}",
+            ours / floor
+        );
+    }
+}

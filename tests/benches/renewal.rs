@@ -1,0 +1,127 @@
+//! What a renewal costs in the component, against a call of a stub of the same
+//! WIT that does nothing.
+//!
+//! `cargo bench -p incumbent-tests --features component --bench renewal`
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use incumbent::{Component, Elector};
+use incumbent::types::{
+    Call, Candidacy, Change, Claimed, Command, Config, Contest, Entry, Event, Notice, Operation,
+    Reply, RequestId, Response, Snapshot, Watched,
+};
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+const SECOND: u64 = 1_000_000_000;
+/// Short, so that next to no wake is for anything but a renewal.
+const TTL: u64 = SECOND;
+
+fn open(component: &Component) -> Elector {
+    let config =
+        Config { lease_ttl: TTL, safety_margin: 0, request_timeout: 5 * SECOND, seed: (1, 2) };
+    Elector::open(component, config, 0).expect("opens")
+}
+
+fn reply(id: RequestId, response: Response) -> Event {
+    Event::Reply(Reply { id, outcome: Ok(response) })
+}
+
+/// An elector that leads, and the mark of its next keep-alive.
+fn leader(component: &Component) -> (Elector, u64) {
+    let mut elector = open(component);
+    let mut events = vec![Event::Campaign(Candidacy {
+        election: 1,
+        name: "bench".into(),
+        contest: Contest::Queue,
+        value: b"bench".to_vec(),
+        rejoin: true,
+    })];
+    let mut ours = None;
+    loop {
+        let step = elector.handle(0, &events).expect("handles");
+        events.clear();
+        for command in step.commands {
+            match command {
+                Command::Call(Call { id, operation, .. }) => match operation {
+                    Operation::Grant(_) => events.push(reply(id, Response::Granted(TTL))),
+                    Operation::Claim(claim) => {
+                        let entry = Entry {
+                            key: claim.key,
+                            value: claim.value,
+                            lease: claim.lease,
+                            created: 5,
+                            modified: 5,
+                        };
+                        ours = Some(entry.clone());
+                        events.push(reply(id, Response::Claimed(Claimed { entry, at: 5 })));
+                    }
+                    Operation::Read(_) => {
+                        let own = ours.clone().into_iter().collect();
+                        let snapshot = Snapshot { at: 5, found: vec![Vec::new(), own, Vec::new()] };
+                        events.push(reply(id, Response::Snapshot(snapshot)));
+                    }
+                    Operation::KeepAlive(_) | Operation::Revoke(_) | Operation::Guarded(_) => {}
+                },
+                Command::Watch(watch) => {
+                    let change = Change::Started(4);
+                    events.push(Event::Watched(Watched { id: watch.id, change }));
+                }
+                Command::Notify(Notice::Elected(_)) => {
+                    return (elector, step.deadline.expect("a renewal is due"));
+                }
+                Command::Unwatch(_) | Command::Notify(_) => {}
+            }
+        }
+    }
+}
+
+/// A component of the same WIT that answers every call with an empty step.
+fn stub() -> Vec<u8> {
+    let mut resolve = Resolve::default();
+    let (package, _) =
+        resolve.push_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../wit")).expect("the WIT parses");
+    let world = resolve.select_world(&[package], None).expect("there is one world");
+    let mut module = wat::parse_str(include_str!("stub.wat")).expect("the stub parses");
+    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
+    let encoder = ComponentEncoder::default().module(&module).expect("fits");
+    encoder.validate(true).encode().expect("is a component")
+}
+
+fn renewal(criterion: &mut Criterion) {
+    let component = Component::embedded().expect("loads");
+    let stub = Component::from_bytes(&stub()).expect("loads");
+
+    let mut group = criterion.benchmark_group("elector");
+    let mut idle = open(&stub);
+    group.bench_function("stub: handle(now, [])", |bencher| {
+        bencher.iter(|| idle.handle(0, &[]).expect("handles"));
+    });
+    let mut idle = open(&component);
+    group.bench_function("elector: handle(now, [])", |bencher| {
+        bencher.iter(|| idle.handle(0, &[]).expect("handles"));
+    });
+    // Two calls, so the figure is twice that of one.
+    let (mut elector, mut now) = leader(&component);
+    group.bench_function("renewal: wake and its reply, both", |bencher| {
+        bencher.iter(|| {
+            let mut step = elector.handle(now, &[Event::Wake]).expect("handles");
+            let renewal = step.commands.iter().find_map(|command| match command {
+                Command::Call(Call { id, operation: Operation::KeepAlive(_), .. }) => Some(*id),
+                Command::Call(_)
+                | Command::Watch(_)
+                | Command::Unwatch(_)
+                | Command::Notify(_) => None,
+            });
+            if let Some(id) = renewal {
+                now += 1_000;
+                let renewed = [reply(id, Response::Renewed(TTL))];
+                step = elector.handle(now, &renewed).expect("handles");
+            }
+            now = step.deadline.expect("something is due");
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, renewal);
+criterion_main!(benches);

@@ -1,0 +1,207 @@
+//! Transcripts: what an elector is told, and what it says, as stories.
+//!
+//! A transcript is a text of lines.
+//!
+//! - `# …` and empty lines are for the reader.
+//! - `config …` opens an elector, with any of `ttl=10s`, `margin=100ms`,
+//!   `timeout=5s`, `seed=1,2`; the values shown stand where nothing is said.
+//! - `at 3.5s` calls `handle` at that mark, with the events that follow, one a
+//!   line.
+//! - `> …` is what came of it: the commands in order, and at the end when the
+//!   elector wants to be woken.
+//!
+//! Leases are written `L1`, `L2`, … in the order in which they were first asked
+//! for, also inside keys; `L?` never stands for one. Bytes are quoted, and escaped
+//! as in Rust. A key of the store is `["KEY"="VALUE" LEASE CREATED MODIFIED]`, with
+//! `-` for no lease. [`Codec`]'s implementations list the events and commands.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+mod text;
+
+pub use text::{Leases, Words};
+
+/// An elector behind its texts: the native one, or the component.
+pub trait Subject {
+    /// Opens an elector.
+    fn open(&mut self, config: Config) -> Result<(), String>;
+
+    /// Gives the elector its events, and returns what it says, a line each.
+    fn handle(&mut self, now: u64, events: &[String]) -> Result<Vec<String>, String>;
+}
+
+/// How an elector is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Nanoseconds.
+    pub ttl: u64,
+    /// Nanoseconds.
+    pub margin: u64,
+    /// Nanoseconds.
+    pub timeout: u64,
+    /// As it is.
+    pub seed: (u64, u64),
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            ttl: 10_000_000_000,
+            margin: 100_000_000,
+            timeout: 5_000_000_000,
+            seed: (1, 2),
+        }
+    }
+}
+
+/// The texts of one set of generated types: events to be read, steps to be
+/// written. Included once for the native elector's types and once for the
+/// component's, which are the same in all but the path.
+macro_rules! codec {
+    ($name:ident, $types:path) => {
+        mod $name {
+            use $types as types;
+            include!("transcript/codec.rs");
+        }
+    };
+}
+
+codec!(native_codec, incumbent_guest::types);
+#[cfg(feature = "component")]
+codec!(component_codec, incumbent::types);
+
+/// The elector as a Rust library.
+#[derive(Debug, Default)]
+pub struct Native {
+    elector: Option<incumbent_guest::Elector>,
+    leases: Leases,
+}
+
+impl Subject for Native {
+    fn open(&mut self, config: Config) -> Result<(), String> {
+        let elector = incumbent_guest::Elector::open(native_codec::config(config), 0);
+        self.elector = Some(elector.map_err(|error| format!("{error:?}"))?);
+        self.leases = Leases::default();
+        Ok(())
+    }
+
+    fn handle(&mut self, now: u64, events: &[String]) -> Result<Vec<String>, String> {
+        let events = native_codec::events(events, &self.leases)?;
+        let elector = self.elector.as_mut().ok_or("no elector was opened")?;
+        let step = elector.handle(now, events);
+        Ok(native_codec::step(&step, &mut self.leases))
+    }
+}
+
+/// The elector as a component in its runtime.
+#[cfg(feature = "component")]
+#[derive(Debug)]
+pub struct Wasm {
+    component: incumbent::Component,
+    elector: Option<incumbent::Elector>,
+    leases: Leases,
+}
+
+#[cfg(feature = "component")]
+impl Wasm {
+    /// Runs the component that the library carries.
+    pub fn embedded() -> Result<Wasm, String> {
+        let component = incumbent::Component::embedded();
+        Ok(Wasm {
+            component: component.map_err(|error| error.to_string())?,
+            elector: None,
+            leases: Leases::default(),
+        })
+    }
+}
+
+#[cfg(feature = "component")]
+impl Subject for Wasm {
+    fn open(&mut self, config: Config) -> Result<(), String> {
+        let config = component_codec::config(config);
+        let elector = incumbent::Elector::open(&self.component, config, 0);
+        self.elector = Some(elector.map_err(|error| error.to_string())?);
+        self.leases = Leases::default();
+        Ok(())
+    }
+
+    fn handle(&mut self, now: u64, events: &[String]) -> Result<Vec<String>, String> {
+        let events = component_codec::events(events, &self.leases)?;
+        let elector = self.elector.as_mut().ok_or("no elector was opened")?;
+        let step = elector.handle(now, &events).map_err(|error| error.to_string())?;
+        Ok(component_codec::step(&step, &mut self.leases))
+    }
+}
+
+/// Plays a transcript anew: what a subject says in place of the `>` lines.
+///
+/// # Errors
+///
+/// A line that is no event, with its number.
+pub fn replay(transcript: &str, subject: &mut dyn Subject) -> Result<String, String> {
+    let mut written = String::new();
+    let mut pending: Option<(u64, Vec<String>)> = None;
+    // Empty lines and comments belong to what comes after them.
+    let mut aside = String::new();
+    subject.open(Config::default())?;
+    for (number, line) in transcript.lines().enumerate() {
+        let trouble = |error: String| format!("line {}: {error}", number + 1);
+        let line = line.trim();
+        if line.is_empty() || line == "#" || line.starts_with("# ") {
+            let _ = writeln!(aside, "{line}");
+        } else if line.starts_with('>') {
+            // What was said another time.
+        } else if let Some(mark) = line.strip_prefix("at ") {
+            answer(&mut written, pending.take(), subject).map_err(trouble)?;
+            written.push_str(&std::mem::take(&mut aside));
+            let _ = writeln!(written, "{line}");
+            pending = Some((text::duration(mark).map_err(trouble)?, Vec::new()));
+        } else if let Some(settings) = line.strip_prefix("config") {
+            written.push_str(&std::mem::take(&mut aside));
+            let _ = writeln!(written, "{line}");
+            subject.open(text::config(settings).map_err(trouble)?)?;
+        } else {
+            written.push_str(&std::mem::take(&mut aside));
+            let _ = writeln!(written, "{line}");
+            let (_, events) = pending.as_mut().ok_or_else(|| trouble("no `at` before".into()))?;
+            events.push(line.to_owned());
+        }
+    }
+    let end = transcript.lines().count();
+    answer(&mut written, pending, subject).map_err(|error| format!("line {end}: {error}"))?;
+    written.push_str(&aside);
+    Ok(written)
+}
+
+fn answer(
+    written: &mut String,
+    pending: Option<(u64, Vec<String>)>,
+    subject: &mut dyn Subject,
+) -> Result<(), String> {
+    if let Some((now, events)) = pending {
+        for line in subject.handle(now, &events)? {
+            let _ = writeln!(written, "> {line}");
+        }
+    }
+    Ok(())
+}
+
+/// All transcripts of a folder, by name.
+///
+/// # Panics
+///
+/// If they cannot be read.
+pub fn all(folder: &Path) -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(folder).expect("the folder of transcripts can be read");
+    let mut found: Vec<(String, String)> = entries
+        .map(|entry| entry.expect("the folder of transcripts can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+        .map(|path| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            (name, std::fs::read_to_string(&path).expect("the transcript can be read"))
+        })
+        .collect();
+    found.sort();
+    found
+}

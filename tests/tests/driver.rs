@@ -1,0 +1,178 @@
+//! The component in its sandbox: what it wants of a host, what it may use, and
+//! what becomes of the host when it breaks.
+
+use incumbent::types::{Config, Event};
+use incumbent::{Component, ComponentError, Elector};
+use wasmparser::{Encoding, Parser, Payload};
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn the_component_imports_nothing_and_exports_the_elector() {
+    let mut exports = Vec::new();
+    let mut depth = 0;
+    for payload in Parser::new(0).parse_all(Component::EMBEDDED) {
+        match payload.expect("is valid") {
+            Payload::Version { encoding, .. } => {
+                depth += 1;
+                assert!(depth > 1 || encoding == Encoding::Component);
+            }
+            Payload::ComponentImportSection(imports) if depth == 1 => {
+                assert_eq!(imports.count(), 0, "the component imports something");
+            }
+            Payload::ComponentExportSection(section) if depth == 1 => {
+                for export in section {
+                    exports.push(export.expect("is valid").name.name.to_owned());
+                }
+            }
+            Payload::End(_) => depth -= 1,
+            _ => {}
+        }
+    }
+    assert_eq!(
+        exports,
+        [
+            "incumbent:election/types@0.1.0",
+            "incumbent:election/elector@0.1.0"
+        ]
+    );
+}
+
+#[test]
+fn the_component_is_small() {
+    let size = Component::EMBEDDED.len();
+    assert!(size < 128 << 10, "{size} bytes");
+}
+
+#[test]
+fn an_elector_with_nothing_to_do_does_nothing() {
+    let mut elector = open(&Component::embedded().expect("loads")).expect("opens");
+    let step = elector.handle(1, &[Event::Wake]).expect("handles");
+    assert_eq!(step.commands, []);
+    assert_eq!(step.deadline, None);
+}
+
+#[test]
+fn a_margin_that_leaves_no_time_is_refused_with_a_sentence() {
+    let config = Config {
+        safety_margin: 11 * SECOND,
+        ..config()
+    };
+    let error = Elector::open(&Component::embedded().expect("loads"), config, 0);
+    let error = error.expect_err("no time is left");
+    assert!(matches!(error, ComponentError::Config(_)));
+    assert!(error.to_string().contains("margin"), "{error}");
+}
+
+#[test]
+fn what_is_no_elector_is_refused_with_a_sentence() {
+    for bytes in [&b""[..], b"\0asm\x01\0\0\0", b"(component)", b"nonsense"] {
+        let error = Component::from_bytes(bytes).expect_err("no elector");
+        assert!(matches!(error, ComponentError::Unfit(_)));
+        assert!(error.to_string().contains("no elector"), "{error}");
+    }
+}
+
+#[test]
+fn a_trap_ends_the_elector_and_not_the_host() {
+    let mut elector = open(&hostile("unreachable")).expect("opens");
+    let error = elector.handle(1, &[]).expect_err("traps");
+    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+    let error = elector.handle(2, &[]).expect_err("is poisoned");
+    assert!(matches!(error, ComponentError::Step(_)), "{error:?}");
+
+    let mut another = open(&Component::embedded().expect("loads")).expect("opens");
+    another.handle(3, &[]).expect("handles");
+}
+
+#[test]
+fn an_endless_loop_is_ended() {
+    let mut elector = open(&hostile("(loop $for_ever (br $for_ever))")).expect("opens");
+    let error = elector.handle(1, &[]).expect_err("is ended");
+    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+}
+
+#[test]
+fn an_endless_recursion_is_ended() {
+    let mut elector = open(&hostile("(call $again)")).expect("opens");
+    let error = elector.handle(1, &[]).expect_err("is ended");
+    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+}
+
+/// 2,048 pages are 128 MB.
+#[test]
+fn more_memory_than_the_limit_is_not_given() {
+    let grow = "(if (i32.ne (memory.grow (i32.const 2048)) (i32.const -1)) (then return))
+        unreachable";
+    let mut elector = open(&hostile(grow)).expect("opens");
+    let error = elector.handle(1, &[]).expect_err("is refused");
+    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+}
+
+/// A list of commands that is longer than its memory.
+#[test]
+fn a_step_out_of_bounds_is_refused() {
+    let lie = "(i32.store (i32.const 64) (i32.const 8)) (i32.store (i32.const 68) (i32.const -1))";
+    let mut elector = open(&hostile(lie)).expect("opens");
+    let error = elector.handle(1, &[]).expect_err("is refused");
+    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+}
+
+/// A deadline that is not ahead would make the host spin: here it is 7.
+#[test]
+fn a_deadline_that_is_past_is_refused() {
+    let past = "(i32.store8 (i32.const 72) (i32.const 1)) (i64.store (i32.const 80) (i64.const 7))";
+    let mut elector = open(&hostile(past)).expect("opens");
+    let step = elector.handle(6, &[]).expect("is ahead yet");
+    assert_eq!(step.deadline, Some(7));
+    let error = elector.handle(7, &[]).expect_err("is refused");
+    assert!(matches!(error, ComponentError::Step(_)), "{error:?}");
+}
+
+fn config() -> Config {
+    Config {
+        lease_ttl: 10 * SECOND,
+        safety_margin: 0,
+        request_timeout: 5 * SECOND,
+        seed: (1, 2),
+    }
+}
+
+fn open(component: &Component) -> Result<Elector, ComponentError> {
+    Elector::open(component, config(), 0)
+}
+
+/// A component of the same WIT that does this when it is to handle something.
+/// Its step lies at 64.
+fn hostile(deed: &str) -> Component {
+    let module = format!(
+        r#"(module
+            (import "[export]incumbent:election/elector@0.1.0" "[resource-new]elector"
+                (func $new (param i32) (result i32)))
+            (memory (export "memory") 1)
+            (func $again (call $again))
+            (func $deed {deed})
+            (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
+                i32.const 1024)
+            (func (export "incumbent:election/elector@0.1.0#[static]elector.open")
+                (param i64 i64 i64 i64 i64 i64) (result i32)
+                (i32.store (i32.const 4) (call $new (i32.const 0)))
+                i32.const 0)
+            (func (export "incumbent:election/elector@0.1.0#[method]elector.handle")
+                (param i32 i64 i32 i32) (result i32)
+                (call $deed)
+                i32.const 64))"#
+    );
+    let mut module = wat::parse_str(module).expect("the module parses");
+    let mut resolve = Resolve::default();
+    let wit = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
+    let (package, _) = resolve.push_dir(wit).expect("the WIT parses");
+    let world = resolve.select_world(&[package], None).expect("has a world");
+    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
+    let mut encoder = ComponentEncoder::default();
+    let encoder = encoder.module(&module).expect("fits");
+    let bytes = encoder.encode().expect("is a component");
+    Component::from_bytes(&bytes).expect("loads")
+}

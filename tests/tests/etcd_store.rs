@@ -1,0 +1,1205 @@
+//! The store on a real etcd: each operation and each of its answers, the repair of
+//! watches, late renewals, and what is said where there is no etcd.
+
+use std::future::poll_fn;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use incumbent::store::etcd::{ConnectError, Credentials, EtcdStore};
+use incumbent::store::url::StoreUrl;
+use incumbent::store::{Store, Watches};
+use incumbent::types::{
+    Change, Claim, Claimed, Entry, Expectation, Failure, Grant, Guard, Guarded, Mutation,
+    Operation, Order, Put, Response, Selection, Snapshot, Watch, Watched,
+};
+use incumbent_tests::etcd::{Certificates, Etcd, Version};
+use incumbent_tests::on_each_version;
+use incumbent_tests::relay::Relay;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+/// How long anything may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+const SECOND: u64 = 1_000_000_000;
+/// How often a watch stream was opened, in etcd's figures.
+const WATCH_STREAMS: &str = "grpc_server_started_total{grpc_method=\"Watch\",\
+     grpc_service=\"etcdserverpb.Watch\",grpc_type=\"bidi_stream\"}";
+
+on_each_version! {
+    a_lease_is_granted_once,
+    a_lease_is_granted_for_whole_seconds,
+    a_lease_beyond_measure_is_invalid,
+    a_lease_is_kept_alive,
+    a_dead_lease_is_not_kept_alive,
+    a_lease_is_revoked_with_its_keys,
+    a_key_is_claimed_once,
+    of_many_claims_one_wins,
+    a_claim_under_a_dead_lease_says_so,
+    a_read_shows_all_selections_at_one_revision,
+    a_read_is_ordered_limited_and_bounded_by_creation,
+    a_guarded_write_is_applied_or_stale_or_conflict,
+    a_guard_with_a_lease_sees_that_the_key_was_moved,
+    a_proclamation_keeps_the_lease,
+    an_impossible_write_is_invalid,
+    one_key_is_got_in_both_ways,
+    large_values_of_others_are_carried,
+    an_etcd_without_space_says_so,
+    keys_have_the_prefix_in_etcd_and_nowhere_else,
+    a_call_gives_up_in_time,
+    more_calls_than_etcd_takes_at_once_are_answered,
+    a_claim_that_was_given_up_is_committed_late,
+    claims_on_a_paused_etcd_can_be_asked_again,
+    a_late_renewal_still_counts,
+    renewals_under_way_side_by_side_are_all_answered,
+    a_renewal_outlives_a_broken_connection,
+    a_lost_connection_is_unavailable,
+    a_watch_starts_and_tells_each_change,
+    a_watch_from_a_revision_tells_what_was_before,
+    a_watch_of_a_prefix_sees_its_keys_alone,
+    a_closed_watch_is_silent,
+    many_watches_share_a_stream,
+    watches_resume_over_a_broken_connection,
+    a_watch_that_was_not_started_is_asked_again,
+    a_watch_outlives_a_restart_of_etcd,
+    a_compacted_watch_ends_with_the_oldest_revision,
+    a_stalled_watch_is_opened_again,
+    what_is_forbidden_is_denied,
+    logins_are_renewed,
+    a_user_is_no_harm_where_nobody_logs_in,
+    a_wrong_password_is_refused,
+    a_missing_user_is_refused,
+    tls_lets_in_whom_it_knows,
+    tls_and_plain_are_told_apart,
+    the_next_member_is_asked_where_one_is_down,
+    an_etcd_that_does_not_answer_is_unreachable,
+}
+
+// Leases.
+
+async fn a_lease_is_granted_once(version: Version) {
+    let (_etcd, store) = started(version).await;
+    assert_eq!(grant(&store, 7, 10).await, Ok(Response::Granted(10 * SECOND)));
+    assert_eq!(grant(&store, 7, 10).await, Ok(Response::Exists));
+    assert_eq!(grant(&store, 8, 10).await, Ok(Response::Granted(10 * SECOND)));
+}
+
+async fn a_lease_is_granted_for_whole_seconds(version: Version) {
+    let (_etcd, store) = started(version).await;
+    let ask = |lease, ttl| call(&store, Operation::Grant(Grant { lease, ttl }));
+    assert_eq!(ask(1, 3 * SECOND + 1).await, Ok(Response::Granted(4 * SECOND)));
+    // etcd's shortest.
+    assert_eq!(ask(2, 1).await, Ok(Response::Granted(2 * SECOND)));
+    assert_eq!(ask(3, 0).await, Ok(Response::Granted(2 * SECOND)));
+}
+
+async fn a_lease_beyond_measure_is_invalid(version: Version) {
+    let (_etcd, store) = started(version).await;
+    let ttl = 9_000_000_001 * SECOND;
+    let answer = call(&store, Operation::Grant(Grant { lease: 1, ttl })).await;
+    assert!(matches!(answer, Err(Failure::Invalid(_))), "{answer:?}");
+}
+
+async fn a_lease_is_kept_alive(version: Version) {
+    let (_etcd, store) = started(version).await;
+    grant(&store, 7, 10).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(call(&store, Operation::KeepAlive(7)).await, Ok(Response::Renewed(10 * SECOND)));
+    }
+}
+
+async fn a_dead_lease_is_not_kept_alive(version: Version) {
+    let (_etcd, store) = started(version).await;
+    assert_eq!(call(&store, Operation::KeepAlive(7)).await, Ok(Response::Expired));
+    // On a stream that is there already as well.
+    grant(&store, 7, 10).await.unwrap();
+    call(&store, Operation::KeepAlive(7)).await.unwrap();
+    let other = store.clone();
+    assert_eq!(call(&other, Operation::Revoke(7)).await, Ok(Response::Revoked));
+    assert_eq!(call(&store, Operation::KeepAlive(7)).await, Ok(Response::Expired));
+    // And where somebody else revoked it.
+    let (etcd, store) = started(version).await;
+    grant(&store, 7, 10).await.unwrap();
+    call(&store, Operation::KeepAlive(7)).await.unwrap();
+    etcd.etcdctl(&["lease", "revoke", "7"]);
+    assert_eq!(call(&store, Operation::KeepAlive(7)).await, Ok(Response::Expired));
+    // A new lease of that id lives.
+    grant(&store, 7, 11).await.unwrap();
+    assert_eq!(call(&store, Operation::KeepAlive(7)).await, Ok(Response::Renewed(11 * SECOND)));
+}
+
+async fn a_lease_is_revoked_with_its_keys(version: Version) {
+    let (_etcd, store) = started(version).await;
+    grant(&store, 7, 10).await.unwrap();
+    claim(&store, "k", 7).await.unwrap();
+    assert_eq!(call(&store, Operation::Revoke(7)).await, Ok(Response::Revoked));
+    assert_eq!(call(&store, Operation::Revoke(7)).await, Ok(Response::Expired));
+    assert_eq!(store.get(b"k", false).await, Ok(None));
+}
+
+// Claims.
+
+async fn a_key_is_claimed_once(version: Version) {
+    let (_etcd, store) = started(version).await;
+    grant(&store, 7, 10).await.unwrap();
+    grant(&store, 8, 10).await.unwrap();
+    let first = claimed(claim(&store, "k", 7).await);
+    assert_eq!(first.entry.key, b"k");
+    assert_eq!(first.entry.value, b"by 7");
+    assert_eq!(first.entry.lease, 7);
+    assert_eq!((first.entry.created, first.entry.modified), (first.at, first.at));
+    assert_eq!(store.get(b"k", false).await, Ok(Some(first.entry.clone())));
+
+    // Asked again, by oneself (row 12) and by another.
+    for lease in [7, 8] {
+        match claim(&store, "k", lease).await {
+            Ok(Response::Taken(taken)) => {
+                assert_eq!(taken.entry, first.entry);
+                assert!(taken.at >= first.at);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn of_many_claims_one_wins(version: Version) {
+    let (_etcd, store) = started(version).await;
+    let mut claims = tokio::task::JoinSet::new();
+    for lease in 1..=32 {
+        let store = store.clone();
+        claims.spawn(async move {
+            grant(&store, lease, 10).await.unwrap();
+            (lease, claim(&store, "k", lease).await.unwrap())
+        });
+    }
+    let answers = claims.join_all().await;
+    let winners: Vec<_> =
+        answers.iter().filter(|(_, answer)| matches!(answer, Response::Claimed(_))).collect();
+    let [(winner, _)] = winners[..] else { panic!("{winners:?}") };
+    for (_, answer) in &answers {
+        match answer {
+            Response::Claimed(of) | Response::Taken(of) => assert_eq!(of.entry.lease, *winner),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn a_claim_under_a_dead_lease_says_so(version: Version) {
+    let (_etcd, store) = started(version).await;
+    assert_eq!(claim(&store, "k", 7).await, Ok(Response::Expired));
+    assert_eq!(store.get(b"k", false).await, Ok(None));
+}
+
+// Reads.
+
+async fn a_read_shows_all_selections_at_one_revision(version: Version) {
+    let (etcd, store) = started(version).await;
+    for key in ["a/1", "a/2", "b"] {
+        put(&etcd, key).await;
+    }
+    let found = snapshot(&store, vec![all("a/"), one("b"), one("c"), all("c/")]).await;
+    assert_eq!(names(&found), ["a/1 a/2", "b", "", ""]);
+    let latest = found.found[1][0].modified;
+    assert_eq!(found.at, latest);
+    assert_eq!(snapshot(&store, vec![]).await.at, latest);
+
+    // A prefix is no range of its own: neither `a` nor `a0` begins with `a/`.
+    put(&etcd, "a").await;
+    put(&etcd, "a0").await;
+    assert_eq!(names(&snapshot(&store, vec![all("a/")]).await), ["a/1 a/2"]);
+    let everything = snapshot(&store, vec![all("")]).await;
+    assert_eq!(everything.found[0].len(), 5);
+}
+
+async fn a_read_is_ordered_limited_and_bounded_by_creation(version: Version) {
+    let (etcd, store) = started(version).await;
+    for key in ["q/3", "q/1", "q/2"] {
+        put(&etcd, key).await;
+    }
+    put(&etcd, "q/3").await;
+    let entry = store.get(b"q/2", false).await.unwrap().unwrap();
+    let asked =
+        |order, limit, created_before| Selection { order, limit, created_before, ..all("q/") };
+    let found = snapshot(
+        &store,
+        vec![
+            asked(Order::OldestFirst, 0, None),
+            asked(Order::NewestFirst, 0, None),
+            asked(Order::OldestFirst, 1, None),
+            asked(Order::NewestFirst, 1, Some(entry.created)),
+            asked(Order::NewestFirst, 0, Some(entry.created)),
+            asked(Order::OldestFirst, 0, Some(1)),
+            asked(Order::OldestFirst, 0, Some(0)),
+        ],
+    )
+    .await;
+    assert_eq!(names(&found), ["q/3 q/1 q/2", "q/2 q/1 q/3", "q/3", "q/1", "q/1 q/3", "", ""]);
+}
+
+async fn one_key_is_got_in_both_ways(version: Version) {
+    let (etcd, store) = started(version).await;
+    let revision = put(&etcd, "k").await;
+    for serializable in [false, true] {
+        let entry = store.get(b"k", serializable).await.unwrap().unwrap();
+        assert_eq!((entry.value, entry.modified), (b"v".to_vec(), revision));
+        assert_eq!(store.get(b"none", serializable).await, Ok(None));
+    }
+}
+
+/// Row 36.
+async fn large_values_of_others_are_carried(version: Version) {
+    const LARGE: usize = 10_000_000;
+    let etcd = Etcd::start_with(version, &["--max-request-bytes", "20000000"]);
+    let store = connect(&etcd.url()).await;
+    grant(&store, 7, 30).await.unwrap();
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    started_at(&mut watches, 1).await;
+    let mut client = client(&etcd).await;
+    client.put("k", vec![b'v'; LARGE], None).await.unwrap();
+    assert_eq!(next_put(&mut watches).await.value.len(), LARGE);
+    match claim(&store, "k", 7).await {
+        Ok(Response::Taken(taken)) => assert_eq!(taken.entry.value.len(), LARGE),
+        other => panic!("{other:?}"),
+    }
+    let found = snapshot(&store, vec![all("k"), one("k")]).await;
+    assert_eq!(found.found.concat().len(), 2);
+    let got = store.get(b"k", true).await.unwrap().unwrap();
+    assert_eq!(got.value.len(), LARGE);
+}
+
+/// Row 26: leases live on, and claims fail with etcd's words.
+async fn an_etcd_without_space_says_so(version: Version) {
+    let etcd = Etcd::start_with(version, &["--quota-backend-bytes", "1000000"]);
+    let store = connect(&etcd.url()).await;
+    grant(&store, 7, 30).await.unwrap();
+    let mut client = client(&etcd).await;
+    while client.put("k", vec![b'v'; 400_000], None).await.is_ok() {}
+    match claim(&store, "l", 7).await {
+        Err(Failure::Other(text)) => assert!(text.contains("space exceeded"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    let renewed = call(&store, Operation::KeepAlive(7)).await;
+    assert_eq!(renewed, Ok(Response::Renewed(30 * SECOND)));
+    assert_eq!(call(&store, Operation::Revoke(7)).await, Ok(Response::Revoked));
+}
+
+// Guarded writes.
+
+async fn a_guarded_write_is_applied_or_stale_or_conflict(version: Version) {
+    let (_etcd, store) = started(version).await;
+    let epoch = leader(&store, "lead", 7).await;
+    let guard = |epoch| Guard { key: b"lead".to_vec(), epoch, lease: None };
+    let write = |epoch, expect, mutations| {
+        call(&store, Operation::Guarded(Guarded { guard: guard(epoch), expect, mutations }))
+    };
+    let absent = |key: &str| Expectation { key: key.into(), modified: 0 };
+
+    let applied = write(epoch, vec![absent("k")], vec![set("k", "1"), set("l", "1")]).await;
+    let Ok(Response::Applied(revision)) = applied else { panic!("{applied:?}") };
+    let entry = store.get(b"k", false).await.unwrap().unwrap();
+    assert_eq!((&entry.value[..], entry.modified, entry.lease), (&b"1"[..], revision, 0));
+
+    assert_eq!(
+        write(epoch, vec![absent("k")], vec![set("k", "2"), delete("l")]).await,
+        Ok(Response::Conflict)
+    );
+    assert_eq!(
+        write(epoch + 1, vec![], vec![set("k", "2"), delete("l")]).await,
+        Ok(Response::Stale)
+    );
+    // Where neither holds, the guard is what counts.
+    assert_eq!(write(epoch - 1, vec![absent("k")], vec![set("k", "2")]).await, Ok(Response::Stale));
+    assert_eq!(store.get(b"k", false).await, Ok(Some(entry.clone())));
+
+    let expected = Expectation { key: b"k".to_vec(), modified: revision };
+    let applied = write(epoch, vec![expected], vec![delete("k"), delete("none")]).await;
+    assert_eq!(applied, Ok(Response::Applied(revision + 1)));
+    assert_eq!(store.get(b"k", false).await, Ok(None));
+
+    // Nothing to change is a question: does the guard hold?
+    assert!(matches!(write(epoch, vec![], vec![]).await, Ok(Response::Applied(_))));
+    // A key of its own can be deleted under its own guard.
+    assert!(matches!(write(epoch, vec![], vec![delete("lead")]).await, Ok(Response::Applied(_))));
+    assert_eq!(write(epoch, vec![], vec![set("k", "3")]).await, Ok(Response::Stale));
+}
+
+async fn a_guard_with_a_lease_sees_that_the_key_was_moved(version: Version) {
+    let (etcd, store) = started(version).await;
+    let epoch = leader(&store, "lead", 7).await;
+    let write = |lease| {
+        call(
+            &store,
+            Operation::Guarded(Guarded {
+                guard: Guard { key: b"lead".to_vec(), epoch, lease },
+                expect: vec![],
+                mutations: vec![set("k", "1")],
+            }),
+        )
+    };
+    assert!(matches!(write(Some(7)).await, Ok(Response::Applied(_))));
+    etcd.etcdctl(&["put", "lead", "taken off its lease"]);
+    assert_eq!(write(Some(7)).await, Ok(Response::Stale));
+    assert!(matches!(write(None).await, Ok(Response::Applied(_))));
+}
+
+async fn a_proclamation_keeps_the_lease(version: Version) {
+    let (_etcd, store) = started(version).await;
+    let epoch = leader(&store, "lead", 7).await;
+    let proclaim = |epoch| {
+        call(
+            &store,
+            Operation::Guarded(Guarded {
+                guard: Guard { key: b"lead".to_vec(), epoch, lease: Some(7) },
+                expect: vec![],
+                mutations: vec![Mutation::Proclaim(b"new".to_vec())],
+            }),
+        )
+    };
+    assert!(matches!(proclaim(epoch).await, Ok(Response::Applied(_))));
+    let entry = store.get(b"lead", false).await.unwrap().unwrap();
+    assert_eq!((&entry.value[..], entry.lease, entry.created), (&b"new"[..], 7, epoch));
+    // Also where the key is gone, which etcd would refuse by itself.
+    call(&store, Operation::Revoke(7)).await.unwrap();
+    assert_eq!(proclaim(epoch).await, Ok(Response::Stale));
+}
+
+async fn an_impossible_write_is_invalid(version: Version) {
+    let (_etcd, store) = started(version).await;
+    let epoch = leader(&store, "lead", 7).await;
+    let write = |mutations| {
+        let guard = Guard { key: b"lead".to_vec(), epoch, lease: None };
+        call(&store, Operation::Guarded(Guarded { guard, expect: vec![], mutations }))
+    };
+    let put = |value| Mutation::Put(Put { key: b"k".to_vec(), value });
+    for impossible in [
+        // Beyond etcd's own limit, and beyond its gRPC server's.
+        write(vec![put(vec![0; 1_600_000])]).await,
+        write(vec![put(vec![0; 10_000_000])]).await,
+        // Twice the same key; no key; too many.
+        write(vec![set("k", "1"), set("k", "2")]).await,
+        write(vec![set("", "1")]).await,
+        write((0..200).map(|n| set(&n.to_string(), "")).collect()).await,
+    ] {
+        assert!(matches!(impossible, Err(Failure::Invalid(_))), "{impossible:?}");
+    }
+    assert_eq!(store.get(b"k", false).await, Ok(None));
+}
+
+// The prefix.
+
+async fn keys_have_the_prefix_in_etcd_and_nowhere_else(version: Version) {
+    let etcd = Etcd::start(version);
+    let store = connect(&format!("{}/team/a", etcd.url())).await;
+    put(&etcd, "team/b/k").await;
+    put(&etcd, "team/a").await;
+
+    let mut watches = store.watches();
+    watches.open(watch(1, "", true));
+    started_at(&mut watches, 1).await;
+
+    let epoch = leader(&store, "lead", 7).await;
+    assert!(
+        matches!(claim(&store, "lead", 7).await, Ok(Response::Taken(of)) if of.entry.key == b"lead")
+    );
+    let guarded = Operation::Guarded(Guarded {
+        guard: Guard { key: b"lead".to_vec(), epoch, lease: Some(7) },
+        expect: vec![Expectation { key: b"k".to_vec(), modified: 0 }],
+        mutations: vec![set("k", "v"), Mutation::Proclaim(b"p".to_vec())],
+    });
+    assert!(matches!(call(&store, guarded).await, Ok(Response::Applied(_))));
+    assert_eq!(names(&snapshot(&store, vec![all(""), one("k")]).await), ["lead k", "k"]);
+    let listed = etcd.etcdctl(&["get", "--prefix", "--keys-only", ""]);
+    let listed: Vec<_> = listed.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(listed, ["team/a", "team/a/k", "team/a/lead", "team/b/k"]);
+
+    assert_eq!(next_put(&mut watches).await.key, b"lead");
+    let mut both = [next_put(&mut watches).await.key, next_put(&mut watches).await.key];
+    both.sort();
+    assert_eq!(both, [b"k".to_vec(), b"lead".to_vec()]);
+    call(&store, Operation::Revoke(7)).await.unwrap();
+    match next(&mut watches).await {
+        Change::Deleted(deletion) => assert_eq!(deletion.key, b"lead"),
+        other => panic!("{other:?}"),
+    }
+}
+
+// Time.
+
+async fn a_call_gives_up_in_time(version: Version) {
+    let (etcd, store) = started(version).await;
+    etcd.pause();
+    let within = Duration::from_millis(200);
+    let since = Instant::now();
+    let answer = store.call(Operation::Read(vec![one("k")]), within).await;
+    assert_eq!(answer, Err(Failure::Timeout));
+    assert!(since.elapsed() >= within);
+    etcd.resume();
+    assert_eq!(names(&snapshot(&store, vec![one("k")]).await), [""]);
+}
+
+async fn more_calls_than_etcd_takes_at_once_are_answered(version: Version) {
+    let (_etcd, store) = started(version).await;
+    let mut calls = tokio::task::JoinSet::new();
+    for n in 0..3_000 {
+        let store = store.clone();
+        calls.spawn(async move { call(&store, Operation::Read(vec![one(&n.to_string())])).await });
+    }
+    for answer in calls.join_all().await {
+        assert!(matches!(answer, Ok(Response::Snapshot(_))), "{answer:?}");
+    }
+}
+
+/// Row 37: the request has arrived, and its reply has not.
+async fn a_claim_that_was_given_up_is_committed_late(version: Version) {
+    let (etcd, direct) = started(version).await;
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    grant(&direct, 7, 30).await.unwrap();
+    relay.stall_replies();
+    let operation = claim_operation("k", 7);
+    let answer = store.call(operation, Duration::from_millis(200)).await;
+    assert_eq!(answer, Err(Failure::Timeout));
+    let entry = timeout(PATIENCE, async {
+        loop {
+            if let Some(entry) = direct.get(b"k", false).await.unwrap() {
+                return entry;
+            }
+        }
+    });
+    assert_eq!(entry.await.unwrap().lease, 7);
+    relay.flow();
+    assert!(matches!(claim(&store, "k", 7).await, Ok(Response::Taken(of)) if of.entry.lease == 7));
+}
+
+async fn claims_on_a_paused_etcd_can_be_asked_again(version: Version) {
+    let (etcd, store) = started(version).await;
+    grant(&store, 7, 60).await.unwrap();
+    etcd.pause();
+    let mut claims = tokio::task::JoinSet::new();
+    for n in 0..20 {
+        let operation = claim_operation(&format!("k{n}"), 7);
+        claims.spawn(store.call(operation, Duration::from_millis(200)));
+    }
+    for answer in claims.join_all().await {
+        assert_eq!(answer, Err(Failure::Timeout));
+    }
+    etcd.resume();
+    for n in 0..20 {
+        match claim(&store, &format!("k{n}"), 7).await {
+            Ok(Response::Claimed(of) | Response::Taken(of)) => assert_eq!(of.entry.lease, 7),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+// Renewals.
+
+async fn a_late_renewal_still_counts(version: Version) {
+    let (etcd, store) = started(version).await;
+    grant(&store, 7, 60).await.unwrap();
+    for _ in 0..2 {
+        // First while the stream is opened, then on an open one.
+        etcd.pause();
+        let within = Duration::from_millis(100);
+        let since = Instant::now();
+        let mut renewal = tokio::spawn(store.call(Operation::KeepAlive(7), within));
+        let in_time = timeout(within * 3, &mut renewal).await;
+        assert!(in_time.is_err(), "{in_time:?}");
+        etcd.resume();
+        let answer = timeout(PATIENCE, renewal).await.unwrap().unwrap();
+        assert_eq!(answer, Ok(Response::Renewed(60 * SECOND)));
+        assert!(since.elapsed() > within);
+    }
+}
+
+/// Row 38.
+async fn renewals_under_way_side_by_side_are_all_answered(version: Version) {
+    let (etcd, store) = started(version).await;
+    grant(&store, 7, 60).await.unwrap();
+    call(&store, Operation::KeepAlive(7)).await.unwrap();
+    etcd.pause();
+    let within = Duration::from_millis(50);
+    let mut renewals = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        renewals.spawn(store.call(Operation::KeepAlive(7), within));
+    }
+    etcd.resume();
+    for answer in timeout(PATIENCE, renewals.join_all()).await.unwrap() {
+        assert_eq!(answer, Ok(Response::Renewed(60 * SECOND)));
+    }
+    // One stream is left, and the others closed.
+    assert_eq!(call(&store, Operation::KeepAlive(7)).await, Ok(Response::Renewed(60 * SECOND)));
+}
+
+async fn a_renewal_outlives_a_broken_connection(version: Version) {
+    let (etcd, direct) = started(version).await;
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    grant(&direct, 7, 60).await.unwrap();
+    call(&store, Operation::KeepAlive(7)).await.unwrap();
+    // Broken while it was idle: the next attempt does not notice.
+    relay.cut();
+    let renewed = timeout(PATIENCE, async {
+        loop {
+            match call(&store, Operation::KeepAlive(7)).await {
+                Err(Failure::Unavailable) => {}
+                answer => return answer,
+            }
+        }
+    });
+    assert_eq!(renewed.await.unwrap(), Ok(Response::Renewed(60 * SECOND)));
+    // Broken while one is under way: an answer can no longer come.
+    relay.stall_replies();
+    let within = Duration::from_millis(50);
+    let mut renewal = tokio::spawn(store.call(Operation::KeepAlive(7), within));
+    assert!(timeout(within * 3, &mut renewal).await.is_err());
+    relay.refuse();
+    let answer = timeout(PATIENCE, renewal).await.unwrap().unwrap();
+    assert_eq!(answer, Err(Failure::Unavailable));
+}
+
+async fn a_lost_connection_is_unavailable(version: Version) {
+    let etcd = Etcd::start(version);
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    relay.refuse();
+    for operation in [
+        Operation::Read(vec![one("k")]),
+        Operation::Grant(Grant { lease: 1, ttl: SECOND }),
+        Operation::KeepAlive(1),
+        Operation::Revoke(1),
+        claim_operation("k", 1),
+    ] {
+        assert_eq!(call(&store, operation).await, Err(Failure::Unavailable));
+    }
+    relay.accept();
+    let mended = timeout(PATIENCE, async {
+        while call(&store, Operation::Read(vec![one("k")])).await.is_err() {}
+    });
+    mended.await.unwrap();
+}
+
+// Watches.
+
+async fn a_watch_starts_and_tells_each_change(version: Version) {
+    let (etcd, store) = started(version).await;
+    let before = put(&etcd, "k").await;
+    let mut watches = store.watches();
+    watches.open(watch(5, "k", false));
+    assert_eq!(started_at(&mut watches, 5).await, before);
+    let first = put(&etcd, "k").await;
+    put(&etcd, "kk").await;
+    let entry = next_put(&mut watches).await;
+    assert_eq!((entry.created, entry.modified), (before, first));
+    let gone = remove(&etcd, "k").await;
+    match next(&mut watches).await {
+        Change::Deleted(deletion) => {
+            assert_eq!((&deletion.key[..], deletion.at), (&b"k"[..], gone));
+        }
+        other => panic!("{other:?}"),
+    }
+    let again = put(&etcd, "k").await;
+    assert_eq!(next_put(&mut watches).await.created, again);
+}
+
+async fn a_watch_from_a_revision_tells_what_was_before(version: Version) {
+    let (etcd, store) = started(version).await;
+    let first = put(&etcd, "k").await;
+    let second = put(&etcd, "k").await;
+    let mut watches = store.watches();
+    watches.open(Watch { since: Some(second), ..watch(1, "k", false) });
+    assert_eq!(started_at(&mut watches, 1).await, first);
+    assert_eq!(next_put(&mut watches).await.modified, second);
+    // Before the first revision there is nothing to miss.
+    watches.open(Watch { since: Some(first), ..watch(2, "k", false) });
+    started_at(&mut watches, 2).await;
+    assert_eq!(next_put(&mut watches).await.modified, first);
+    assert_eq!(next_put(&mut watches).await.modified, second);
+}
+
+async fn a_watch_of_a_prefix_sees_its_keys_alone(version: Version) {
+    let (etcd, store) = started(version).await;
+    let mut watches = store.watches();
+    watches.open(watch(1, "a/", true));
+    started_at(&mut watches, 1).await;
+    for key in ["a", "a0", "b", "a/1"] {
+        put(&etcd, key).await;
+    }
+    assert_eq!(next_put(&mut watches).await.key, b"a/1");
+}
+
+async fn a_closed_watch_is_silent(version: Version) {
+    let (etcd, store) = started(version).await;
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    watches.open(watch(2, "k", false));
+    let mut ids = [next_watched(&mut watches).await.id, next_watched(&mut watches).await.id];
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2]);
+    put(&etcd, "k").await;
+    let first = next_watched(&mut watches).await.id;
+    // What the other one has seen already is not told any more.
+    let other = 3 - first;
+    watches.close(other);
+    watches.close(99);
+    for _ in 0..3 {
+        put(&etcd, "k").await;
+        assert_eq!(next_watched(&mut watches).await.id, first);
+    }
+}
+
+async fn many_watches_share_a_stream(version: Version) {
+    const MANY: u64 = 2_000;
+    let (etcd, store) = started(version).await;
+    let mut watches = store.watches();
+    for id in 0..MANY {
+        watches.open(watch(id, &format!("k{id}"), false));
+    }
+    for _ in 0..MANY {
+        assert!(matches!(next(&mut watches).await, Change::Started(_)));
+    }
+    for id in [0, MANY / 2, MANY - 1] {
+        put(&etcd, &format!("k{id}")).await;
+        assert_eq!(next_watched(&mut watches).await.id, id);
+    }
+    let metrics = etcd.metrics();
+    assert_eq!(metric(&metrics, "etcd_debugging_mvcc_watch_stream_total"), 1);
+    assert_eq!(metric(&metrics, "etcd_debugging_mvcc_watcher_total"), MANY);
+}
+
+async fn watches_resume_over_a_broken_connection(version: Version) {
+    let etcd = Etcd::start(version);
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    let mut watches = store.watches();
+    watches.open(watch(1, "a", false));
+    watches.open(watch(2, "b/", true));
+    for _ in 0..2 {
+        assert!(matches!(next(&mut watches).await, Change::Started(_)));
+    }
+    let mut written = vec![put(&etcd, "a").await, put(&etcd, "b/0").await];
+    let mut told =
+        vec![next_put(&mut watches).await.modified, next_put(&mut watches).await.modified];
+    // Breaks at all moments, with changes before, after and while it is broken.
+    for round in 0..10 {
+        written.push(put(&etcd, "a").await);
+        if round % 2 == 0 {
+            relay.cut();
+        } else {
+            relay.refuse();
+        }
+        written.push(put(&etcd, &format!("b/{round}")).await);
+        written.push(put(&etcd, "a").await);
+        relay.accept();
+        while told.len() < written.len() {
+            told.push(next_put(&mut watches).await.modified);
+        }
+    }
+    told.sort_unstable();
+    assert_eq!(told, written);
+}
+
+async fn a_watch_that_was_not_started_is_asked_again(version: Version) {
+    let etcd = Etcd::start(version);
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    let mut watches = store.watches();
+    relay.stall_replies();
+    watches.open(watch(1, "k", false));
+    // Polled without an answer.
+    assert!(timeout(Duration::from_millis(200), next(&mut watches)).await.is_err());
+    let missed = put(&etcd, "k").await;
+    relay.cut();
+    relay.flow();
+    let from = started_at(&mut watches, 1).await;
+    assert!(from >= missed, "{from} {missed}");
+    let seen = put(&etcd, "k").await;
+    assert_eq!(next_put(&mut watches).await.modified, seen);
+}
+
+async fn a_watch_outlives_a_restart_of_etcd(version: Version) {
+    let (mut etcd, store) = started(version).await;
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    started_at(&mut watches, 1).await;
+    etcd.restart();
+    let revision = put(&etcd, "k").await;
+    assert_eq!(next_put(&mut watches).await.modified, revision);
+}
+
+/// Row 18.
+async fn a_compacted_watch_ends_with_the_oldest_revision(version: Version) {
+    let etcd = Etcd::start(version);
+    let first = put(&etcd, "k").await;
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    started_at(&mut watches, 1).await;
+    // One that was on, and resumes too late.
+    relay.refuse();
+    put(&etcd, "k").await;
+    let oldest = put(&etcd, "k").await;
+    etcd.etcdctl(&["compact", &oldest.to_string()]);
+    relay.accept();
+    assert_eq!(next(&mut watches).await, Change::Ended(Failure::Compacted(oldest)));
+    // One that asks too late.
+    watches.open(Watch { since: Some(first), ..watch(2, "k", false) });
+    started_at(&mut watches, 2).await;
+    assert_eq!(next(&mut watches).await, Change::Ended(Failure::Compacted(oldest)));
+    // The oldest revision itself is still there.
+    watches.open(Watch { since: Some(oldest), ..watch(3, "k", false) });
+    started_at(&mut watches, 3).await;
+    assert_eq!(next_put(&mut watches).await.modified, oldest);
+}
+
+async fn a_stalled_watch_is_opened_again(version: Version) {
+    let etcd = Etcd::start(version);
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    started_at(&mut watches, 1).await;
+    let streams = || metric(&etcd.metrics(), WATCH_STREAMS);
+    let before = streams();
+    relay.stall_replies();
+    watches.open(watch(2, "k", false));
+    // The answer is owed for too long: all is asked again, on another stream.
+    let started = tokio::spawn(async move {
+        let revision = started_at(&mut watches, 2).await;
+        (watches, revision)
+    });
+    // Sooner than pings of the connection notice anything: after 15 s.
+    let opened_again = timeout(Duration::from_secs(10), async {
+        while streams() == before {
+            tokio::task::yield_now().await;
+        }
+    });
+    opened_again.await.unwrap();
+    relay.flow();
+    let (mut watches, _) = timeout(PATIENCE, started).await.unwrap().unwrap();
+    let seen = put(&etcd, "k").await;
+    assert_eq!(next_put(&mut watches).await.modified, seen);
+    assert_eq!(next_put(&mut watches).await.modified, seen);
+}
+
+// Users.
+
+async fn what_is_forbidden_is_denied(version: Version) {
+    let etcd = Etcd::start(version);
+    etcd.enable_users("root's", "me", "mine", "my/");
+    // Of all keys, this user may not read the one that `connect` asks for.
+    let store = connect_as(&etcd.url(), "me", "mine").await.unwrap();
+    for operation in [Operation::Read(vec![all("your/")]), claim_operation("your/k", 7)] {
+        if let Operation::Claim(_) = operation {
+            grant(&store, 7, 10).await.unwrap();
+        }
+        let answer = call(&store, operation).await;
+        assert!(matches!(answer, Err(Failure::Denied(_))), "{answer:?}");
+    }
+    let mut watches = store.watches();
+    watches.open(watch(1, "my/k", false));
+    started_at(&mut watches, 1).await;
+    watches.open(watch(2, "your/k", false));
+    let watched = next_watched(&mut watches).await;
+    assert_eq!(watched.id, 2);
+    assert!(matches!(watched.change, Change::Ended(Failure::Denied(_))), "{watched:?}");
+    // The other watch goes on.
+    assert!(matches!(claim(&store, "my/k", 7).await, Ok(Response::Claimed(_))));
+    assert_eq!(next_put(&mut watches).await.key, b"my/k");
+}
+
+async fn logins_are_renewed(version: Version) {
+    let etcd = Etcd::start(version);
+    etcd.enable_users("root's", "me", "mine", "my/");
+    let relay = Relay::start(etcd.address()).await;
+    let url = format!("{}/my", relay.url());
+    let store = connect_as(&url, "me", "mine").await.unwrap();
+    grant(&store, 7, 60).await.unwrap();
+    call(&store, Operation::KeepAlive(7)).await.unwrap();
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    started_at(&mut watches, 1).await;
+    // A user that is made anew has to log in anew. (etcd remembers logins over a
+    // restart: they are in its log.)
+    let forget = || {
+        for arguments in
+            [&["delete", "me"][..], &["add", "me:mine"], &["grant-role", "me", "of-the-prefix"]]
+        {
+            etcd.etcdctl(&[&["--user", "root:root's", "user"], arguments].concat());
+        }
+    };
+
+    // The watch comes back without the help of any call.
+    forget();
+    relay.cut();
+    etcd.etcdctl(&["--user", "me:mine", "put", "my/k", "v"]);
+    assert_eq!(next_put(&mut watches).await.key, b"k");
+
+    forget();
+    let renewed = call(&store, Operation::KeepAlive(7)).await;
+    assert_eq!(renewed, Ok(Response::Renewed(60 * SECOND)));
+
+    forget();
+    let answer = claim(&store, "l", 7).await;
+    assert!(matches!(answer, Ok(Response::Claimed(_))), "{answer:?}");
+
+    // Where the password is another one, that is the end.
+    etcd.etcdctl(&["--user", "root:root's", "user", "delete", "me"]);
+    etcd.etcdctl(&["--user", "root:root's", "user", "add", "me:changed"]);
+    let answer = claim(&store, "m", 7).await;
+    assert!(matches!(answer, Err(Failure::Denied(_))), "{answer:?}");
+    relay.cut();
+    let change = next(&mut watches).await;
+    assert!(matches!(change, Change::Ended(Failure::Denied(_))), "{change:?}");
+}
+
+async fn a_user_is_no_harm_where_nobody_logs_in(version: Version) {
+    let etcd = Etcd::start(version);
+    let store = connect_as(&etcd.url(), "me", "mine").await.unwrap();
+    leader(&store, "k", 7).await;
+}
+
+async fn a_wrong_password_is_refused(version: Version) {
+    let etcd = Etcd::start(version);
+    etcd.enable_users("root's", "me", "mine", "my/");
+    for (name, password) in [("me", "not-mine"), ("you", "yours")] {
+        let error = connect_as(&etcd.url(), name, password).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+        says(&error, &["--password-file", &etcd.address().to_string()]);
+        assert!(!format!("{error} {error:?}").contains("not-mine"));
+    }
+}
+
+async fn a_missing_user_is_refused(version: Version) {
+    let etcd = Etcd::start(version);
+    etcd.enable_users("root's", "me", "mine", "my/");
+    let error = try_connect(&etcd.url(), &Credentials::default()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+    says(&error, &["--user"]);
+}
+
+// TLS.
+
+async fn tls_lets_in_whom_it_knows(version: Version) {
+    let directory = TempDir::new().unwrap();
+    let known = Certificates::make(directory.path());
+    let etcd = Etcd::start_tls(version, &known);
+    let store = try_connect(&etcd.url(), &credentials(&known)).await.unwrap();
+    leader(&store, "k", 7).await;
+    assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "k"]), "by 7\n");
+
+    // Without the CA, with another CA, without a certificate, with another one.
+    let directory = TempDir::new().unwrap();
+    let unknown = Certificates::make(directory.path());
+    let mut without_ca = credentials(&known);
+    without_ca.ca = None;
+    let mut other_ca = credentials(&known);
+    other_ca.ca = Some(unknown.ca.clone());
+    for (credentials, flag) in [(without_ca, "--cacert"), (other_ca, "--cacert")] {
+        let error = try_connect(&etcd.url(), &credentials).await.unwrap_err();
+        // Unless this machine has no authorities at all.
+        if !error.is_configuration() {
+            assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+        }
+        says(&error, &[flag]);
+    }
+    let mut without_cert = credentials(&known);
+    (without_cert.cert, without_cert.key) = (None, None);
+    let mut other_cert = credentials(&known);
+    other_cert.cert = Some(unknown.client_cert.clone());
+    other_cert.key = Some(unknown.client_key.clone());
+    for credentials in [without_cert, other_cert] {
+        let error = try_connect(&etcd.url(), &credentials).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+        says(&error, &["--cert", "--key"]);
+    }
+}
+
+async fn tls_and_plain_are_told_apart(version: Version) {
+    let directory = TempDir::new().unwrap();
+    let certificates = Certificates::make(directory.path());
+    let secret = Etcd::start_tls(version, &certificates);
+    let plain = Etcd::start(version);
+    let url = format!("etcd://{}", secret.address());
+    let error = try_connect(&url, &Credentials::default()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+    says(&error, &["etcds://"]);
+    let url = format!("etcds://{}", plain.address());
+    let error = try_connect(&url, &credentials(&certificates)).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+    says(&error, &["does not speak TLS"]);
+}
+
+#[tokio::test]
+async fn credentials_that_cannot_be_used_are_named() {
+    let directory = TempDir::new().unwrap();
+    let good = Certificates::make(directory.path());
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        Some(path)
+    };
+    let missing = Some(directory.path().join("missing.pem"));
+    let empty = file("empty.pem", "");
+    let torn = file("torn.pem", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
+    let not_a_key =
+        file("torn.key", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
+    let wrong = |change: &dyn Fn(&mut Credentials)| {
+        let mut wrong = credentials(&good);
+        change(&mut wrong);
+        wrong
+    };
+    for (credentials, parts) in [
+        (wrong(&|c| c.ca = missing.clone()), ["--cacert", "missing.pem"]),
+        (wrong(&|c| c.cert = missing.clone()), ["--cert", "missing.pem"]),
+        (wrong(&|c| c.key = missing.clone()), ["--key", "missing.pem"]),
+        (wrong(&|c| c.ca = empty.clone()), ["--cacert", "empty.pem"]),
+        (wrong(&|c| c.ca = torn.clone()), ["--cacert", "torn.pem"]),
+        (wrong(&|c| c.cert = torn.clone()), ["--cert", "torn.pem"]),
+        (wrong(&|c| c.key = not_a_key.clone()), ["--key", "torn.key"]),
+        (wrong(&|c| c.key = Some(good.server_key.clone())), ["--key", "server.key"]),
+        (wrong(&|c| c.cert = None), ["--cert", "both"]),
+        (wrong(&|c| c.user = Some("u".into())), ["--user", "both"]),
+    ] {
+        let error = try_connect("etcds://127.0.0.1:1", &credentials).await.unwrap_err();
+        assert!(error.is_configuration(), "{error:?}");
+        says(&error, &parts);
+    }
+    let error = try_connect("etcd://127.0.0.1:1", &credentials(&good)).await.unwrap_err();
+    assert!(error.is_configuration(), "{error:?}");
+    says(&error, &["etcds://"]);
+}
+
+// Who answers.
+
+async fn the_next_member_is_asked_where_one_is_down(version: Version) {
+    let etcd = Etcd::start(version);
+    let relay = Relay::start(etcd.address()).await;
+    let url = format!("etcd://127.0.0.1:1,{},{}", relay.address(), etcd.address());
+    let store = connect(&url).await;
+    grant(&store, 7, 60).await.unwrap();
+    call(&store, Operation::KeepAlive(7)).await.unwrap();
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    started_at(&mut watches, 1).await;
+    relay.refuse();
+    let moved = timeout(PATIENCE, async {
+        loop {
+            match claim(&store, "k", 7).await {
+                Err(Failure::Unavailable) => {}
+                answer => return answer,
+            }
+        }
+    });
+    assert!(matches!(moved.await.unwrap(), Ok(Response::Claimed(_))));
+    assert_eq!(next_put(&mut watches).await.key, b"k");
+    assert_eq!(call(&store, Operation::KeepAlive(7)).await, Ok(Response::Renewed(60 * SECOND)));
+}
+
+#[tokio::test]
+async fn nothing_there_is_unreachable() {
+    for url in ["etcd://127.0.0.1:1", "etcd://localhost:1", "etcds://127.0.0.1:1"] {
+        let error = try_connect(url, &Credentials::default()).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
+        says(&error, &["no etcd answers at", "refused"]);
+    }
+    let error = try_connect("etcd://no-such-host.invalid", &Credentials::default()).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
+    says(&error, &["no-such-host.invalid:2379"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn something_else_is_no_etcd() {
+    for answer in
+        ["HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "", "220 mail.example ESMTP\r\n"]
+    {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("etcd://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = stream.writable().await;
+                let _ = stream.try_write(answer.as_bytes());
+            }
+        });
+        let error = try_connect(&url, &Credentials::default()).await.unwrap_err();
+        assert!(matches!(error, ConnectError::NotAnEtcd { .. }), "{error:?}");
+        says(&error, &["no etcd", "--store"]);
+        server.abort();
+    }
+}
+
+async fn an_etcd_that_does_not_answer_is_unreachable(version: Version) {
+    let etcd = Etcd::start(version);
+    etcd.pause();
+    let url: StoreUrl = etcd.url().parse().unwrap();
+    let within = Duration::from_millis(300);
+    let error = EtcdStore::connect(&url, &Credentials::default(), within).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
+    says(&error, &["300.0ms"]);
+    etcd.resume();
+}
+
+// What the tests share.
+
+async fn started(version: Version) -> (Etcd, EtcdStore) {
+    let etcd = Etcd::start(version);
+    let store = connect(&etcd.url()).await;
+    (etcd, store)
+}
+
+async fn connect(url: &str) -> EtcdStore {
+    try_connect(url, &Credentials::default()).await.unwrap()
+}
+
+async fn connect_as(url: &str, name: &str, password: &str) -> Result<EtcdStore, ConnectError> {
+    let mut credentials = Credentials::default();
+    credentials.user = Some(name.into());
+    credentials.password = Some(password.into());
+    try_connect(url, &credentials).await
+}
+
+async fn try_connect(url: &str, credentials: &Credentials) -> Result<EtcdStore, ConnectError> {
+    EtcdStore::connect(&url.parse().unwrap(), credentials, PATIENCE).await
+}
+
+fn credentials(certificates: &Certificates) -> Credentials {
+    let mut credentials = Credentials::default();
+    credentials.ca = Some(certificates.ca.clone());
+    credentials.cert = Some(certificates.client_cert.clone());
+    credentials.key = Some(certificates.client_key.clone());
+    credentials
+}
+
+async fn call(store: &EtcdStore, operation: Operation) -> Result<Response, Failure> {
+    store.call(operation, PATIENCE).await
+}
+
+async fn grant(store: &EtcdStore, lease: i64, seconds: u64) -> Result<Response, Failure> {
+    let ttl = seconds * SECOND;
+    call(store, Operation::Grant(Grant { lease, ttl })).await
+}
+
+fn claim_operation(key: &str, lease: i64) -> Operation {
+    Operation::Claim(Claim { key: key.into(), value: format!("by {lease}").into(), lease })
+}
+
+async fn claim(store: &EtcdStore, key: &str, lease: i64) -> Result<Response, Failure> {
+    call(store, claim_operation(key, lease)).await
+}
+
+fn claimed(answer: Result<Response, Failure>) -> Claimed {
+    match answer {
+        Ok(Response::Claimed(claimed)) => claimed,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Claims the key under a new lease, and gives its create revision.
+async fn leader(store: &EtcdStore, key: &str, lease: i64) -> i64 {
+    grant(store, lease, 30).await.unwrap();
+    claimed(claim(store, key, lease).await).entry.created
+}
+
+/// Puts `v` past the store, and gives the revision.
+async fn put(etcd: &Etcd, key: &str) -> i64 {
+    let mut client = client(etcd).await;
+    let put = client.put(key, "v", None).await.unwrap();
+    put.header().unwrap().revision()
+}
+
+/// Deletes a key past the store, and gives the revision.
+async fn remove(etcd: &Etcd, key: &str) -> i64 {
+    let mut client = client(etcd).await;
+    let deleted = client.delete(key, None).await.unwrap();
+    deleted.header().unwrap().revision()
+}
+
+async fn client(etcd: &Etcd) -> etcd_client::Client {
+    etcd_client::Client::connect([etcd.address().to_string()], None).await.unwrap()
+}
+
+fn set(key: &str, value: &str) -> Mutation {
+    Mutation::Put(Put { key: key.into(), value: value.into() })
+}
+
+fn delete(key: &str) -> Mutation {
+    Mutation::Delete(key.into())
+}
+
+fn one(key: &str) -> Selection {
+    Selection {
+        key: key.into(),
+        prefix: false,
+        created_before: None,
+        order: Order::OldestFirst,
+        limit: 0,
+    }
+}
+
+fn all(prefix: &str) -> Selection {
+    Selection { prefix: true, ..one(prefix) }
+}
+
+async fn snapshot(store: &EtcdStore, selections: Vec<Selection>) -> Snapshot {
+    match call(store, Operation::Read(selections)).await {
+        Ok(Response::Snapshot(snapshot)) => snapshot,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The keys that each selection found.
+fn names(snapshot: &Snapshot) -> Vec<String> {
+    let name = |entry: &Entry| String::from_utf8(entry.key.clone()).unwrap();
+    let names = |found: &Vec<Entry>| found.iter().map(name).collect::<Vec<_>>().join(" ");
+    snapshot.found.iter().map(names).collect()
+}
+
+fn watch(id: u64, key: &str, prefix: bool) -> Watch {
+    Watch { id, key: key.into(), prefix, since: None }
+}
+
+async fn next_watched(watches: &mut Box<dyn Watches>) -> Watched {
+    timeout(PATIENCE, poll_fn(|context| watches.poll_next(context)))
+        .await
+        .expect("a watch tells something")
+}
+
+async fn next(watches: &mut Box<dyn Watches>) -> Change {
+    next_watched(watches).await.change
+}
+
+async fn next_put(watches: &mut Box<dyn Watches>) -> Entry {
+    match next(watches).await {
+        Change::Put(entry) => entry,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn started_at(watches: &mut Box<dyn Watches>, id: u64) -> i64 {
+    let watched = next_watched(watches).await;
+    match watched.change {
+        Change::Started(revision) if watched.id == id => revision,
+        _ => panic!("{watched:?}"),
+    }
+}
+
+/// A figure of etcd's, as a whole number.
+fn metric(metrics: &str, name: &str) -> u64 {
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with(&format!("{name} ")))
+        .unwrap_or_else(|| panic!("{name} is no figure of etcd's"));
+    line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() as u64
+}
+
+/// That the sentence holds all of these parts, and is one.
+fn says(error: &ConnectError, parts: &[&str]) {
+    let sentence = error.to_string();
+    for part in parts {
+        assert!(sentence.contains(part), "{part:?} is not in: {sentence}");
+    }
+    assert!(!sentence.contains('\n'), "{sentence}");
+}

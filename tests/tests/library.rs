@@ -1,0 +1,1 @@
+//! The library as a user has it, on a real etcd.
