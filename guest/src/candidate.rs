@@ -53,6 +53,8 @@ pub struct Candidate {
     given_up: u32,
     /// The create revision of the last place that was announced.
     announced: Option<Revision>,
+    /// The newest epoch of this election that was seen, in a race also a rival's.
+    newest: Epoch,
     /// Whether the other layout was looked for under this name.
     layouts_compared: bool,
     /// Tries in a row that failed.
@@ -95,9 +97,8 @@ struct Claiming {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Outrun {
     key: Vec<u8>,
-    rival: Epoch,
     lookout: Lookout,
-    /// The revision at which the rival was last read.
+    /// The revision at which the rival was last seen.
     seen: Revision,
     call: Option<RequestId>,
 }
@@ -178,6 +179,7 @@ impl Candidate {
             proclaiming: false,
             given_up: 0,
             announced: None,
+            newest: 0,
             layouts_compared: false,
             failed: 0,
             state: State::Outside,
@@ -285,7 +287,6 @@ impl Candidate {
             tell_written(hands, ticket, WriteOutcome::Failed(Failure::Invalid(sentence)));
             return;
         }
-        self.value.clone_from(&value);
         self.proclamations.push_back(Proclamation { ticket: Some(ticket), value });
         self.proclaim_next(hands);
     }
@@ -442,7 +443,7 @@ impl Candidate {
             Ok(Response::Taken(claimed)) => match self.layout.contest() {
                 Contest::Race => self.be_outrun(hands, claiming, &claimed.entry, claimed.at),
                 Contest::Queue => {
-                    self.failed = self.failed.saturating_add(1);
+                    self.stumble(hands, other("somebody took this candidate's key: it goes"));
                     let Claiming { key, lease, lookout, .. } = claiming;
                     self.clear(hands, key, lease, &lookout, &claimed.entry);
                 }
@@ -594,8 +595,13 @@ impl Candidate {
             }
             State::Outrun(outrun) if at >= outrun.seen => match take(&outrun.key) {
                 Some(Some(entry)) => {
+                    let silent = outrun.lookout.covers(outrun.seen);
+                    let changed = entry.modified > outrun.seen;
                     outrun.seen = at;
-                    if entry.created != outrun.rival {
+                    if changed && silent {
+                        hands.context.renew_watch(&mut outrun.lookout);
+                    }
+                    if changed {
                         self.rival_changed(hands, &entry);
                     }
                     self.cover(hands);
@@ -678,7 +684,13 @@ impl Candidate {
             (State::Outrun(outrun), Change::Deleted(deletion)) if deletion.at > outrun.seen => {
                 self.vacated(hands);
             }
-            // The read that follows a claim shows what these told too early.
+            // Of whom these tell, the answer to the claim will show.
+            (State::Claiming(claiming), Change::Put(entry)) => {
+                claiming.lookout.miss(entry.modified);
+            }
+            (State::Claiming(claiming), Change::Deleted(deletion)) => {
+                claiming.lookout.miss(deletion.at);
+            }
             (
                 State::Outrun(_)
                 | State::Outside
@@ -738,6 +750,12 @@ impl Candidate {
     /// The key is ours. Whether it leads, a survey has to show.
     fn take_place(&mut self, hands: &mut Hands<'_>, claiming: Claiming, entry: &Entry) {
         let Claiming { key, lease, lookout, .. } = claiming;
+        if entry.created <= self.newest {
+            let sentence = "the store went back behind this election's last epoch, as one that \
+                            is restored from a backup does: waiting until it is beyond";
+            self.stumble(hands, other(sentence));
+            return self.clear(hands, key, lease, &lookout, entry);
+        }
         self.announce(hands, &key, entry.created);
         let place = Place { key, lease, created: entry.created, lookout };
         self.state =
@@ -757,7 +775,7 @@ impl Candidate {
         let Claiming { key, lookout, .. } = claiming;
         self.failed = 0;
         self.announce(hands, &key, 0);
-        self.state = State::Outrun(Outrun { key, rival: rival.created, lookout, seen, call: None });
+        self.state = State::Outrun(Outrun { key, lookout, seen, call: None });
         self.tell_leader(hands, Some(rival.clone()));
         self.cover(hands);
     }
@@ -819,7 +837,12 @@ impl Candidate {
         };
         let Leading { place: Place { key, lease, created, lookout }, call, .. } = leading;
         hands.context.forget(call);
-        hands.context.unwatch(&lookout);
+        self.newest = created;
+        if remains {
+            hands.context.unwatch(&lookout);
+        } else {
+            self.await_landings(hands, Some(lookout));
+        }
         let now = hands.context.now;
         let until = hands.tenure.map_or(now, |tenure| tenure.valid_until);
         self.state = State::Ended(Ended { key, lease, epoch: created, remains, until });
@@ -871,18 +894,19 @@ impl Candidate {
         }
         let election = self.election;
         context.notify(Notice::Withdrawn(Withdrawal { election, cause: Some(cause) }));
-        if self.given_up > 0
-            && let Some(Tenure { lease, .. }) = hands.tenure
-        {
-            let mut remains = self.remains(self.layout.key(lease), lease, None);
-            remains.election = None;
-            hands.farewells.await_landing(hands.context, remains);
-        }
+        self.await_landings(hands, None);
         self.finish(hands);
     }
 
     /// Ends a candidacy that has no key.
     fn conclude(&mut self, hands: &mut Hands<'_>, lookout: Option<Lookout>) {
+        self.await_landings(hands, lookout);
+        hands.farewells.conclude(hands.context, &self.layout, self.election);
+        self.finish(hands);
+    }
+
+    /// Leaves it to a farewell to remove what claims that were given up may make.
+    fn await_landings(&mut self, hands: &mut Hands<'_>, lookout: Option<Lookout>) {
         match hands.tenure {
             Some(Tenure { lease, .. }) if self.given_up > 0 => {
                 let mut remains = self.remains(self.layout.key(lease), lease, lookout);
@@ -895,8 +919,6 @@ impl Candidate {
                 }
             }
         }
-        hands.farewells.conclude(hands.context, &self.layout, self.election);
-        self.finish(hands);
     }
 
     fn finish(&mut self, hands: &mut Hands<'_>) {
@@ -918,6 +940,7 @@ impl Candidate {
             return;
         };
         line.stand.quit(hands.context);
+        hands.context.timers.cancel(Timer::Election(self.election));
         let mut selections = Vec::from_iter(self.layout.in_front(line.place.created, limit));
         selections.push(point(line.place.key.clone()));
         if !self.layouts_compared {
@@ -937,6 +960,7 @@ impl Candidate {
             | State::Outrun(Outrun { call, .. })
                 if call.is_none() =>
             {
+                hands.context.timers.cancel(Timer::Election(self.election));
                 let purpose = Purpose::Check(self.election);
                 *call = Some(hands.context.call(purpose, Operation::Read(selections)));
             }
@@ -984,7 +1008,7 @@ impl Candidate {
             return;
         };
         let Place { key, lease, lookout, .. } = self.quit_line(hands, line);
-        self.failed = self.failed.saturating_add(1);
+        self.stumble(hands, other("this candidate's key is gone: getting back in line"));
         match entry {
             Some(entry) if entry.lease != lease && self.layout.contest() == Contest::Queue => {
                 self.clear(hands, key, lease, &lookout, &entry);
@@ -996,8 +1020,8 @@ impl Candidate {
         }
     }
 
-    /// Somebody overwrote our key in the queue, or took its lease off: it goes, and
-    /// is claimed again.
+    /// A key stands in our place that is not to lead: it goes, and ours is claimed
+    /// again.
     fn clear(
         &mut self,
         hands: &mut Hands<'_>,
@@ -1021,8 +1045,13 @@ impl Candidate {
     }
 
     fn look_failed(&mut self, hands: &mut Hands<'_>, failure: Failure) {
-        self.failed = self.failed.saturating_add(1);
+        self.stumble(hands, failure);
         hands.context.retry(Timer::Election(self.election), self.failed);
+    }
+
+    /// Counts a failure, and says it if it is the first in a row.
+    fn stumble(&mut self, hands: &mut Hands<'_>, failure: Failure) {
+        self.failed = self.failed.saturating_add(1);
         if self.failed == 1 {
             hands.context.trouble(Some(self.election), failure);
         }
@@ -1033,8 +1062,7 @@ impl Candidate {
         if hands.tenure.is_some_and(|tenure| tenure.lease == entry.lease) {
             return self.vacated(hands);
         }
-        if let State::Outrun(outrun) = &mut self.state {
-            outrun.rival = entry.created;
+        if let State::Outrun(_) = self.state {
             self.tell_leader(hands, Some(entry.clone()));
         }
     }
@@ -1062,6 +1090,7 @@ impl Candidate {
             return;
         };
         if let Some(Proclamation { ticket, value }) = self.proclamations.pop_front() {
+            self.value.clone_from(&value);
             let guarded = Guarded {
                 guard: self.layout.guard(place.key.clone(), place.created, place.lease),
                 expect: Vec::new(),
@@ -1135,7 +1164,8 @@ impl Candidate {
         }
     }
 
-    fn tell_leader(&self, hands: &mut Hands<'_>, leader: Option<Entry>) {
+    fn tell_leader(&mut self, hands: &mut Hands<'_>, leader: Option<Entry>) {
+        self.newest = leader.as_ref().map_or(self.newest, |leader| self.newest.max(leader.created));
         let sighting = Sighting { election: self.election, leader };
         hands.context.notify(Notice::Leader(sighting));
     }
@@ -1173,6 +1203,10 @@ impl Lookout {
         }
         true
     }
+}
+
+fn other(sentence: &str) -> Failure {
+    Failure::Other(sentence.into())
 }
 
 /// What the answer to a guarded write means for the one who asked for it.

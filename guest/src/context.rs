@@ -1,12 +1,12 @@
 //! What every part of the elector works with: the step in the making, the calls
 //! and watches under way, the timers, and the random numbers.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::backoff;
+use crate::backoff::{self, CAP};
 use crate::farewell::FarewellId;
 use crate::random::Random;
+use crate::table::Table;
 use crate::timers::{Timer, Timers};
 use crate::types::{
     Call, Change, Command, Duration, ElectionId, Epoch, Failure, LeaseId, Mark, Notice, Operation,
@@ -72,6 +72,11 @@ impl Lookout {
     pub fn covers(&self, at: Revision) -> bool {
         self.started.is_some_and(|started| started <= at)
     }
+
+    /// What the watch told up to `at` came too early to be of use.
+    pub fn miss(&mut self, at: Revision) {
+        self.started = self.started.map(|started| started.max(at));
+    }
 }
 
 /// A watch, as it stands with the store.
@@ -82,6 +87,8 @@ struct OpenWatch {
     prefix: bool,
     /// None while it waits to be opened again.
     request: Option<RequestId>,
+    /// When it was last said to be on.
+    on: Option<Mark>,
     failed: u32,
 }
 
@@ -98,9 +105,9 @@ pub struct Context {
     request_timeout: Duration,
     last_request: RequestId,
     last_watch: WatchId,
-    calls: BTreeMap<RequestId, Purpose>,
-    watches: BTreeMap<WatchId, OpenWatch>,
-    requests: BTreeMap<RequestId, WatchId>,
+    calls: Table<RequestId, Purpose>,
+    watches: Table<WatchId, OpenWatch>,
+    requests: Table<RequestId, WatchId>,
 }
 
 impl Context {
@@ -114,9 +121,9 @@ impl Context {
             request_timeout,
             last_request: 0,
             last_watch: 0,
-            calls: BTreeMap::new(),
-            watches: BTreeMap::new(),
-            requests: BTreeMap::new(),
+            calls: Table::new(),
+            watches: Table::new(),
+            requests: Table::new(),
         }
     }
 
@@ -182,8 +189,9 @@ impl Context {
     /// Waits for no answer any more; returns the writes that had none.
     pub fn forget_all(&mut self) -> Vec<Ticket> {
         core::mem::take(&mut self.calls)
-            .into_values()
-            .filter_map(|purpose| match purpose {
+            .into_iter()
+            .inspect(|&(id, _)| self.timers.cancel(Timer::GiveUp(id)))
+            .filter_map(|(_, purpose)| match purpose {
                 Purpose::Write { ticket, .. } => Some(ticket),
                 Purpose::Proclaim { ticket, .. } => ticket,
                 Purpose::Grant { .. }
@@ -211,7 +219,7 @@ impl Context {
     pub fn watch(&mut self, watcher: Watcher, key: Vec<u8>, prefix: bool) -> Lookout {
         self.last_watch += 1;
         let watch = self.last_watch;
-        let open = OpenWatch { watcher, key, prefix, request: None, failed: 0 };
+        let open = OpenWatch { watcher, key, prefix, request: None, on: None, failed: 0 };
         self.watches.insert(watch, open);
         self.open(watch);
         if !self.timers.is_set(Timer::Recheck) {
@@ -279,6 +287,10 @@ impl Context {
         match change {
             Change::Ended(failure) => {
                 open.request = None;
+                // One that only ever flickers is not opened faster for it.
+                if open.on.take().is_some_and(|on| on.saturating_add(CAP) <= self.now) {
+                    open.failed = 0;
+                }
                 open.failed = open.failed.saturating_add(1);
                 let failed = open.failed;
                 self.requests.remove(&id);
@@ -292,7 +304,8 @@ impl Context {
                     self.trouble(election, failure.clone());
                 }
             }
-            Change::Started(_) | Change::Put(_) | Change::Deleted(_) => open.failed = 0,
+            Change::Started(_) => open.on = Some(self.now),
+            Change::Put(_) | Change::Deleted(_) => {}
         }
         Some(watcher)
     }

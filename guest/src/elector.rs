@@ -4,7 +4,6 @@
 //! `session`; what has to go from the store in `farewell`. No other module
 //! touches election state, and all of it changes inside [`Elector::handle`].
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -14,6 +13,7 @@ use crate::farewell::Farewells;
 use crate::layout::{Layout, point};
 use crate::observer::{Inspection, Observer, withdraw};
 use crate::session::{Session, Turn};
+use crate::table::Table;
 use crate::timers::{FAR, Timer};
 use crate::types::{
     Candidacy, Config, ConfigError, ElectionId, Entry, Event, Failure, Guarded, GuardedWrite,
@@ -35,7 +35,7 @@ pub struct Elector {
     context: Context,
     session: Session,
     farewells: Farewells,
-    elections: BTreeMap<ElectionId, Part>,
+    elections: Table<ElectionId, Part>,
     /// The last election whose watches were checked.
     checked: ElectionId,
     life: Life,
@@ -70,7 +70,7 @@ impl Elector {
             session: Session::new(&config)?,
             context: Context::new(now.min(FAR), config.request_timeout, config.seed),
             farewells: Farewells::default(),
-            elections: BTreeMap::new(),
+            elections: Table::new(),
             checked: 0,
             life: Life::Open,
         })
@@ -103,6 +103,7 @@ impl Elector {
         {
             self.context.timers.cancel(Timer::Deadline);
             self.each_candidate(Candidate::expired);
+            self.settle();
         }
         // A timer that is set meanwhile is due later than now.
         while let Some(timer) = self.context.timers.pop_due(self.context.now) {
@@ -261,15 +262,16 @@ impl Elector {
         let Some(guard) = guard else {
             return tell_written(&mut self.hands(), ticket, WriteOutcome::Stale);
         };
-        for part in self.elections.values() {
-            let Part::Candidate(candidate) = part else {
-                continue;
-            };
-            let check = |mutation| candidate.layout().check_mutation(mutation);
-            if let Err(sentence) = mutations.iter().try_for_each(check) {
-                let outcome = WriteOutcome::Failed(Failure::Invalid(sentence));
-                return tell_written(&mut self.hands(), ticket, outcome);
+        let refusal = self.elections.values().find_map(|part| match part {
+            Part::Candidate(candidate) => {
+                let check = |mutation| candidate.layout().check_mutation(mutation);
+                mutations.iter().try_for_each(check).err()
             }
+            Part::Observer(_) | Part::Inspection(_) => None,
+        });
+        if let Some(sentence) = refusal {
+            let outcome = WriteOutcome::Failed(Failure::Invalid(sentence));
+            return tell_written(&mut self.hands(), ticket, outcome);
         }
         let purpose = Purpose::Write { election: term.election, epoch: term.epoch, ticket };
         let guarded = Guarded { guard, expect, mutations };
@@ -294,7 +296,7 @@ impl Elector {
         if self.life == Life::Open {
             self.life = Life::Closing;
             self.context.unsettled = true;
-            let all: Vec<ElectionId> = self.elections.keys().copied().collect();
+            let all: Vec<ElectionId> = self.elections.keys().collect();
             for election in all {
                 self.leave(election);
             }
@@ -397,12 +399,9 @@ impl Elector {
     /// into one; the next check goes on with the others.
     fn recheck(&mut self) {
         self.context.timers.set(Timer::Recheck, self.context.now.saturating_add(RECHECK));
-        let after = self.checked;
-        let later = self.elections.range(after.saturating_add(1)..);
-        let earlier = self.elections.range(..=after);
         let mut selections = Vec::new();
         let mut asked = Vec::new();
-        for (&election, part) in later.chain(earlier) {
+        for (election, part) in self.elections.iter_after(self.checked) {
             let (keys, selected): (Vec<_>, Vec<_>) = match part {
                 Part::Candidate(candidate) => {
                     candidate.points().into_iter().map(|key| (key.clone(), point(key))).unzip()
@@ -477,7 +476,7 @@ impl Elector {
     /// Brings elections, farewells and the lease in line with one another.
     fn settle(&mut self) {
         while core::mem::take(&mut self.context.unsettled) {
-            self.elections.retain(|_, part| match part {
+            self.elections.retain(|part| match part {
                 Part::Candidate(candidate) => !candidate.is_over(),
                 Part::Observer(_) | Part::Inspection(_) => true,
             });

@@ -1,12 +1,12 @@
 //! Keys of ours that are to go: of terms that ended, of candidates that left, and
 //! of claims that were given up and may still land.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::context::{Context, Lookout, Purpose, Watcher};
 use crate::layout::{Layout, point};
 use crate::session::unfit;
+use crate::table::Table;
 use crate::timers::Timer;
 use crate::types::{
     Change, ElectionId, Entry, Epoch, Failure, Guarded, LeaseId, Mutation, Notice, Operation,
@@ -20,7 +20,7 @@ pub type FarewellId = u64;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Farewells {
     last: FarewellId,
-    open: BTreeMap<FarewellId, Farewell>,
+    open: Table<FarewellId, Farewell>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +106,7 @@ impl Farewells {
                     && farewell.lease == lease
                     && matches!(farewell.phase, Phase::Waiting { .. })
             })
-            .map(|(&id, _)| id)
+            .map(|(id, _)| id)
             .collect();
         absorbed
             .into_iter()
@@ -155,6 +155,7 @@ impl Farewells {
         let Some(farewell) = self.open.get_mut(&id) else {
             return;
         };
+        farewell.phase.quit(context, id);
         match &mut farewell.phase {
             Phase::Removing { created, call } => {
                 let guard =
@@ -187,9 +188,16 @@ impl Farewells {
             return;
         };
         match (&mut farewell.phase, outcome) {
-            (Phase::Claiming(_), Ok(Response::Claimed(claimed) | Response::Taken(claimed)))
+            (Phase::Claiming(_), Ok(Response::Claimed(claimed)))
                 if claimed.entry.lease == farewell.lease =>
             {
+                self.found(context, id, &claimed.entry);
+            }
+            // An earlier try of ours made it.
+            (Phase::Claiming(_), Ok(Response::Taken(claimed)))
+                if claimed.entry.lease == farewell.lease =>
+            {
+                farewell.given_up = farewell.given_up.saturating_sub(1);
                 self.found(context, id, &claimed.entry);
             }
             (Phase::Claiming(_), Err(Failure::Denied(_) | Failure::Invalid(_)) | Ok(_)) => {
@@ -239,7 +247,8 @@ impl Farewells {
         match change {
             Change::Started(at) => {
                 lookout.started = Some(at);
-                if matches!(farewell.phase, Phase::Waiting { call: None }) {
+                // A look from before the watch was on may have missed something.
+                if matches!(farewell.phase, Phase::Waiting { .. }) {
                     self.try_again(context, id);
                 }
             }
@@ -252,7 +261,9 @@ impl Farewells {
     /// Says that a candidacy is over: once its last key is removed, or now.
     pub fn conclude(&mut self, context: &mut Context, layout: &Layout, election: ElectionId) {
         let removal = self.open.values_mut().find(|farewell| {
-            farewell.layout == *layout && matches!(farewell.phase, Phase::Removing { .. })
+            farewell.layout == *layout
+                && farewell.election.is_none()
+                && matches!(farewell.phase, Phase::Removing { .. })
         });
         match removal {
             Some(farewell) => farewell.election = Some(election),
@@ -262,7 +273,7 @@ impl Farewells {
 
     /// The lease is gone, or about to be revoked, and the keys with it.
     pub fn lease_ended(&mut self, context: &mut Context) {
-        let all: Vec<FarewellId> = self.open.keys().copied().collect();
+        let all: Vec<FarewellId> = self.open.keys().collect();
         for id in all {
             self.withdraw(context, id, None);
             self.close(context, id);
@@ -285,9 +296,8 @@ impl Farewells {
     /// The key is there.
     fn found(&mut self, context: &mut Context, id: FarewellId, entry: &Entry) {
         if let Some(farewell) = self.open.get_mut(&id) {
-            if let Phase::Waiting { call } = farewell.phase {
-                context.forget(call);
-            }
+            farewell.phase.quit(context, id);
+            farewell.failed = 0;
             farewell.phase = Phase::Removing { created: entry.created, call: None };
             self.try_again(context, id);
         }
@@ -304,6 +314,7 @@ impl Farewells {
             self.close(context, id);
             return;
         }
+        farewell.phase.quit(context, id);
         farewell.phase = Phase::Waiting { call: None };
         farewell.failed = 0;
         match &farewell.lookout {
@@ -338,17 +349,24 @@ impl Farewells {
     }
 
     fn close(&mut self, context: &mut Context, id: FarewellId) -> Option<Farewell> {
-        let farewell = self.open.remove(&id)?;
-        context.timers.cancel(Timer::Farewell(id));
-        match farewell.phase {
-            Phase::Claiming(call) => context.forget(Some(call)),
-            Phase::Removing { call, .. } | Phase::Waiting { call } => context.forget(call),
-            Phase::Refused(_) => {}
-        }
+        let mut farewell = self.open.remove(&id)?;
+        farewell.phase.quit(context, id);
         if let Some(lookout) = &farewell.lookout {
             context.unwatch(lookout);
         }
         context.unsettled = true;
         Some(farewell)
+    }
+}
+
+impl Phase {
+    /// Lets go of what is under way, and of the next try.
+    fn quit(&mut self, context: &mut Context, id: FarewellId) {
+        context.timers.cancel(Timer::Farewell(id));
+        match self {
+            Phase::Claiming(call) => context.forget(Some(*call)),
+            Phase::Removing { call, .. } | Phase::Waiting { call } => context.forget(call.take()),
+            Phase::Refused(_) => {}
+        }
     }
 }

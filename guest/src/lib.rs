@@ -26,6 +26,7 @@ mod layout;
 mod observer;
 mod random;
 mod session;
+mod table;
 mod timers;
 
 pub use bindings::exports::incumbent::election::types;

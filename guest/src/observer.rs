@@ -7,8 +7,8 @@ use crate::layout::Layout;
 use crate::session::unfit;
 use crate::timers::Timer;
 use crate::types::{
-    Change, ElectionId, Entry, Failure, Listing, Notice, Operation, RequestId, Response, Revision,
-    Selection, Sighting, Snapshot, Withdrawal,
+    Change, Deletion, ElectionId, Entry, Failure, Listing, Notice, Operation, RequestId, Response,
+    Revision, Selection, Sighting, Snapshot, Withdrawal,
 };
 
 /// How many keys the second look for the leader asks for, where the first one
@@ -25,9 +25,12 @@ pub struct Observer {
     layout: Layout,
     lookout: Lookout,
     look: Look,
+    /// The newest revision of which anything was heard.
+    seen: Revision,
     /// Who leads, as it was last told; none before the first time.
     told: Option<Option<Entry>>,
-    /// When the leader that was told was deleted, if that was seen.
+    /// When the last key was deleted, once the leader's that was told was; none if
+    /// the watch may have missed one.
     vacated: Option<Revision>,
     /// Looks in a row that failed.
     failed: u32,
@@ -35,16 +38,16 @@ pub struct Observer {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Look {
-    /// What was told is so, as of this revision.
-    Settled(Revision),
-    /// A read has to tell.
+    /// What was told is so; a look with this limit showed it.
+    Settled { limit: u32 },
+    /// The watch is not on, or the next try waits for its timer.
+    Idle,
+    /// A read is to tell.
     Looking {
         limit: u32,
-        /// None while the watch is not on, or the next try waits for its timer.
-        call: Option<RequestId>,
-        /// The newest change that the watch reported meanwhile: the read has to
-        /// be newer.
-        changed: Revision,
+        call: RequestId,
+        /// What the watch told since the read was sent: perhaps newer.
+        meanwhile: Vec<Change>,
     },
 }
 
@@ -56,7 +59,8 @@ impl Observer {
             election,
             lookout: context.watch(Watcher::Observer(election), key, prefix),
             layout,
-            look: Look::Looking { limit: 1, call: None, changed: 0 },
+            look: Look::Idle,
+            seen: 0,
             told: None,
             vacated: None,
             failed: 0,
@@ -64,69 +68,79 @@ impl Observer {
     }
 
     /// Stops watching, as was asked for.
-    pub fn leave(self, context: &mut Context) {
+    pub fn leave(mut self, context: &mut Context) {
+        self.stop_looking(context);
         context.unwatch(&self.lookout);
-        context.timers.cancel(Timer::Election(self.election));
-        if let Look::Looking { call, .. } = self.look {
-            context.forget(call);
-        }
         withdraw(context, self.election, None);
     }
 
     /// The next try is due.
     pub fn due(&mut self, context: &mut Context) {
-        if let Look::Looking { limit, call: None, changed } = self.look {
-            self.look_up(context, limit, changed);
+        match self.look {
+            Look::Idle => self.look_up(context, 1),
+            Look::Settled { .. } | Look::Looking { .. } => {}
         }
     }
 
     /// Selects the leader, to see whether the watch is silent.
     pub fn selection(&self) -> Option<Selection> {
         match self.look {
-            Look::Settled(_) => Some(self.layout.leader_first(1)),
+            Look::Settled { limit } => Some(self.layout.leader_first(limit)),
+            Look::Idle => Some(self.layout.leader_first(1)),
             Look::Looking { .. } => None,
         }
     }
 
     /// Compares what `selection` found with what was told.
     pub fn examine(&mut self, context: &mut Context, found: &[Entry], at: Revision) {
-        let Look::Settled(seen) = self.look else {
-            return;
-        };
-        let found = found.first().filter(|entry| self.layout.counts(&entry.key));
+        let found = found.iter().find(|entry| self.layout.counts(&entry.key));
         let told = self.told.as_ref().and_then(Option::as_ref);
-        if at > seen && found.map(|entry| entry.modified) != told.map(|entry| entry.modified) {
-            // The look follows once the watch is on again.
-            context.renew_watch(&mut self.lookout);
-            self.look = Look::Looking { limit: 1, call: None, changed: at };
+        let differs = found.map(|entry| entry.modified) != told.map(|entry| entry.modified);
+        match self.look {
+            Look::Settled { .. } if at > self.seen && differs => {
+                context.renew_watch(&mut self.lookout);
+                self.vacated = None;
+                self.look_up(context, 1);
+            }
+            // The watch may never come on.
+            Look::Idle => self.look_up(context, 1),
+            Look::Settled { .. } | Look::Looking { .. } => {}
         }
     }
 
     /// Takes the answer to a look.
     pub fn looked(&mut self, context: &mut Context, outcome: Result<Response, Failure>) {
-        let Look::Looking { limit, call, changed } = &mut self.look else {
-            return;
+        let (limit, meanwhile) = match core::mem::replace(&mut self.look, Look::Idle) {
+            Look::Looking { limit, meanwhile, .. } => (limit, meanwhile),
+            look @ (Look::Settled { .. } | Look::Idle) => {
+                self.look = look;
+                return;
+            }
         };
-        *call = None;
-        let (limit, changed) = (*limit, *changed);
         let (at, found) = match outcome {
-            Ok(Response::Snapshot(Snapshot { at, found })) => {
+            Ok(Response::Snapshot(Snapshot { at, found })) if at >= self.seen => {
                 (at, found.into_iter().next().unwrap_or_default())
             }
-            Ok(_) => return self.look_failed(context, Failure::Other(unfit("read"))),
-            Err(failure) => return self.look_failed(context, failure),
+            outcome => {
+                for change in meanwhile {
+                    self.watched(context, change);
+                }
+                return self.look_failed(context, outcome);
+            }
         };
         let seen_all = limit == 0 || found.len() < limit as usize;
         let leader = found.into_iter().find(|entry| self.layout.counts(&entry.key));
-        if at < changed {
-            self.look_up(context, 1, changed);
-        } else if leader.is_none() && !seen_all {
+        self.seen = at;
+        if leader.is_none() && !seen_all {
             let wider = limit.saturating_mul(WIDER);
-            self.look_up(context, if wider > WIDEST { 0 } else { wider }, changed);
+            self.look_up(context, if wider > WIDEST { 0 } else { wider });
         } else {
             self.failed = 0;
-            self.look = Look::Settled(at);
+            self.look = Look::Settled { limit };
             self.tell(context, leader);
+        }
+        for change in meanwhile {
+            self.watched(context, change);
         }
     }
 
@@ -135,69 +149,97 @@ impl Observer {
         match change {
             Change::Started(at) => {
                 self.lookout.started = Some(at);
-                self.look_up(context, 1, at);
+                self.seen = self.seen.max(at);
+                self.look_up(context, 1);
             }
-            Change::Ended(_) => self.lookout.started = None,
+            Change::Ended(_) => {
+                self.lookout.started = None;
+                self.vacated = None;
+            }
             Change::Put(entry) if self.layout.counts(&entry.key) => self.saw_put(context, entry),
             Change::Deleted(deletion) if self.layout.counts(&deletion.key) => {
-                self.saw_deletion(context, &deletion.key, deletion.at);
+                self.saw_deletion(context, deletion);
             }
             Change::Put(_) | Change::Deleted(_) => {}
         }
     }
 
     fn saw_put(&mut self, context: &mut Context, entry: Entry) {
-        let seen = match &mut self.look {
-            Look::Settled(seen) => *seen,
-            Look::Looking { changed, .. } => {
-                *changed = entry.modified.max(*changed);
-                return;
-            }
-        };
-        if entry.modified <= seen {
-            return;
-        }
-        match &self.told {
-            Some(Some(leader)) if leader.key != entry.key => {}
-            Some(Some(leader)) if leader.created != entry.created => {
-                self.look_up(context, 1, entry.modified);
-            }
-            // The first of its kind, or the leader's new value.
-            Some(_) | None => {
-                self.look = Look::Settled(entry.modified);
-                self.tell(context, Some(entry));
-            }
+        let newer = entry.modified > self.seen;
+        match &mut self.look {
+            Look::Idle => self.seen = self.seen.max(entry.modified),
+            Look::Looking { meanwhile, .. } => meanwhile.push(Change::Put(entry)),
+            Look::Settled { .. } if newer => match &self.told {
+                Some(Some(leader)) if leader.key != entry.key => {}
+                Some(Some(leader)) if leader.created != entry.created => {
+                    self.seen = entry.modified;
+                    self.look_up(context, 1);
+                }
+                // The first of its kind, or the leader's new value.
+                Some(_) | None => {
+                    self.seen = entry.modified;
+                    self.tell(context, Some(entry));
+                }
+            },
+            Look::Settled { .. } => {}
         }
     }
 
-    fn saw_deletion(&mut self, context: &mut Context, key: &[u8], at: Revision) {
+    fn saw_deletion(&mut self, context: &mut Context, deletion: Deletion) {
+        let Deletion { ref key, at } = deletion;
         let leads = matches!(
             &self.told,
-            Some(Some(leader)) if leader.key == key && leader.created < at
+            Some(Some(leader)) if leader.key == *key && leader.created < at
         );
-        if leads && self.vacated.is_none() {
-            self.vacated = Some(at);
+        if leads || self.vacated.is_some() {
+            self.vacated = self.vacated.max(Some(at));
         }
+        let newer = at > self.seen;
         match &mut self.look {
-            Look::Settled(seen) if at > *seen && leads => self.look_up(context, 1, at),
-            Look::Settled(_) => {}
-            Look::Looking { changed, .. } => *changed = at.max(*changed),
+            Look::Idle => self.seen = self.seen.max(at),
+            Look::Looking { meanwhile, .. } => meanwhile.push(Change::Deleted(deletion)),
+            Look::Settled { .. } if newer && leads => {
+                self.seen = at;
+                self.look_up(context, 1);
+            }
+            Look::Settled { .. } => {}
         }
     }
 
-    fn look_up(&mut self, context: &mut Context, limit: u32, changed: Revision) {
-        if let Look::Looking { call: Some(call), .. } = self.look {
-            context.forget(Some(call));
-        }
+    fn look_up(&mut self, context: &mut Context, limit: u32) {
+        self.stop_looking(context);
         let read = Operation::Read([self.layout.leader_first(limit)].into());
-        let call = Some(context.call(Purpose::Observe(self.election), read));
-        self.look = Look::Looking { limit, call, changed };
+        let call = context.call(Purpose::Observe(self.election), read);
+        self.look = Look::Looking { limit, call, meanwhile: Vec::new() };
     }
 
-    fn look_failed(&mut self, context: &mut Context, failure: Failure) {
+    /// Gives up a look; the next one will be newer than all that was heard.
+    fn stop_looking(&mut self, context: &mut Context) {
+        context.timers.cancel(Timer::Election(self.election));
+        match core::mem::replace(&mut self.look, Look::Idle) {
+            Look::Looking { call, meanwhile, .. } => {
+                context.forget(Some(call));
+                for change in meanwhile {
+                    self.watched(context, change);
+                }
+            }
+            Look::Settled { .. } | Look::Idle => {}
+        }
+    }
+
+    fn look_failed(&mut self, context: &mut Context, outcome: Result<Response, Failure>) {
         self.failed = self.failed.saturating_add(1);
         context.retry(Timer::Election(self.election), self.failed);
         if self.failed == 1 {
+            let failure = match outcome {
+                Err(failure) => failure,
+                Ok(Response::Snapshot(_)) => Failure::Other(
+                    "the store went back behind what it said before, as one that is restored \
+                     from a backup does"
+                        .into(),
+                ),
+                Ok(_) => Failure::Other(unfit("read")),
+            };
             context.trouble(Some(self.election), failure);
         }
     }

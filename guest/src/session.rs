@@ -1,11 +1,11 @@
 //! The lease: got, kept alive, lost, given back.
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::backoff::{self, CAP};
 use crate::context::{Context, Purpose};
+use crate::table::Table;
 use crate::timers::{FAR, MILLISECOND, SECOND, Timer};
 use crate::types::{
     Config, ConfigError, Duration, Failure, Grant, LeaseId, Mark, Operation, RequestId, Response,
@@ -17,10 +17,13 @@ pub struct Session {
     ttl: Duration,
     margin: Duration,
     lease: Lease,
-    retired: BTreeMap<LeaseId, Retired>,
+    retired: Table<LeaseId, Retired>,
     /// The lease that went was not renewed for a while: the store, or the way to
-    /// it, was away, and others come back as well.
+    /// it, was away, and others come back as well. Or it did not even live until
+    /// its first renewal, and the next one may not either.
     come_back_slowly: bool,
+    /// How often in a row the store refused a lease.
+    refused: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +51,10 @@ struct Held {
     /// When the last acknowledged grant or renewal was sent; none while all that
     /// is known is that the lease exists.
     acknowledged: Option<Mark>,
+    /// How long one may lead on it. Only ever goes forwards: it was announced.
+    valid_until: Mark,
+    /// Whether a renewal was ever acknowledged.
+    proven: bool,
     /// When the last one was sent, acknowledged or not.
     last_sent: Mark,
     /// Sent, without an answer yet.
@@ -112,8 +119,9 @@ impl Session {
             ttl,
             margin: config.safety_margin,
             lease: Lease::None,
-            retired: BTreeMap::new(),
+            retired: Table::new(),
             come_back_slowly: false,
+            refused: 0,
         })
     }
 
@@ -121,9 +129,7 @@ impl Session {
     /// candidate may wait on it, and not lead.
     pub fn tenure(&self) -> Option<Tenure> {
         match &self.lease {
-            Lease::Held(held) => {
-                Some(Tenure { lease: held.id, valid_until: self.valid_until(held) })
-            }
+            Lease::Held(held) => Some(Tenure { lease: held.id, valid_until: held.valid_until }),
             Lease::None | Lease::Granting(_) => None,
         }
     }
@@ -165,7 +171,7 @@ impl Session {
     pub fn lose(&mut self, context: &mut Context, lease: LeaseId) -> bool {
         match &self.lease {
             Lease::Held(held) if held.id == lease => {
-                self.come_back_slowly = held.failed > 0;
+                self.come_back_slowly = held.failed > 0 || !held.proven;
                 self.drop_lease(context);
                 true
             }
@@ -264,11 +270,13 @@ impl Session {
         let failure = match outcome {
             Ok(Response::Granted(ttl)) => {
                 let ttl = ttl.min(FAR);
-                if self.margin_of(ttl) < ttl {
+                if margin_of(self.margin, ttl) < ttl {
                     self.hold(context, id, ttl, Some(sent));
                     return Turn::Extended;
                 }
-                Failure::Other("the store grants less time than the safety margin takes".into())
+                let sentence = "the store grants less time than the safety margin takes: lower \
+                                the margin, or ask for more";
+                return self.refuse(context, Failure::Invalid(sentence.into()));
             }
             // An earlier try made it. How long it lives is not said: a keep-alive
             // tells.
@@ -285,10 +293,7 @@ impl Session {
             }
             Ok(_) => Failure::Other(unfit("grant")),
             Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
-                self.retire(context);
-                // For those who may still want one after this.
-                context.retry(Timer::Grant, asked);
-                return Turn::Refused(failure);
+                return self.refuse(context, failure);
             }
             Err(failure) => failure,
         };
@@ -315,15 +320,16 @@ impl Session {
         context.timers.cancel(Timer::GiveUp(id));
         match outcome {
             Ok(Response::Renewed(ttl)) if *ttl > 0 => {
-                let before = held.valid_until(self.margin);
+                let before = held.valid_until;
+                held.proven = true;
                 if held.acknowledged.is_none_or(|sent| sent < renewal.sent) {
-                    held.acknowledged = Some(renewal.sent);
-                    held.ttl = (*ttl).min(FAR);
+                    held.acknowledge(renewal.sent, (*ttl).min(FAR), self.margin);
+                    held.failed = 0;
+                    let extended = held.valid_until > before;
+                    self.schedule(context);
+                    return Some(if extended { Turn::Extended } else { Turn::None });
                 }
-                held.failed = 0;
-                let after = held.valid_until(self.margin);
-                self.schedule(context);
-                Some(if after > before { Turn::Extended } else { Turn::None })
+                Some(Turn::None)
             }
             Ok(Response::Expired | Response::Renewed(_)) => Some(Turn::Lost(held.id)),
             Ok(_) if renewal.awaited => {
@@ -365,17 +371,33 @@ impl Session {
     // Steps.
 
     fn hold(&mut self, context: &mut Context, id: LeaseId, ttl: Duration, sent: Option<Mark>) {
-        self.lease = Lease::Held(Held {
+        let mut held = Held {
             id,
             ttl,
-            acknowledged: sent,
+            acknowledged: None,
+            valid_until: 0,
+            proven: false,
             last_sent: sent.unwrap_or(context.now),
             renewals: Vec::new(),
             failed: 0,
             lapsing: false,
-        });
+        };
+        if let Some(sent) = sent {
+            held.acknowledge(sent, ttl, self.margin);
+        }
+        self.lease = Lease::Held(held);
+        self.refused = 0;
         context.unsettled = true;
         self.schedule(context);
+    }
+
+    /// Takes it that there is no lease to be had.
+    fn refuse(&mut self, context: &mut Context, failure: Failure) -> Turn {
+        self.retire(context);
+        self.refused = self.refused.saturating_add(1);
+        // For those who may still want one after this.
+        context.retry(Timer::Grant, self.refused);
+        Turn::Refused(failure)
     }
 
     /// Sets the timers to what was last acknowledged.
@@ -387,20 +409,21 @@ impl Session {
         let Some(sent) = held.acknowledged else {
             return;
         };
-        context.timers.set(Timer::Deadline, self.valid_until(held));
+        context.timers.set(Timer::Deadline, held.valid_until);
         let awaits = held.renewals.iter().any(|renewal| renewal.awaited);
         if !held.lapsing && !awaits {
-            context.timers.set(Timer::Renewal, sent.saturating_add(held.ttl / 3));
+            let soonest = context.now.saturating_add(MILLISECOND);
+            let due = sent.saturating_add(held.ttl / 3).max(soonest);
+            context.timers.set(Timer::Renewal, due);
         }
     }
 
     fn renewal_failed(&mut self, context: &mut Context, failure: Failure) {
-        let margin = self.margin;
         let Lease::Held(held) = &mut self.lease else {
             return;
         };
         held.failed = held.failed.saturating_add(1);
-        let valid_until = held.valid_until(margin);
+        let valid_until = held.valid_until;
         if held.failed == 1 {
             context.trouble(None, failure);
             let half = valid_until.saturating_sub(held.ttl / 2);
@@ -454,23 +477,22 @@ impl Session {
         self.lease = Lease::None;
         context.unsettled = true;
     }
-
-    fn valid_until(&self, held: &Held) -> Mark {
-        held.valid_until(self.margin)
-    }
-
-    fn margin_of(&self, ttl: Duration) -> Duration {
-        self.margin.max(ttl / 100)
-    }
 }
 
 impl Held {
-    /// The mark at which the last acknowledged request was sent, and the time that
-    /// the store granted, less the margin; 0 if none was acknowledged.
-    fn valid_until(&self, margin: Duration) -> Mark {
-        let margin = margin.max(self.ttl / 100);
-        self.acknowledged.map_or(0, |sent| sent.saturating_add(self.ttl.saturating_sub(margin)))
+    /// Notes the newest acknowledged request: it counts from its own sending, with
+    /// the time that the store granted, less the margin.
+    fn acknowledge(&mut self, sent: Mark, ttl: Duration, margin: Duration) {
+        self.acknowledged = Some(sent);
+        self.ttl = ttl;
+        let led = ttl.saturating_sub(margin_of(margin, ttl));
+        self.valid_until = self.valid_until.max(sent.saturating_add(led));
     }
+}
+
+/// What is taken off a time to live: 1% of it at least.
+fn margin_of(margin: Duration, ttl: Duration) -> Duration {
+    margin.max(ttl / 100)
 }
 
 /// What is said of an answer that does not fit the question.

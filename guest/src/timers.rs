@@ -1,6 +1,6 @@
 //! When something is due.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use crate::context::WatchId;
 use crate::farewell::FarewellId;
@@ -43,46 +43,40 @@ pub enum Timer {
     Recheck,
 }
 
-/// All that is due some day, in one table.
+/// All that is due some day, in one table: few enough to be looked through.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Timers {
-    marks: BTreeMap<Timer, Mark>,
-    order: BTreeSet<(Mark, Timer)>,
+    /// The next one is the last.
+    due: Vec<(Mark, Timer)>,
 }
 
 impl Timers {
     /// Sets a timer, whether or not it was set before.
     pub fn set(&mut self, timer: Timer, mark: Mark) {
-        if let Some(old) = self.marks.insert(timer, mark) {
-            self.order.remove(&(old, timer));
-        }
-        self.order.insert((mark, timer));
+        self.cancel(timer);
+        let index = self.due.partition_point(|&other| other > (mark, timer));
+        self.due.insert(index, (mark, timer));
     }
 
     /// Stops a timer, if it runs.
     pub fn cancel(&mut self, timer: Timer) {
-        if let Some(old) = self.marks.remove(&timer) {
-            self.order.remove(&(old, timer));
+        if let Some(index) = self.due.iter().rposition(|&(_, other)| other == timer) {
+            self.due.remove(index);
         }
     }
 
     /// Whether a timer runs.
     pub fn is_set(&self, timer: Timer) -> bool {
-        self.marks.contains_key(&timer)
+        self.due.iter().any(|&(_, other)| other == timer)
     }
 
     /// Takes the first timer that is due at `now`.
     pub fn pop_due(&mut self, now: Mark) -> Option<Timer> {
-        let &(mark, timer) = self.order.first()?;
-        if mark > now {
-            return None;
-        }
-        self.cancel(timer);
-        Some(timer)
+        self.due.pop_if(|&mut (mark, _)| mark <= now).map(|(_, timer)| timer)
     }
 
     /// When the next timer is due.
     pub fn next(&self) -> Option<Mark> {
-        self.order.first().map(|&(mark, _)| mark)
+        self.due.last().map(|&(mark, _)| mark)
     }
 }

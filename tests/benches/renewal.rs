@@ -83,8 +83,8 @@ fn stub() -> Vec<u8> {
     let world = resolve.select_world(&[package], None).expect("there is one world");
     let mut module = wat::parse_str(include_str!("stub.wat")).expect("the stub parses");
     embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
-    let encoder = ComponentEncoder::default().module(&module).expect("fits");
-    encoder.validate(true).encode().expect("is a component")
+    let mut encoder = ComponentEncoder::default();
+    encoder.module(&module).expect("fits").validate(true).encode().expect("is a component")
 }
 
 fn renewal(criterion: &mut Criterion) {

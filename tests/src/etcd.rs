@@ -34,9 +34,8 @@ impl Version {
             Self::V3_4 => ("INCUMBENT_ETCD_3_4", ".tools/etcd-3.4"),
             Self::V3_5 => ("INCUMBENT_ETCD_3_5", ".tools/etcd-3.5"),
         };
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .expect("this crate is in the workspace");
+        let root =
+            Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate is in the workspace");
         let directory = std::env::var_os(variable).map_or_else(|| root.join(tools), PathBuf::from);
         assert!(
             directory.join("etcd").is_file() && directory.join("etcdctl").is_file(),
@@ -191,10 +190,7 @@ impl Etcd {
     /// Runs etcdctl of the same version, and gives what it prints. Panics where it
     /// fails.
     pub fn etcdctl(&self, arguments: &[&str]) -> String {
-        let output = self
-            .etcdctl_command(arguments)
-            .output()
-            .expect("etcdctl runs");
+        let output = self.etcdctl_command(arguments).output().expect("etcdctl runs");
         assert!(output.status.success(), "etcdctl {arguments:?}: {output:?}");
         text(&output)
     }
@@ -219,21 +215,8 @@ impl Etcd {
             let ports = Ports::free();
             let certificates = certificates.cloned();
             let more: Vec<_> = more.iter().map(ToString::to_string).collect();
-            let process = spawn(
-                version,
-                directory.path(),
-                &ports,
-                certificates.as_ref(),
-                &more,
-            );
-            let mut etcd = Self {
-                version,
-                directory,
-                certificates,
-                more,
-                ports,
-                process,
-            };
+            let process = spawn(version, directory.path(), &ports, certificates.as_ref(), &more);
+            let mut etcd = Self { version, directory, certificates, more, ports, process };
             if etcd.wait_until_healthy() {
                 return etcd;
             }
@@ -270,9 +253,7 @@ impl Etcd {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.process.id())
-            .ok()
-            .and_then(Pid::from_raw);
+        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.expect("a process id"), signal).expect("etcd takes signals");
     }
 
@@ -280,11 +261,7 @@ impl Etcd {
         let log = self.log();
         let tail: Vec<_> = log.lines().rev().take(20).collect();
         let tail: Vec<_> = tail.into_iter().rev().collect();
-        format!(
-            "etcd {:?} does not start:\n{}",
-            self.version,
-            tail.join("\n")
-        )
+        format!("etcd {:?} does not start:\n{}", self.version, tail.join("\n"))
     }
 }
 
@@ -322,13 +299,7 @@ impl Certificates {
                 .expect("openssl runs: run ./setup.sh, or install it");
             assert!(output.status.success(), "openssl {arguments:?}: {output:?}");
         };
-        let key = [
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-        ];
+        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
         openssl(
             &[
                 &["req", "-x509", "-subj", "/CN=test-ca", "-days", "2"],
@@ -348,12 +319,8 @@ impl Certificates {
                 format!("{name}.pem"),
             ];
             openssl(
-                &[
-                    &["req", "-subj", &subject],
-                    &key[..],
-                    &["-keyout", &keyout, "-out", &request],
-                ]
-                .concat(),
+                &[&["req", "-subj", &subject], &key[..], &["-keyout", &keyout, "-out", &request]]
+                    .concat(),
             );
             openssl(&[
                 "x509",
@@ -392,15 +359,10 @@ struct Ports {
 
 impl Ports {
     fn free() -> Self {
-        let listeners: Vec<_> = (0..3)
-            .map(|_| TcpListener::bind(("127.0.0.1", 0)).expect("a free port"))
-            .collect();
+        let listeners: Vec<_> =
+            (0..3).map(|_| TcpListener::bind(("127.0.0.1", 0)).expect("a free port")).collect();
         let port = |at: usize| listeners[at].local_addr().expect("a port").port();
-        Self {
-            client: port(0),
-            peer: port(1),
-            metrics: port(2),
-        }
+        Self { client: port(0), peer: port(1), metrics: port(2) }
     }
 }
 
@@ -418,28 +380,14 @@ fn spawn(
     let peer = format!("http://127.0.0.1:{}", ports.peer);
     let metrics = format!("http://127.0.0.1:{}", ports.metrics);
     let cluster = format!("test={peer}");
-    let log = File::options()
-        .create(true)
-        .append(true)
-        .open(directory.join("log"))
-        .expect("a log");
+    let log = File::options().create(true).append(true).open(directory.join("log")).expect("a log");
     let mut command = Command::new(version.programs().join("etcd"));
     command
         .arg("--data-dir")
         .arg(directory.join("data"))
         .args(["--name", "test", "--logger", "zap", "--log-level", "info"])
-        .args([
-            "--listen-client-urls",
-            &client,
-            "--advertise-client-urls",
-            &client,
-        ])
-        .args([
-            "--listen-peer-urls",
-            &peer,
-            "--initial-advertise-peer-urls",
-            &peer,
-        ])
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .args(["--listen-metrics-urls", &metrics])
         .args(["--initial-cluster", &cluster])
         .args(more)
@@ -470,9 +418,7 @@ fn stands_still(pid: u32) -> bool {
     threads.flatten().all(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         // The state follows the name, which may hold anything, in brackets.
-        let state = stat
-            .rsplit_once(") ")
-            .map(|(_, rest)| rest.starts_with('T'));
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('T'));
         state.unwrap_or(true)
     })
 }

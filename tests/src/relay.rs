@@ -40,11 +40,7 @@ impl Relay {
             to_client: true,
         }));
         let accepting = tokio::spawn(accept(listener, server, Arc::clone(&flow)));
-        Self {
-            address,
-            flow,
-            accepting,
-        }
+        Self { address, flow, accepting }
     }
 
     /// Where clients connect to.

@@ -1,8 +1,11 @@
 //! The component in its sandbox: what it wants of a host, what it may use, and
 //! what becomes of the host when it breaks.
 
+use std::time::Duration;
+
+use futures_util::FutureExt;
 use incumbent::types::{Config, Event};
-use incumbent::{Component, ComponentError, Elector};
+use incumbent::{BootClock, Clock, Component, ComponentError, Elector, ManualClock};
 use wasmparser::{Encoding, Parser, Payload};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
@@ -31,13 +34,7 @@ fn the_component_imports_nothing_and_exports_the_elector() {
             _ => {}
         }
     }
-    assert_eq!(
-        exports,
-        [
-            "incumbent:election/types@0.1.0",
-            "incumbent:election/elector@0.1.0"
-        ]
-    );
+    assert_eq!(exports, ["incumbent:election/types@0.1.0", "incumbent:election/elector@0.1.0"]);
 }
 
 #[test]
@@ -56,10 +53,7 @@ fn an_elector_with_nothing_to_do_does_nothing() {
 
 #[test]
 fn a_margin_that_leaves_no_time_is_refused_with_a_sentence() {
-    let config = Config {
-        safety_margin: 11 * SECOND,
-        ..config()
-    };
+    let config = Config { safety_margin: 11 * SECOND, ..config() };
     let error = Elector::open(&Component::embedded().expect("loads"), config, 0);
     let error = error.expect_err("no time is left");
     assert!(matches!(error, ComponentError::Config(_)));
@@ -131,13 +125,81 @@ fn a_deadline_that_is_past_is_refused() {
     assert!(matches!(error, ComponentError::Step(_)), "{error:?}");
 }
 
+/// A replacement may bring WASI along: it sees nobody's environment.
+#[test]
+fn imports_of_wasi_load_and_reach_nothing() {
+    let component = importing(
+        "package incumbent:test;
+        world test { import wasi:cli/environment@0.2.0; }
+        package wasi:cli@0.2.0 {
+            interface environment { get-arguments: func() -> list<string>; }
+        }",
+        r#"(import "wasi:cli/environment@0.2.0" "get-arguments" (func $arguments (param i32)))"#,
+        // The list's address and length are written to 128.
+        "(call $arguments (i32.const 128))
+        (if (i32.ne (i32.load (i32.const 132)) (i32.const 0)) (then unreachable))",
+    );
+    let mut elector = open(&component).expect("opens");
+    let step = elector.handle(1, &[]).expect("handles");
+    assert_eq!(step.commands, []);
+}
+
+/// The host's thread is not to be blocked by an elector that sleeps.
+#[tokio::test]
+async fn an_elector_that_waits_is_refused() {
+    let component = importing(
+        "package incumbent:test;
+        world test { import wasi:clocks/monotonic-clock@0.2.0; }
+        package wasi:io@0.2.0 {
+            interface poll { resource pollable { block: func(); } }
+        }
+        package wasi:clocks@0.2.0 {
+            interface monotonic-clock {
+                use wasi:io/poll@0.2.0.{pollable};
+                subscribe-duration: func(when: u64) -> pollable;
+            }
+        }",
+        r#"(import "wasi:clocks/monotonic-clock@0.2.0" "subscribe-duration"
+            (func $subscribe (param i64) (result i32)))
+        (import "wasi:io/poll@0.2.0" "[method]pollable.block" (func $block (param i32)))"#,
+        "(call $block (call $subscribe (i64.const 20000000000)))",
+    );
+    let mut elector = open(&component).expect("opens");
+    let error = elector.handle(1, &[]).expect_err("is refused");
+    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+}
+
+/// Other imports than WASI's are nobody's.
+#[test]
+fn other_imports_are_refused() {
+    let text = r#"(component (import "host:secrets/all" (instance)))"#;
+    let error = Component::from_bytes(text.as_bytes()).expect_err("is refused");
+    assert!(matches!(error, ComponentError::Unfit(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_boot_clock_wakes_a_sleeper_in_time() {
+    let clock = BootClock;
+    let start = clock.now();
+    clock.sleep_until(start + SECOND / 10).await;
+    let slept = clock.now() - start;
+    assert!((SECOND / 10..SECOND).contains(&slept), "{slept}");
+    clock.sleep_until(start).await;
+}
+
+#[tokio::test]
+async fn the_manual_clock_wakes_whom_it_passes() {
+    let clock = ManualClock::default();
+    let (soon, later) = (clock.sleep_until(5), clock.sleep_until(6));
+    clock.advance(Duration::from_nanos(5));
+    soon.await;
+    assert_eq!(clock.now(), 5);
+    assert!(later.now_or_never().is_none());
+    clock.sleep_until(5).await;
+}
+
 fn config() -> Config {
-    Config {
-        lease_ttl: 10 * SECOND,
-        safety_margin: 0,
-        request_timeout: 5 * SECOND,
-        seed: (1, 2),
-    }
+    Config { lease_ttl: 10 * SECOND, safety_margin: 0, request_timeout: 5 * SECOND, seed: (1, 2) }
 }
 
 fn open(component: &Component) -> Result<Elector, ComponentError> {
@@ -147,8 +209,14 @@ fn open(component: &Component) -> Result<Elector, ComponentError> {
 /// A component of the same WIT that does this when it is to handle something.
 /// Its step lies at 64.
 fn hostile(deed: &str) -> Component {
+    importing("", "", deed)
+}
+
+/// The same, with imports of WASI as well.
+fn importing(wit: &str, imports: &str, deed: &str) -> Component {
     let module = format!(
         r#"(module
+            {imports}
             (import "[export]incumbent:election/elector@0.1.0" "[resource-new]elector"
                 (func $new (param i32) (result i32)))
             (memory (export "memory") 1)
@@ -167,10 +235,15 @@ fn hostile(deed: &str) -> Component {
     );
     let mut module = wat::parse_str(module).expect("the module parses");
     let mut resolve = Resolve::default();
-    let wit = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
-    let (package, _) = resolve.push_dir(wit).expect("the WIT parses");
+    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
+    let (package, _) = resolve.push_dir(ours).expect("the WIT parses");
     let world = resolve.select_world(&[package], None).expect("has a world");
     embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
+    if !wit.is_empty() {
+        let package = resolve.push_str("wasi.wit", wit).expect("the WIT parses");
+        let world = resolve.select_world(&[package], None).expect("has a world");
+        embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
+    }
     let mut encoder = ComponentEncoder::default();
     let encoder = encoder.module(&module).expect("fits");
     let bytes = encoder.encode().expect("is a component");
