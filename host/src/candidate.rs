@@ -94,12 +94,7 @@ impl Candidate {
         events: broadcast::Receiver<Event>,
         later: broadcast::WeakSender<Event>,
     ) -> Self {
-        Self {
-            attendance,
-            stage,
-            first: Mutex::new(Some(events)),
-            later,
-        }
+        Self { attendance, stage, first: Mutex::new(Some(events)), later }
     }
 
     /// Waits for this candidate's next term. Cancel safe, and to be called again
@@ -193,10 +188,7 @@ impl Candidate {
 
     /// Waits for the end of the candidacy.
     pub(crate) async fn over(&mut self) -> Result<(), Error> {
-        let stage = self
-            .stage
-            .wait_for(|stage| matches!(stage, Stage::Over(_)))
-            .await;
+        let stage = self.stage.wait_for(|stage| matches!(stage, Stage::Over(_))).await;
         match stage.as_deref() {
             Ok(Stage::Over(Some(failure))) => Err(Error::Withdrawn(failure.clone())),
             // Without its driver it is over as well.

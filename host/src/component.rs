@@ -157,14 +157,7 @@ impl Elector {
         let (bindings, opened) =
             start().map_err(|error: wasmtime::Error| ComponentError::Trap(error.into()))?;
         let resource = opened.map_err(ComponentError::Config)?;
-        Ok(Self {
-            store,
-            bindings,
-            resource,
-            imports,
-            latest: now,
-            failed: false,
-        })
+        Ok(Self { store, bindings, resource, imports, latest: now, failed: false })
     }
 
     /// Lets time pass to `now`, gives the events, and returns what is to be
@@ -262,10 +255,7 @@ struct State {
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView {
-            ctx: &mut self.wasi,
-            table: &mut self.resources,
-        }
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.resources }
     }
 }
 
@@ -285,6 +275,5 @@ fn engine() -> wasmtime::Result<Engine> {
 /// An elector never waits: one whose call is not done when it first pauses is
 /// broken, and the host's thread is not to be blocked by it.
 fn at_once<T>(call: impl Future<Output = wasmtime::Result<T>>) -> wasmtime::Result<T> {
-    call.now_or_never()
-        .unwrap_or_else(|| Err(wasmtime::Error::msg("it waits for something")))
+    call.now_or_never().unwrap_or_else(|| Err(wasmtime::Error::msg("it waits for something")))
 }

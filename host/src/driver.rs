@@ -37,6 +37,8 @@ use crate::types::{
 const BATCH: usize = 1024;
 /// The first pause before a broken elector is replaced, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// An elector that has worked for so long is replaced after the first pause.
+const PROBATION: Duration = Duration::from_secs(60);
 
 /// How the users of a session reach its driver. A cheap clone.
 #[derive(Clone)]
@@ -70,9 +72,7 @@ impl Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle")
-            .field("identity", &self.identity)
-            .finish_non_exhaustive()
+        f.debug_struct("Handle").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 
@@ -154,7 +154,8 @@ pub(crate) struct Parts {
 /// closed, or when the last handle is gone and nothing is left in the store.
 pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
     let config = reseeded(parts.config)?;
-    let elector = Elector::open(&parts.component, config, parts.clock.now())?;
+    let opened = parts.clock.now();
+    let elector = Elector::open(&parts.component, config, opened)?;
     let (wishes, inbox) = mpsc::unbounded_channel();
     let (troubles, _) = broadcast::channel(BATCH);
     let handle = Handle {
@@ -183,6 +184,7 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         last_ticket: 0,
         leases: BTreeSet::new(),
         longest: 0,
+        opened,
         pause: PAUSES.0,
         orphaned: Vec::new(),
         revocations: FuturesUnordered::new(),
@@ -230,6 +232,8 @@ struct Driver {
     leases: BTreeSet<LeaseId>,
     /// The longest time to live that the store has granted.
     longest: u64,
+    /// When the elector was opened, or broke.
+    opened: Mark,
     pause: Duration,
     /// Leases of broken electors, and the terms that stand on them.
     orphaned: Vec<(LeaseId, Vec<Arc<Term>>)>,
@@ -250,14 +254,8 @@ enum State {
 /// Who takes part in an election.
 enum Attendant {
     Candidate(Candidate),
-    Observer {
-        observation: Observation,
-        sightings: broadcast::Sender<Sighted>,
-    },
-    Inspector {
-        observation: Observation,
-        listed: oneshot::Sender<Result<Vec<Entry>, Failure>>,
-    },
+    Observer { observation: Observation, sightings: broadcast::Sender<Sighted> },
+    Inspector { observation: Observation, listed: oneshot::Sender<Result<Vec<Entry>, Failure>> },
 }
 
 struct Candidate {
@@ -265,6 +263,8 @@ struct Candidate {
     seat: Seat,
     tenure: Tenure,
     last_epoch: i64,
+    /// The elector was told that the work of the standing term has stopped.
+    has_yielded: bool,
     leaving: bool,
 }
 
@@ -302,14 +302,12 @@ impl Driver {
     }
 
     fn is_done(&self) -> bool {
-        let broken = match self.elector {
-            State::Running(_) => return false,
-            State::Broken(_) => true,
-            State::Closed => false,
+        let over = match self.elector {
+            State::Running(_) => false,
+            State::Broken(_) => self.closing.is_some(),
+            State::Closed => true,
         };
-        (self.closing.is_some() || !broken)
-            && self.orphaned.is_empty()
-            && self.revocations.is_empty()
+        over && self.orphaned.is_empty() && self.revocations.is_empty()
     }
 
     /// Collects what happened, up to a batch, or waits for it.
@@ -360,11 +358,8 @@ impl Driver {
             State::Broken(reopen) => Some(reopen).filter(|_| self.closing.is_none()),
             State::Closed => None,
         };
-        let next = orphans
-            .filter(|term| !term.is_over())
-            .map(|term| term.deadline())
-            .chain(wake)
-            .min();
+        let next =
+            orphans.filter(|term| !term.is_over()).map(|term| term.deadline()).chain(wake).min();
         match next {
             Some(mark) if self.sleep.as_ref().is_some_and(|(set, _)| *set == mark) => {}
             Some(mark) => self.sleep = Some((mark, self.clock.sleep_until(mark))),
@@ -387,9 +382,7 @@ impl Driver {
             }
             events.push(Event::Wake);
         }
-        let stepped = elector
-            .handle(now, &events)
-            .and_then(|step| self.obey(now, step));
+        let stepped = elector.handle(now, &events).and_then(|step| self.obey(now, step));
         if let Err(error) = stepped {
             self.elector_broke(&error);
         }
@@ -400,60 +393,24 @@ impl Driver {
     fn wish(&mut self, wish: Wish) {
         match wish {
             Wish::Campaign { candidacy, seat } => self.campaign(candidacy, seat),
-            Wish::Observe {
-                observation,
-                sightings,
-            } => {
-                let observer = Attendant::Observer {
-                    observation,
-                    sightings,
-                };
+            Wish::Observe { observation, sightings } => {
+                let observer = Attendant::Observer { observation, sightings };
                 self.attend(observer);
             }
-            Wish::Inspect {
-                observation,
-                listed,
-            } => {
-                let inspector = Attendant::Inspector {
-                    observation,
-                    listed,
-                };
+            Wish::Inspect { observation, listed } => {
+                let inspector = Attendant::Inspector { observation, listed };
                 self.attend(inspector);
             }
-            Wish::Proclaim {
-                election,
-                value,
-                outcome,
-            } => {
-                let pending = Pending {
-                    outcome,
-                    proclaimed: Some((election, value.clone())),
-                };
+            Wish::Proclaim { election, value, outcome } => {
+                let pending = Pending { outcome, proclaimed: Some((election, value.clone())) };
                 self.write(pending, |ticket| {
-                    Event::Proclaim(Proclamation {
-                        election,
-                        ticket,
-                        value,
-                    })
+                    Event::Proclaim(Proclamation { election, ticket, value })
                 });
             }
-            Wish::Write {
-                term,
-                expect,
-                mutations,
-                outcome,
-            } => {
-                let pending = Pending {
-                    outcome,
-                    proclaimed: None,
-                };
+            Wish::Write { term, expect, mutations, outcome } => {
+                let pending = Pending { outcome, proclaimed: None };
                 self.write(pending, |ticket| {
-                    Event::Write(GuardedWrite {
-                        term,
-                        ticket,
-                        expect,
-                        mutations,
-                    })
+                    Event::Write(GuardedWrite { term, ticket, expect, mutations })
                 });
             }
             Wish::Yielded(term) => self.yielded(term),
@@ -468,6 +425,7 @@ impl Driver {
             seat,
             tenure: Tenure::None,
             last_epoch: 0,
+            has_yielded: false,
             leaving: false,
         }));
     }
@@ -499,15 +457,16 @@ impl Driver {
         let Some(Attendant::Candidate(candidate)) = self.seats.get_mut(&term.election) else {
             return;
         };
-        match &candidate.tenure {
-            Tenure::Stops(stopped) if stopped.id() == term => {
-                candidate.tenure = Tenure::None;
-                self.events.push(Event::Yielded(term));
-            }
-            Tenure::Leads(_) => self.events.push(Event::Yielded(term)),
-            // An orphan's is seen in its term; an earlier term's is over.
-            Tenure::Orphan(_) | Tenure::Stops(_) | Tenure::None => {}
+        if term.epoch != candidate.last_epoch {
+            return;
         }
+        match &candidate.tenure {
+            Tenure::Leads(_) => candidate.has_yielded = true,
+            Tenure::Stops(_) => candidate.tenure = Tenure::None,
+            // An orphan's is seen in its term; the others have yielded before.
+            Tenure::Orphan(_) | Tenure::None => return,
+        }
+        self.events.push(Event::Yielded(term));
     }
 
     fn leave(&mut self, election: ElectionId) {
@@ -587,15 +546,9 @@ impl Driver {
     }
 
     fn call(&mut self, now: Mark, call: Call) -> Result<(), ComponentError> {
-        let Call {
-            id,
-            give_up,
-            operation,
-        } = call;
+        let Call { id, give_up, operation } = call;
         if !self.outstanding.insert(id) {
-            return Err(ComponentError::Step(format!(
-                "it uses the request {id} twice"
-            )));
+            return Err(ComponentError::Step(format!("it uses the request {id} twice")));
         }
         match &operation {
             Operation::Grant(grant) => {
@@ -621,19 +574,14 @@ impl Driver {
         match notice {
             Notice::Joined(joined) => {
                 let candidate = self.candidate(joined.election)?;
-                info!(
-                    election = candidate.candidacy.name,
-                    epoch = joined.created,
-                    "joined"
-                );
+                info!(election = candidate.candidacy.name, epoch = joined.created, "joined");
                 let standing = matches!(*candidate.seat.stage.borrow(), Stage::Leading(_));
                 if !standing {
                     candidate.seat.stage.send_replace(Stage::Waiting);
                 }
-                candidate.seat.tell(candidate::Event::Joined {
-                    key: joined.key,
-                    epoch: joined.created,
-                });
+                candidate
+                    .seat
+                    .tell(candidate::Event::Joined { key: joined.key, epoch: joined.created });
             }
             Notice::Elected(leadership) => self.elected(now, leadership)?,
             Notice::Extended(leadership) => {
@@ -665,10 +613,7 @@ impl Driver {
                     Attendant::Candidate(candidate) => {
                         candidate.seat.tell(candidate::Event::Leader(leader));
                     }
-                    Attendant::Observer {
-                        observation,
-                        sightings,
-                    } => {
+                    Attendant::Observer { observation, sightings } => {
                         debug!(
                             election = observation.name,
                             epoch = leader.as_ref().map(|leader| leader.epoch),
@@ -713,11 +658,7 @@ impl Driver {
         Ok(())
     }
 
-    fn elected(
-        &mut self,
-        now: Mark,
-        leadership: types::Leadership,
-    ) -> Result<(), ComponentError> {
+    fn elected(&mut self, now: Mark, leadership: types::Leadership) -> Result<(), ComponentError> {
         self.check_valid_until(now, &leadership)?;
         let clock = Arc::clone(&self.clock);
         let types::Term { election, epoch } = leadership.term;
@@ -728,12 +669,7 @@ impl Driver {
                 "candidacy {election} cannot lead in epoch {epoch}"
             )));
         }
-        info!(
-            election = candidate.candidacy.name,
-            epoch,
-            lease = hex(leadership.lease),
-            "elected"
-        );
+        info!(election = candidate.candidacy.name, epoch, lease = hex(leadership.lease), "elected");
         let event = candidate::Event::Elected {
             epoch,
             key: leadership.key.clone(),
@@ -742,6 +678,7 @@ impl Driver {
         };
         let term = Arc::new(Term::new(leadership, clock));
         candidate.last_epoch = epoch;
+        candidate.has_yielded = false;
         candidate.tenure = Tenure::Leads(Arc::clone(&term));
         candidate.seat.stage.send_replace(Stage::Leading(term));
         candidate.seat.tell(event);
@@ -751,16 +688,15 @@ impl Driver {
     fn demoted(&mut self, demotion: types::Demotion) -> Result<(), ComponentError> {
         let (candidate, term) = self.leader(demotion.term)?;
         candidate.demote(&term, demotion.reason);
-        candidate.tenure = if term.is_yielded() {
-            Tenure::None
-        } else {
-            Tenure::Stops(Arc::clone(&term))
-        };
-        // Nobody was told of the term, so nobody works for it.
-        if term.take() {
+        if candidate.has_yielded {
+            candidate.tenure = Tenure::None;
+        } else if term.take() {
+            // Nobody was told of the term, so nobody works for it.
             term.mark_yielded();
             candidate.tenure = Tenure::None;
             self.events.push(Event::Yielded(demotion.term));
+        } else {
+            candidate.tenure = Tenure::Stops(term);
         }
         Ok(())
     }
@@ -776,9 +712,7 @@ impl Driver {
     fn trouble(&self, trouble: types::Trouble) {
         let failure = trouble.failure;
         let tell = |candidate: &Candidate| {
-            candidate
-                .seat
-                .tell(candidate::Event::Trouble(failure.clone()));
+            candidate.seat.tell(candidate::Event::Trouble(failure.clone()));
         };
         if let Some(election) = trouble.election {
             if let Some(attendant) = self.seats.get(&election) {
@@ -821,10 +755,7 @@ impl Driver {
         }
     }
 
-    fn leader(
-        &mut self,
-        term: types::Term,
-    ) -> Result<(&mut Candidate, Arc<Term>), ComponentError> {
+    fn leader(&mut self, term: types::Term) -> Result<(&mut Candidate, Arc<Term>), ComponentError> {
         let candidate = self.candidate(term.election)?;
         match &candidate.tenure {
             Tenure::Leads(standing) if standing.id() == term => {
@@ -845,14 +776,18 @@ impl Driver {
     /// Drops all that is outstanding. Terms go on to their deadlines, and the
     /// leases are kept until then.
     fn elector_broke(&mut self, error: &ComponentError) {
+        let now = self.clock.now();
+        if now.saturating_sub(self.opened) > nanoseconds(PROBATION) {
+            self.pause = PAUSES.0;
+        }
         error!(
             error = chain(error),
             pause = ?self.pause,
             "the elector is replaced"
         );
-        let now = self.clock.now();
         self.elector = State::Broken(now.saturating_add(nanoseconds(self.pause)));
         self.pause = (self.pause * 2).min(PAUSES.1);
+        self.opened = now;
         self.deadline = None;
         self.events.clear();
         self.calls = FuturesUnordered::new();
@@ -946,12 +881,13 @@ impl Driver {
         if now < reopen || self.closing.is_some() {
             return;
         }
-        let opened = reseeded(self.config)
-            .and_then(|config| Elector::open(&self.component, config, now));
+        let opened =
+            reseeded(self.config).and_then(|config| Elector::open(&self.component, config, now));
         match opened {
             Ok(elector) => {
                 info!("another elector is at work");
                 self.elector = State::Running(elector);
+                self.opened = now;
                 let wishes = self.seats.values().flat_map(Attendant::wish);
                 self.events = wishes.collect();
             }
@@ -1022,9 +958,15 @@ impl Attendant {
 
     /// Nothing, if it was on its way out and no term of its has to stop.
     fn unless_leaving(self) -> Option<Self> {
-        let leaving = self
-            .as_candidate()
-            .is_some_and(|candidate| candidate.leaving && matches!(candidate.tenure, Tenure::None));
+        let leaving = match &self {
+            Self::Candidate(candidate) => {
+                let done = candidate.last_epoch != 0 && !candidate.candidacy.rejoin;
+                let idle = matches!(candidate.tenure, Tenure::None);
+                idle && (done || candidate.leaving)
+            }
+            Self::Observer { sightings, .. } => sightings.receiver_count() == 0,
+            Self::Inspector { listed, .. } => listed.is_closed(),
+        };
         if leaving {
             self.withdraw(None);
             return None;
@@ -1049,10 +991,7 @@ impl Attendant {
                 candidate.seat.tell(event);
                 candidate.seat.stage.send_replace(Stage::Over(cause));
             }
-            Self::Observer {
-                observation,
-                sightings,
-            } => {
+            Self::Observer { observation, sightings } => {
                 if let Some(failure) = cause {
                     warn!(election = observation.name, %failure, "withdrawn");
                     // The observer may have gone.

@@ -31,12 +31,7 @@ pub struct Election {
 impl Election {
     pub(crate) fn new(handle: Handle, name: String) -> Self {
         let value = handle.identity().into();
-        Self {
-            handle,
-            name,
-            contest: Contest::Queue,
-            value,
-        }
+        Self { handle, name, contest: Contest::Queue, value }
     }
 
     /// How candidates share the election: [`Contest::Queue`] unless set.
@@ -161,10 +156,7 @@ impl Election {
     pub fn observe(&self) -> Leaders {
         let attendance = Attendance::new(self.handle.clone());
         let (sightings, receiver) = broadcast::channel(RING);
-        self.handle.send(Wish::Observe {
-            observation: self.observation(&attendance),
-            sightings,
-        });
+        self.handle.send(Wish::Observe { observation: self.observation(&attendance), sightings });
         Leaders::new(receiver, attendance)
     }
 
@@ -178,10 +170,7 @@ impl Election {
     pub async fn candidates(&self) -> Result<Vec<Leader>, Error> {
         let attendance = Attendance::new(self.handle.clone());
         let (listed, answer) = oneshot::channel();
-        self.handle.send(Wish::Inspect {
-            observation: self.observation(&attendance),
-            listed,
-        });
+        self.handle.send(Wish::Inspect { observation: self.observation(&attendance), listed });
         let entries = answer.await.map_err(|_| Error::Closed)?;
         let entries = entries.map_err(Error::Withdrawn)?;
         Ok(entries.into_iter().map(Leader::from).collect())
@@ -215,11 +204,7 @@ impl Election {
     }
 
     fn observation(&self, attendance: &Attendance) -> Observation {
-        Observation {
-            election: attendance.id(),
-            name: self.name.clone(),
-            contest: self.contest,
-        }
+        Observation { election: attendance.id(), name: self.name.clone(), contest: self.contest }
     }
 }
 

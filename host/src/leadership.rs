@@ -49,11 +49,7 @@ pub struct Leadership {
 
 impl Leadership {
     pub(crate) fn new(term: Arc<Term>, handle: Handle) -> Self {
-        Self {
-            term,
-            handle,
-            candidate: None,
-        }
+        Self { term, handle, candidate: None }
     }
 
     /// Ties a candidacy to its only term.
@@ -101,10 +97,7 @@ impl Leadership {
 
     /// For the work: writes that are made only while the term stands.
     pub fn fence(&self) -> Fence {
-        Fence {
-            term: Arc::clone(&self.term),
-            handle: self.handle.clone(),
-        }
+        Fence { term: Arc::clone(&self.term), handle: self.handle.clone() }
     }
 
     /// Waits until the term is over, at [`valid_until`](Self::valid_until) at

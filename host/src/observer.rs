@@ -28,12 +28,7 @@ pub struct Leader {
 
 impl From<Entry> for Leader {
     fn from(entry: Entry) -> Self {
-        Self {
-            key: entry.key,
-            value: entry.value,
-            epoch: entry.created,
-            lease: entry.lease,
-        }
+        Self { key: entry.key, value: entry.value, epoch: entry.created, lease: entry.lease }
     }
 }
 
@@ -55,9 +50,7 @@ pub(crate) type Sighted = Result<Option<Leader>, Failure>;
 impl Leaders {
     pub(crate) fn new(sightings: broadcast::Receiver<Sighted>, attendance: Attendance) -> Self {
         Self {
-            sightings: received(sightings)
-                .map(|sighted| sighted.map_err(Error::Withdrawn))
-                .boxed(),
+            sightings: received(sightings).map(|sighted| sighted.map_err(Error::Withdrawn)).boxed(),
             _attendance: attendance,
         }
     }

@@ -45,15 +45,9 @@ pub async fn fenced_put(
         .map_err(WriteError::Failed)?
         .filter(|leader| leader.epoch == epoch)
         .ok_or(WriteError::Stale)?;
-    let put = Put {
-        key,
-        value: value.into(),
-    };
-    let guard = Guard {
-        key: leader.key,
-        epoch,
-        lease: Some(leader.lease).filter(|lease| *lease != 0),
-    };
+    let put = Put { key, value: value.into() };
+    let guard =
+        Guard { key: leader.key, epoch, lease: Some(leader.lease).filter(|lease| *lease != 0) };
     guarded(store, guard, Mutation::Put(put), within).await
 }
 
@@ -83,11 +77,7 @@ pub async fn depose(
     let Some(leader) = leader else {
         return Ok(None);
     };
-    let guard = Guard {
-        key: leader.key.clone(),
-        epoch: leader.epoch,
-        lease: None,
-    };
+    let guard = Guard { key: leader.key.clone(), epoch: leader.epoch, lease: None };
     let deletion = Mutation::Delete(leader.key.clone());
     match guarded(store, guard, deletion, within).await {
         Ok(_) => Ok(Some(leader)),
@@ -143,11 +133,8 @@ async fn guarded(
     mutation: Mutation,
     within: Duration,
 ) -> Result<i64, WriteError> {
-    let write = Operation::Guarded(Guarded {
-        guard,
-        expect: Vec::new(),
-        mutations: vec![mutation],
-    });
+    let write =
+        Operation::Guarded(Guarded { guard, expect: Vec::new(), mutations: vec![mutation] });
     match store.call(write, within).await {
         Ok(Response::Applied(revision)) => Ok(revision),
         Ok(Response::Stale) => Err(WriteError::Stale),
@@ -186,9 +173,7 @@ fn is_own_key(election: &str, contest: Contest, key: &[u8]) -> bool {
 fn is_lease(text: &[u8]) -> bool {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     (1..=16).contains(&digits.len())
-        && digits
-            .iter()
-            .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+        && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn misanswered() -> Failure {

@@ -129,9 +129,8 @@ impl Session {
     /// answers or it refuses, [`Error::Component`] for bad times.
     #[cfg(feature = "etcd")]
     pub async fn connect(url: &str, options: Options) -> Result<Self, Error> {
-        let url: StoreUrl = url
-            .parse()
-            .map_err(|error| Error::Configuration(format!("{error}")))?;
+        let url: StoreUrl =
+            url.parse().map_err(|error| Error::Configuration(format!("{error}")))?;
         let connected = async {
             let store = EtcdStore::connect(&url, &options.credentials, options.dial_timeout);
             store.await.map_err(Error::from)
@@ -182,16 +181,9 @@ impl Session {
         }
     }
 
-    fn start(
-        store: Arc<dyn Store>,
-        component: Component,
-        options: Options,
-    ) -> Result<Self, Error> {
-        let identity = if options.identity.is_empty() {
-            host_and_process()
-        } else {
-            options.identity
-        };
+    fn start(store: Arc<dyn Store>, component: Component, options: Options) -> Result<Self, Error> {
+        let identity =
+            if options.identity.is_empty() { host_and_process() } else { options.identity };
         let handle = driver::start(Parts {
             store,
             clock: options.clock,
@@ -217,18 +209,13 @@ async fn compiled(options: &Options) -> Result<Component, Error> {
     };
     match tokio::task::spawn_blocking(compile).await {
         Ok(compiled) => Ok(compiled?),
-        Err(error) => Err(Error::Configuration(format!(
-            "the elector was not compiled: {error}"
-        ))),
+        Err(error) => Err(Error::Configuration(format!("the elector was not compiled: {error}"))),
     }
 }
 
 fn host_and_process() -> String {
     #[cfg(unix)]
-    let host = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     #[cfg(not(unix))]
     let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "host".into());
     format!("{host}-{}", std::process::id())

@@ -90,9 +90,8 @@ impl FromStr for StoreUrl {
                     .into(),
             ));
         }
-        if let Some(odd) = rest
-            .chars()
-            .find(|c| c.is_control() || c.is_whitespace() || matches!(c, '?' | '#'))
+        if let Some(odd) =
+            rest.chars().find(|c| c.is_control() || c.is_whitespace() || matches!(c, '?' | '#'))
         {
             return Err(fault(format!(
                 "holds {odd:?}: it is etcd://HOST:PORT, or several of these parted by commas, \
@@ -108,11 +107,7 @@ impl FromStr for StoreUrl {
         Ok(Self {
             tls,
             endpoints,
-            prefix: if prefix.is_empty() {
-                String::new()
-            } else {
-                format!("{prefix}/")
-            },
+            prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
         })
     }
 }
@@ -260,12 +255,9 @@ mod tests {
 
     #[test]
     fn a_password_is_not_repeated() {
-        for text in [
-            "etcd://u:secret@h",
-            "u:secret@h",
-            "http://u:secret@h",
-            "etcd://u:secret@x@h:1",
-        ] {
+        for text in
+            ["etcd://u:secret@h", "u:secret@h", "http://u:secret@h", "etcd://u:secret@x@h:1"]
+        {
             let fault = fault(text);
             assert!(!fault.contains("secret"), "{fault}");
         }

@@ -1,0 +1,387 @@
+//! The command line, as DESIGN promises it: every flag, and its variable.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use incumbent::store::url::StoreUrl;
+
+use super::input::{Target, election_name, identity, lease_time, passed_on, span, store_url};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "incumbent",
+    version,
+    about = "Elects a leader among the instances of an application, on etcd",
+    long_about = "Elects a leader among the instances of an application, on etcd.\n\n\
+        Candidates of one election queue for one office; the first in line leads, for \
+        as long as its lease is renewed. Each leadership has an epoch, a number that \
+        only rises: a write that carries it (`incumbent put --fence`) is refused once \
+        somebody else leads.",
+    after_help = "Start three of these, and stop the one that leads:\n  \
+        incumbent campaign my-service\n\n\
+        Run a program on one machine of many at a time:\n  \
+        incumbent run my-service -- ./worker --port 8080\n\n\
+        Exit status: 0 as asked, also after SIGINT or SIGTERM; 1 not found, or the \
+        leadership was lost (--once), or --wait ran out; 2 bad usage; 3 the epoch is \
+        stale; 4 the store was not reached, or refuses. `run --once` passes on the \
+        status of its command, 128 + n where signal n ended it.",
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = false
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command while leading, and only then
+    #[command(after_help = "Example:\n  \
+        incumbent run my-service -- ./worker --port 8080\n\n\
+        The command runs in a process group of its own, with the terminal's foreground. \
+        When the leadership cannot be renewed, the group gets SIGTERM in time, and SIGKILL \
+        200 ms before anybody else may lead. What leaves the group (setsid) is not looked \
+        after.\n\n\
+        The command finds in its environment INCUMBENT_ELECTION, INCUMBENT_EPOCH, \
+        INCUMBENT_LEADER_KEY, INCUMBENT_ID, INCUMBENT_STORE, INCUMBENT_CONTEST and the TLS \
+        paths, so that inside it this writes, and is refused when the epoch is over:\n  \
+        incumbent put /data/result 42 --fence my-service")]
+    Run(Run),
+    /// Campaign, and print what happens, until SIGINT or SIGTERM
+    #[command(after_help = "Example: wait at most a minute to lead, as lines of JSON\n  \
+        incumbent campaign my-service --id worker-1 --wait 1m -o json\n\n\
+        The first SIGINT or SIGTERM resigns, a second one exits at once.")]
+    Campaign(Campaign),
+    /// Print who leads, and each change, until SIGINT or SIGTERM
+    #[command(
+        visible_alias = "watch",
+        after_help = "Example:\n  incumbent observe my-service -o json"
+    )]
+    Observe(Named),
+    /// Print who leads, once
+    #[command(after_help = "Example: the leader's value alone\n  \
+        incumbent leader my-service -o json | jq -r .leader.value\n\n\
+        Exits with 1, and prints nothing, if there is none.")]
+    Leader(Named),
+    /// Print the candidates, the leader first
+    #[command(after_help = "Example:\n  incumbent candidates my-service\n\n\
+        In a race only the leader has a key, and is listed. Exits with 1, and prints \
+        nothing, if there is none.")]
+    Candidates(Named),
+    /// Write a key while a leadership stands
+    #[command(after_help = "Example:\n  \
+        incumbent put /data/result 42 --fence my-service:1234\n\n\
+        Inside `incumbent run my-service` the epoch may be left out.\n\
+        Exits with 3, and changes nothing, when that epoch does not lead any more.")]
+    Put(Put),
+    /// Print the value of a key
+    #[command(after_help = "Example:\n  incumbent get /data/result\n\n\
+        Prints the bare value and a newline, as `etcdctl get --print-value-only` does. Exits with 1, and \
+        prints nothing, if there is no such key.")]
+    Get(Get),
+    /// Remove the present leader: an operator's tool
+    #[command(after_help = "Example: only if epoch 1234 still leads\n  \
+        incumbent depose my-service:1234\n\n\
+        The leader is not asked. It learns of it a moment later, and stops; until then there \
+        are two who believe that they lead. Writes with `--fence` are safe even then. \
+        Exits with 1 if nobody leads, and with 3 if it is not that epoch.")]
+    Depose(Depose),
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Where the store is: etcd://HOST:PORT[,HOST:PORT…][/PREFIX], etcds:// for TLS
+    #[arg(
+        long,
+        global = true,
+        env = "INCUMBENT_STORE",
+        value_name = "URL",
+        default_value = "etcd://127.0.0.1:2379",
+        value_parser = store_url,
+        help_heading = STORE
+    )]
+    pub store: StoreUrl,
+    /// Certificate of the authority that the store's certificate must be signed by
+    #[arg(
+        long,
+        global = true,
+        env = "INCUMBENT_CACERT",
+        value_name = "FILE",
+        help_heading = STORE
+    )]
+    pub cacert: Option<PathBuf>,
+    /// Our own certificate, to be shown to the store
+    #[arg(
+        long,
+        global = true,
+        env = "INCUMBENT_CERT",
+        value_name = "FILE",
+        help_heading = STORE
+    )]
+    pub cert: Option<PathBuf>,
+    /// The private key of --cert
+    #[arg(
+        long = "key",
+        id = "private-key",
+        global = true,
+        env = "INCUMBENT_KEY",
+        value_name = "FILE",
+        help_heading = STORE
+    )]
+    pub key: Option<PathBuf>,
+    /// Whom to log in as
+    #[arg(
+        long,
+        global = true,
+        env = "INCUMBENT_USER",
+        value_name = "NAME",
+        help_heading = STORE
+    )]
+    pub user: Option<String>,
+    /// A file whose first line is the password of --user
+    #[arg(
+        long,
+        global = true,
+        env = "INCUMBENT_PASSWORD_FILE",
+        value_name = "FILE",
+        help_heading = STORE
+    )]
+    pub password_file: Option<PathBuf>,
+    /// How long to try to reach the store at first
+    #[arg(
+        long,
+        global = true,
+        env = "INCUMBENT_DIAL_TIMEOUT",
+        value_name = "DURATION",
+        default_value = "5s",
+        value_parser = passed_on,
+        help_heading = STORE
+    )]
+    pub dial_timeout: Duration,
+    /// How long to wait for one answer of the store
+    #[arg(
+        long,
+        global = true,
+        env = "INCUMBENT_COMMAND_TIMEOUT",
+        value_name = "DURATION",
+        default_value = "5s",
+        value_parser = passed_on,
+        help_heading = STORE
+    )]
+    pub command_timeout: Duration,
+    /// How candidates share the election; all of them have to agree
+    #[arg(
+        long,
+        global = true,
+        env = "INCUMBENT_CONTEST",
+        value_enum,
+        default_value_t = Contest::Queue
+    )]
+    pub contest: Contest,
+    /// Who we are, for people [default: HOST-PID]
+    #[arg(
+        long,
+        global = true,
+        env = "INCUMBENT_ID",
+        value_parser = identity,
+        hide_default_value = true
+    )]
+    pub id: Option<String>,
+    /// Lines for people, or one JSON object a line
+    #[arg(
+        short,
+        long,
+        global = true,
+        env = "INCUMBENT_OUTPUT",
+        value_enum,
+        default_value_t = Form::People
+    )]
+    pub output: Form,
+    /// Say more on standard error; twice: all of it
+    #[arg(
+        short,
+        long,
+        global = true,
+        env = "INCUMBENT_VERBOSE",
+        action = ArgAction::Count
+    )]
+    pub verbose: u8,
+}
+
+const STORE: &str = "Store";
+
+/// What a candidate takes.
+#[derive(Debug, Args)]
+pub struct Candidate {
+    /// What others read of this candidate, at most 4096 bytes [default: the id]
+    #[arg(long, env = "INCUMBENT_VALUE")]
+    pub value: Option<OsString>,
+    /// How long the lease lives without renewals: a crashed leader is replaced that
+    /// much later
+    #[arg(
+        long,
+        env = "INCUMBENT_TTL",
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = lease_time
+    )]
+    pub ttl: Duration,
+    /// Stop that much before the lease ends, for clocks that run at different rates; at
+    /// least 1% of the lease time [default: that]
+    #[arg(
+        long,
+        env = "INCUMBENT_MARGIN",
+        value_name = "DURATION",
+        value_parser = span
+    )]
+    pub margin: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The election's name
+    #[arg(value_parser = election_name)]
+    pub election: String,
+    #[command(flatten)]
+    pub candidate: Candidate,
+    /// Run the command once, and exit with its status
+    #[arg(
+        long,
+        env = "INCUMBENT_ONCE",
+        action = ArgAction::SetTrue,
+        value_parser = BoolishValueParser::new()
+    )]
+    pub once: bool,
+    /// Append what happens to this file, one JSON object a line
+    #[arg(long, env = "INCUMBENT_EVENTS", value_name = "FILE")]
+    pub events: Option<PathBuf>,
+    /// How long the command may take to stop: SIGTERM comes that much before the
+    /// leadership's end [default: a quarter of --ttl]
+    #[arg(
+        long,
+        env = "INCUMBENT_STOP_TIMEOUT",
+        value_name = "DURATION",
+        value_parser = span
+    )]
+    pub stop_timeout: Option<Duration>,
+    /// How long to stay away after the command has ended within a lease time of its
+    /// start; doubles each time, up to 30s
+    #[arg(
+        long,
+        env = "INCUMBENT_RESTART_DELAY",
+        value_name = "DURATION",
+        default_value = "1s",
+        value_parser = span
+    )]
+    pub restart_delay: Duration,
+    /// The command to run while leading, after --
+    #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Campaign {
+    /// The election's name
+    #[arg(value_parser = election_name)]
+    pub election: String,
+    #[command(flatten)]
+    pub candidate: Candidate,
+    /// Give up, with status 1, when not elected by then; 0: try once
+    #[arg(
+        long,
+        env = "INCUMBENT_WAIT",
+        value_name = "DURATION",
+        value_parser = span
+    )]
+    pub wait: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct Named {
+    /// The election's name
+    #[arg(value_parser = election_name)]
+    pub election: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Put {
+    /// The key
+    pub key: OsString,
+    /// Its new value
+    pub value: OsString,
+    /// Write only while this epoch leads: ELECTION:EPOCH, or ELECTION with the epoch in
+    /// INCUMBENT_EPOCH
+    #[arg(long, env = "INCUMBENT_FENCE", value_name = "ELECTION[:EPOCH]")]
+    pub fence: Target,
+}
+
+#[derive(Debug, Args)]
+pub struct Get {
+    /// The key
+    pub key: OsString,
+    /// Linearizable, as all members agree (l), or serializable, as the member that is
+    /// asked has it, perhaps old (s)
+    #[arg(
+        long,
+        env = "INCUMBENT_CONSISTENCY",
+        value_enum,
+        default_value_t = Consistency::Linearizable
+    )]
+    pub consistency: Consistency,
+}
+
+#[derive(Debug, Args)]
+pub struct Depose {
+    /// The election, and the epoch to be removed [default: whichever leads]
+    #[arg(value_name = "ELECTION[:EPOCH]")]
+    pub target: Target,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Contest {
+    /// First come, first served, as with etcdctl elect
+    Queue,
+    /// One key, and whoever creates it leads
+    Race,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// Lines for people
+    People,
+    /// One object a line
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Consistency {
+    #[value(name = "l")]
+    Linearizable,
+    #[value(name = "s")]
+    Serializable,
+}
+
+impl Contest {
+    /// The library's word for it.
+    pub fn on_store(self) -> incumbent::types::Contest {
+        match self {
+            Self::Queue => incumbent::types::Contest::Queue,
+            Self::Race => incumbent::types::Contest::Race,
+        }
+    }
+
+    /// As `--contest` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Race => "race",
+        }
+    }
+}

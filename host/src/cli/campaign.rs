@@ -1,0 +1,120 @@
+//! `incumbent campaign`: takes part, and says what happens.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use incumbent::{BootClock, Candidate, Election, Event, Leadership};
+
+use super::args::{Campaign, Common};
+use super::event::Teller;
+use super::exit::{End, Status};
+use super::output::Output;
+use super::session::{self, farewell, identity};
+use super::signals::Signals;
+
+pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, End> {
+    let mut signals = Signals::listen().map_err(no_signals)?;
+    let session = tokio::select! {
+        session = session::competitor(common, &campaign.candidate) => session?,
+        _ = signals.next() => return Ok(Status::Done),
+    };
+    let election = session::election(&session, common, &campaign.candidate, &campaign.election);
+
+    let mut candidate = election.enter();
+    let output = Output::to_stdout();
+    let mut teller =
+        Teller::new(&campaign.election, &identity(common), vec![(common.output, output.clone())]);
+    let mut events = candidate.events();
+    let (joined, place) = tokio::sync::watch::channel(None);
+    let telling = tokio::spawn(async move {
+        while let Some(event) = events.next().await {
+            if let Event::Joined { key, epoch } = &event {
+                joined.send_replace(Some((key.clone(), *epoch)));
+            }
+            teller.tell(&event, &BootClock);
+        }
+        teller.flush().await;
+    });
+
+    let mut leadership = None;
+    let end = tokio::select! {
+        end = lead_on(&mut candidate, &mut leadership, campaign.wait.is_some().then(|| {
+            patience(campaign.wait, &election, place, common.command_timeout)
+        })) => end,
+        _ = signals.next() => Ok(Status::Done),
+        () = output.closed() => Ok(Status::Done),
+    };
+    let status = end.as_ref().map_or(Status::Store, |status| *status);
+    let status = farewell(
+        &session,
+        Some((candidate, leadership)),
+        common.command_timeout,
+        &mut signals,
+        status,
+    )
+    .await;
+    // The last events are on their way.
+    let _ = tokio::time::timeout(common.command_timeout, telling).await;
+    end.map(|_| status)
+}
+
+/// Leads term after term. Ends when the candidacy does, or patience before the
+/// first term.
+async fn lead_on(
+    candidate: &mut Candidate,
+    held: &mut Option<Leadership>,
+    patience: Option<impl Future<Output = End>>,
+) -> Result<Status, End> {
+    let first = match patience {
+        Some(patience) => tokio::select! {
+            elected = candidate.elected() => elected?,
+            end = patience => return Err(end),
+        },
+        None => candidate.elected().await?,
+    };
+    let mut leadership = first;
+    loop {
+        // Held where it outlives this future: it is not resigned before we leave.
+        held.insert(leadership).lost().await;
+        *held = None;
+        leadership = candidate.elected().await?;
+    }
+}
+
+/// Ends when it is time to give up.
+async fn patience(
+    wait: Option<Duration>,
+    election: &Election,
+    mut place: tokio::sync::watch::Receiver<Option<(Vec<u8>, i64)>>,
+    one_try: Duration,
+) -> End {
+    let wait = wait.unwrap_or_default();
+    if !wait.is_zero() {
+        tokio::time::sleep(wait).await;
+        return End::new(
+            Status::NotFound,
+            format!("not elected within --wait {}: gave up", humantime::format_duration(wait)),
+        );
+    }
+    let taken = async {
+        let Ok(place) = place.wait_for(Option::is_some).await.map(|place| place.clone()) else {
+            // No candidate any more: its end says why.
+            return std::future::pending().await;
+        };
+        match election.leader().await {
+            Ok(Some(leader))
+                if Some((&leader.key, leader.epoch))
+                    != place.as_ref().map(|(key, epoch)| (key, *epoch)) => {}
+            // Nobody is in front of us: we are about to lead.
+            Ok(_) | Err(_) => std::future::pending().await,
+        }
+    };
+    // A store that does not answer is no election either.
+    let _ = tokio::time::timeout(one_try, taken).await;
+    End::new(Status::NotFound, "somebody else leads: gave up, as --wait 0 says")
+}
+
+pub fn no_signals(error: std::io::Error) -> End {
+    End::new(Status::BadInput, format!("the system lets us take no signals: {error}"))
+}

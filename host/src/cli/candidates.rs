@@ -1,0 +1,31 @@
+//! `incumbent candidates`: the queue.
+
+use super::args::{Common, Form, Named};
+use super::event::{leader_object, to_line};
+use super::exit::{End, Status};
+use super::output::print;
+use super::session::{answered, spectator};
+use super::text::shown_bytes;
+
+pub async fn candidates(common: &Common, named: &Named) -> Result<Status, End> {
+    let session = spectator(common).await?;
+    let election = session.election(named.election.as_str()).contest(common.contest.on_store());
+    let candidates = answered(common, election.candidates()).await?;
+    if candidates.is_empty() {
+        return Err(End::quiet(Status::NotFound));
+    }
+    let lines: Vec<String> = candidates
+        .iter()
+        .zip(1_u32..)
+        .map(|(candidate, place)| match common.output {
+            Form::People => format!(
+                "{place}  {}  epoch {}  ({})",
+                shown_bytes(&candidate.value),
+                candidate.epoch,
+                shown_bytes(&candidate.key)
+            ),
+            Form::Json => to_line(leader_object(candidate)),
+        })
+        .collect();
+    print(lines.join("\n"))
+}

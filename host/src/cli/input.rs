@@ -1,0 +1,279 @@
+//! What is written on the command line, read into what is meant. What cannot be
+//! meant is one sentence, which names the mend.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use incumbent::store::etcd::Credentials;
+use incumbent::store::url::StoreUrl;
+
+use super::args::{Candidate, Common};
+use super::exit::{End, bad_input};
+
+/// What etcd takes.
+const LONGEST_LEASE: Duration = Duration::from_secs(9_000_000_000);
+
+/// What a candidate's value may have.
+const LONGEST_VALUE: usize = 4096;
+
+/// What an election's name may have.
+const LONGEST_NAME: usize = 1024;
+
+/// An election, and perhaps one of its epochs: `ELECTION[:EPOCH]`.
+///
+/// Names may hold colons: what follows the last one is an epoch only if it is a
+/// number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub election: String,
+    pub epoch: Option<i64>,
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let epoch = text
+            .rsplit_once(':')
+            .filter(|(_, tail)| !tail.is_empty() && tail.bytes().all(|byte| byte.is_ascii_digit()));
+        let Some((name, digits)) = epoch else {
+            return Ok(Self { election: election_name(text)?, epoch: None });
+        };
+        let epoch = digits.parse().ok().filter(|epoch| *epoch > 0).ok_or_else(|| {
+            format!(
+                "{digits} is no epoch: give the number that `incumbent leader` prints, \
+                     from 1 to {}",
+                i64::MAX
+            )
+        })?;
+        Ok(Self { election: election_name(name)?, epoch: Some(epoch) })
+    }
+}
+
+impl Target {
+    /// The epoch of a fence: the one given, or that of the leadership we run in.
+    pub fn fence_epoch(&self) -> Result<i64, End> {
+        if let Some(epoch) = self.epoch {
+            return Ok(epoch);
+        }
+        let Some(inherited) = env::var_os("INCUMBENT_EPOCH") else {
+            return Err(bad_input(format!(
+                "--fence {0} lacks the epoch, and INCUMBENT_EPOCH is not set: \
+                 write --fence {0}:EPOCH",
+                self.election
+            )));
+        };
+        let of = env::var_os("INCUMBENT_ELECTION");
+        if of.as_deref() != Some(self.election.as_ref()) {
+            return Err(bad_input(format!(
+                "--fence {0} lacks the epoch, and INCUMBENT_EPOCH is that of another election: \
+                 write --fence {0}:EPOCH",
+                self.election
+            )));
+        }
+        inherited
+            .to_str()
+            .and_then(|epoch| epoch.parse().ok())
+            .filter(|epoch| *epoch > 0)
+            .ok_or_else(|| {
+                bad_input(format!(
+                    "INCUMBENT_EPOCH is {inherited:?}, which is no epoch: write --fence {}:EPOCH",
+                    self.election
+                ))
+            })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.election)?;
+        match self.epoch {
+            Some(epoch) => write!(f, ":{epoch}"),
+            None => Ok(()),
+        }
+    }
+}
+
+pub fn store_url(text: &str) -> Result<StoreUrl, String> {
+    text.parse().map_err(|error: <StoreUrl as FromStr>::Err| error.to_string())
+}
+
+pub fn election_name(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("an election needs a name: give 1 to 1024 bytes".into());
+    }
+    if text.len() > LONGEST_NAME {
+        return Err(format!("the name has {} bytes: give at most {LONGEST_NAME}", text.len()));
+    }
+    if text.chars().any(char::is_control) {
+        return Err("the name holds a control character: leave it out".into());
+    }
+    Ok(text.to_owned())
+}
+
+pub fn identity(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("it is empty: leave --id out to be called HOST-PID".into());
+    }
+    if text.len() > LONGEST_VALUE {
+        return Err(format!("it has {} bytes: give at most {LONGEST_VALUE}", text.len()));
+    }
+    Ok(text.to_owned())
+}
+
+/// A key of the store, which is any bytes but none.
+pub fn key_bytes(key: &OsStr) -> Result<Vec<u8>, End> {
+    if key.is_empty() {
+        return Err(bad_input("KEY is empty: a key has at least one byte"));
+    }
+    Ok(key.as_bytes().to_vec())
+}
+
+/// A span of time; zero is one.
+pub fn span(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| "write a number and its unit, as in 500ms, 10s or 1m 30s".into())
+}
+
+/// A span of time that something may take.
+pub fn passed_on(text: &str) -> Result<Duration, String> {
+    match span(text)? {
+        Duration::ZERO => Err("nothing can be done in no time: give 1s or more".into()),
+        longer => Ok(longer),
+    }
+}
+
+pub fn lease_time(text: &str) -> Result<Duration, String> {
+    match span(text)? {
+        Duration::ZERO => Err("a lease has to live for a while: give 2s or more".into()),
+        longer if longer > LONGEST_LEASE => {
+            Err(format!("etcd's longest lease lives {} s: give less", LONGEST_LEASE.as_secs()))
+        }
+        span => Ok(span),
+    }
+}
+
+/// What two flags say together.
+pub fn check_candidate(candidate: &Candidate) -> Result<(), End> {
+    if let Some(margin) = candidate.margin
+        && margin >= candidate.ttl
+    {
+        return Err(bad_input(format!(
+            "--margin {} leaves nothing of --ttl {}: give a smaller margin or a longer time",
+            humantime::format_duration(margin),
+            humantime::format_duration(candidate.ttl),
+        )));
+    }
+    let length = candidate.value.as_ref().map_or(0, |value| value.len());
+    if length > LONGEST_VALUE {
+        return Err(bad_input(format!("--value has {length} bytes: give at most {LONGEST_VALUE}")));
+    }
+    Ok(())
+}
+
+/// What a candidate's value is, in bytes.
+pub fn value_of(candidate: &Candidate, identity: &str) -> Vec<u8> {
+    candidate.value.as_ref().map_or_else(|| identity.into(), |value| value.as_bytes().to_vec())
+}
+
+/// How the store gets to know us.
+pub fn credentials(common: &Common) -> Result<Credentials, End> {
+    for (flag, file) in
+        [("--cacert", &common.cacert), ("--cert", &common.cert), ("--key", &common.key)]
+    {
+        let Some(file) = file else { continue };
+        fs::read(file).map_err(|error| bad_input(unreadable(flag, file, &error)))?;
+        if !common.store.tls() {
+            return Err(bad_input(format!(
+                "{flag} is for TLS, and --store {0} is not: write etcds://{1}",
+                common.store,
+                common.store.to_string().trim_start_matches("etcd://")
+            )));
+        }
+    }
+    match (&common.cert, &common.key) {
+        (Some(_), None) => return Err(bad_input("--cert needs its private key: add --key FILE")),
+        (None, Some(_)) => return Err(bad_input("--key needs its certificate: add --cert FILE")),
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+    let password = match (&common.user, &common.password_file) {
+        (Some(_), Some(file)) => Some(password(file)?),
+        (Some(user), None) => {
+            return Err(bad_input(format!(
+                "--user {user:?} needs a password: add --password-file FILE"
+            )));
+        }
+        (None, Some(_)) => {
+            return Err(bad_input(
+                "--password-file needs to know whose password it is: add --user NAME",
+            ));
+        }
+        (None, None) => None,
+    };
+    let mut credentials = Credentials::default();
+    credentials.ca = common.cacert.clone();
+    credentials.cert = common.cert.clone();
+    credentials.key = common.key.clone();
+    credentials.user = common.user.clone();
+    credentials.password = password;
+    Ok(credentials)
+}
+
+fn password(file: &Path) -> Result<String, End> {
+    let text = fs::read_to_string(file)
+        .map_err(|error| bad_input(unreadable("--password-file", file, &error)))?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(line.to_owned()),
+        Some(_) | None => Err(bad_input(format!(
+            "--password-file {}: its first line is empty: write the password there",
+            file.display()
+        ))),
+    }
+}
+
+fn unreadable(flag: &str, file: &Path, error: &std::io::Error) -> String {
+    format!(
+        "{flag} {} cannot be read ({error}): give a file that is there and that we may read",
+        file.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(text: &str) -> (String, Option<i64>) {
+        let target: Target = text.parse().unwrap();
+        (target.election, target.epoch)
+    }
+
+    #[test]
+    fn an_epoch_follows_the_last_colon_if_it_is_a_number() {
+        assert_eq!(target("a"), ("a".into(), None));
+        assert_eq!(target("a:12"), ("a".into(), Some(12)));
+        assert_eq!(target("a:b"), ("a:b".into(), None));
+        assert_eq!(target("a:b:12"), ("a:b".into(), Some(12)));
+        assert_eq!(target("a:5:12"), ("a:5".into(), Some(12)));
+        assert_eq!(target("a:"), ("a:".into(), None));
+        assert_eq!(target("a:-5"), ("a:-5".into(), None));
+        for bad in ["", ":12", "a:0", "a:99999999999999999999", "a\nb"] {
+            assert!(bad.parse::<Target>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn spans_have_units() {
+        assert_eq!(span("0"), Ok(Duration::ZERO));
+        assert_eq!(span("1m 30s"), Ok(Duration::from_secs(90)));
+        assert!(span("10").unwrap_err().contains("unit"));
+        assert!(lease_time("0s").is_err());
+        assert!(lease_time("9000000000s").is_ok());
+        assert!(lease_time("9000000001s").is_err());
+    }
+}

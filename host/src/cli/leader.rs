@@ -1,0 +1,24 @@
+//! `incumbent leader`: who leads, once.
+
+use serde_json::json;
+
+use super::args::{Common, Form, Named};
+use super::event::{leader_object, sighting, to_line};
+use super::exit::{End, Status};
+use super::output::print;
+use super::session::{answered, spectator};
+
+pub async fn leader(common: &Common, named: &Named) -> Result<Status, End> {
+    let session = spectator(common).await?;
+    let election = session.election(named.election.as_str()).contest(common.contest.on_store());
+    let Some(leader) = answered(common, election.leader()).await? else {
+        return Err(End::quiet(Status::NotFound));
+    };
+    print(match common.output {
+        Form::People => sighting(&named.election, Some(&leader)),
+        Form::Json => to_line(json!({
+            "election": named.election,
+            "leader": leader_object(&leader),
+        })),
+    })
+}

@@ -1,0 +1,38 @@
+//! `incumbent observe`: who leads, and each change.
+
+use futures_util::StreamExt;
+use incumbent::{BootClock, Event};
+
+use super::args::{Common, Named};
+use super::campaign::no_signals;
+use super::event::Teller;
+use super::exit::{End, Status};
+use super::output::Output;
+use super::session::{identity, spectator};
+use super::signals::Signals;
+
+pub async fn observe(common: &Common, named: &Named) -> Result<Status, End> {
+    let mut signals = Signals::listen().map_err(no_signals)?;
+    let session = tokio::select! {
+        session = spectator(common) => session?,
+        _ = signals.next() => return Ok(Status::Done),
+    };
+    let output = Output::to_stdout();
+    let mut teller =
+        Teller::new(&named.election, &identity(common), vec![(common.output, output.clone())]);
+    let election = session.election(named.election.as_str()).contest(common.contest.on_store());
+    let mut leaders = election.observe();
+    let end = loop {
+        tokio::select! {
+            sighted = leaders.next() => match sighted {
+                Some(Ok(leader)) => teller.tell(&Event::Leader(leader), &BootClock),
+                Some(Err(error)) => break Err(error.into()),
+                None => break Err(incumbent::Error::Closed.into()),
+            },
+            _ = signals.next() => break Ok(Status::Done),
+            () = output.closed() => break Ok(Status::Done),
+        }
+    };
+    teller.flush().await;
+    end
+}

@@ -1,0 +1,236 @@
+//! `incumbent run`: runs a command while leading, and only then.
+//!
+//! | room | what is in it |
+//! | --- | --- |
+//! | `program` | whether the command can be run at all |
+//! | `supervisor` | one term of it: start, watch, stop |
+//! | `schedule` | when it has to stop |
+//! | `group` | its processes, and all children |
+//! | `terminal` | whose the keyboard is |
+//! | `delay` | how soon it may come back |
+
+mod delay;
+mod group;
+mod program;
+mod schedule;
+mod supervisor;
+mod terminal;
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt};
+use incumbent::{BootClock, Candidate, Event, Leadership, Session};
+
+use self::delay::RestartDelay;
+use self::supervisor::{Outcome, Supervisor};
+pub use self::terminal::may_write_from_the_background;
+use super::args::{Common, Form, Run};
+use super::campaign::no_signals;
+use super::event::{Teller, in_seconds};
+use super::exit::{End, Status, bad_input};
+use super::input::check_candidate;
+use super::output::Output;
+use super::session::{self, farewell, identity, leave};
+
+pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
+    check_candidate(&run.candidate)?;
+    let stop_timeout = stop_timeout(run)?;
+    program::find(&run.command)?;
+    let teller = Teller::new(&run.election, &identity(common), targets(common, run)?);
+    let mut office = Office {
+        common,
+        run,
+        supervisor: Supervisor::new(&run.command, stop_timeout).map_err(no_signals)?,
+        delay: RestartDelay::new(run.restart_delay),
+        teller,
+    };
+    let session = tokio::select! {
+        session = session::competitor(common, &run.candidate) => session?,
+        _ = office.supervisor.asked() => return Ok(Status::Done),
+    };
+    let end = office.hold(&session).await;
+    office.teller.flush().await;
+    end
+}
+
+/// What lasts from candidacy to candidacy.
+#[derive(Debug)]
+struct Office<'a> {
+    common: &'a Common,
+    run: &'a Run,
+    supervisor: Supervisor,
+    delay: RestartDelay,
+    teller: Teller,
+}
+
+/// What follows a candidacy.
+enum Next {
+    End(Status),
+    /// Out of line for a while: others have their turn.
+    Pause(Duration),
+}
+
+impl Office<'_> {
+    /// Candidacy after candidacy, until there is an end.
+    async fn hold(&mut self, session: &Session) -> Result<Status, End> {
+        let candidate = &self.run.candidate;
+        let election = session::election(session, self.common, candidate, &self.run.election);
+        loop {
+            let mut candidate = election.enter();
+            let telling = tokio::spawn(tell(candidate.events(), self.teller.clone()));
+            let mut held = None;
+            let next = self.terms(&mut candidate, &mut held).await;
+            let pause = match next {
+                Ok(Next::Pause(pause)) => pause,
+                end => {
+                    let (status, sentence) = match end {
+                        Ok(Next::End(status)) => (status, None),
+                        Ok(Next::Pause(_)) => (Status::Done, None),
+                        Err(end) => (end.status, Some(end)),
+                    };
+                    let status = farewell(
+                        session,
+                        Some((candidate, held)),
+                        self.common.command_timeout,
+                        &mut self.supervisor.signals,
+                        status,
+                    )
+                    .await;
+                    // The last events are on their way.
+                    let _ = tokio::time::timeout(self.common.command_timeout, telling).await;
+                    return sentence.map_or(Ok(status), Err);
+                }
+            };
+            self.teller.remark(&format!(
+                "the command ended soon after its start: back in line in {}",
+                in_seconds(pause)
+            ));
+            let away = async {
+                leave(candidate, held).await;
+                tokio::time::sleep(pause).await;
+            };
+            let asked = tokio::select! {
+                () = away => false,
+                _ = self.supervisor.asked() => true,
+            };
+            if asked {
+                let signals = &mut self.supervisor.signals;
+                let within = self.common.command_timeout;
+                return Ok(farewell(session, None, within, signals, Status::Done).await);
+            }
+        }
+    }
+
+    /// Term after term of one candidacy. What of the last one is not given back
+    /// is left in `held`: its work has stopped.
+    async fn terms(
+        &mut self,
+        candidate: &mut Candidate,
+        held: &mut Option<Leadership>,
+    ) -> Result<Next, End> {
+        loop {
+            let leadership = tokio::select! {
+                elected = candidate.elected() => elected?,
+                _ = self.supervisor.asked() => return Ok(Next::End(Status::Done)),
+            };
+            let lease_time = self.run.candidate.ttl.max(leadership.remaining());
+            let environment = environment(self.common, self.run, &leadership);
+            let outcome = self.supervisor.term(&leadership, &environment).await;
+            let leadership = held.insert(leadership);
+            match outcome {
+                Outcome::Ended(ended) => {
+                    self.teller.remark(&format!("the command {ended}"));
+                    if self.run.once {
+                        return Ok(Next::End(Status::Passed(ended.status)));
+                    }
+                    if ended.by_keyboard {
+                        return Ok(Next::End(Status::Done));
+                    }
+                    if ended.after < lease_time {
+                        return Ok(Next::Pause(self.delay.next()));
+                    }
+                    self.delay.reset();
+                }
+                Outcome::Stopped => {
+                    tracing::info!(epoch = leadership.epoch(), "the command has been stopped");
+                    if self.run.once {
+                        return Ok(Next::End(Status::NotFound));
+                    }
+                }
+                Outcome::Asked => return Ok(Next::End(Status::Done)),
+                Outcome::AtOnce(asked) => return Err(End::quiet(asked.status())),
+                Outcome::NotStarted(error) => return Err(program::not_started(&error)),
+            }
+            // Resigns, if the term still stands; the candidate gets back in line.
+            *held = None;
+        }
+    }
+}
+
+async fn tell(mut events: impl Stream<Item = Event> + Unpin, mut teller: Teller) {
+    while let Some(event) = events.next().await {
+        teller.tell(&event, &BootClock);
+    }
+}
+
+/// How long the command may take to stop. Beyond half of the lease time, SIGTERM
+/// would come before a renewal had a fair try.
+fn stop_timeout(run: &Run) -> Result<Duration, End> {
+    let ttl = run.candidate.ttl;
+    let stop_timeout = run.stop_timeout.unwrap_or(ttl / 4);
+    let margin = run.candidate.margin.unwrap_or_default().max(ttl / 100);
+    if stop_timeout.saturating_add(margin) > ttl / 2 {
+        return Err(bad_input(format!(
+            "--stop-timeout {} and --margin {} take more than half of --ttl {}, which leaves \
+             too little for renewals: give less, or a longer --ttl",
+            humantime::format_duration(stop_timeout),
+            humantime::format_duration(margin),
+            humantime::format_duration(ttl),
+        )));
+    }
+    Ok(stop_timeout)
+}
+
+/// Where events go: to people on standard error, and to the file.
+fn targets(common: &Common, run: &Run) -> Result<Vec<(Form, Output)>, End> {
+    let mut targets = vec![(common.output, Output::to_stderr())];
+    if let Some(path) = &run.events {
+        let file = OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
+            bad_input(format!(
+                "--events {} cannot be written ({error}): give a file that can",
+                path.display()
+            ))
+        })?;
+        targets.push((Form::Json, Output::to_file(file)));
+    }
+    Ok(targets)
+}
+
+/// What the command is told, so that `incumbent put --fence` works inside it.
+fn environment(
+    common: &Common,
+    run: &Run,
+    leadership: &Leadership,
+) -> Vec<(&'static str, OsString)> {
+    let mut environment: Vec<(&'static str, OsString)> = vec![
+        ("INCUMBENT_ELECTION", run.election.clone().into()),
+        ("INCUMBENT_EPOCH", leadership.epoch().to_string().into()),
+        ("INCUMBENT_LEADER_KEY", OsString::from_vec(leadership.key().to_vec())),
+        ("INCUMBENT_ID", identity(common).into()),
+        ("INCUMBENT_STORE", common.store.to_string().into()),
+        ("INCUMBENT_CONTEST", common.contest.name().into()),
+    ];
+    for (name, path) in [
+        ("INCUMBENT_CACERT", &common.cacert),
+        ("INCUMBENT_CERT", &common.cert),
+        ("INCUMBENT_KEY", &common.key),
+    ] {
+        if let Some(path) = path {
+            environment.push((name, path.into()));
+        }
+    }
+    environment
+}

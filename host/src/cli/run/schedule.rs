@@ -1,0 +1,80 @@
+//! When the work of a term has to stop.
+
+use std::time::Duration;
+
+use incumbent::Mark;
+
+/// How long before the end of a leadership nothing of its work is left alive.
+const LAST_MOMENT: Mark = 200_000_000;
+
+/// The two marks of a term: when its work is asked to stop, and when it is
+/// killed. Both move with each renewal, until the work is asked; after that a
+/// renewal gives it no more than the stop time-out.
+#[derive(Debug)]
+pub struct Schedule {
+    stop_timeout: Mark,
+    stopping_since: Option<Mark>,
+}
+
+impl Schedule {
+    pub fn new(stop_timeout: Duration) -> Self {
+        Self {
+            stop_timeout: Mark::try_from(stop_timeout.as_nanos()).unwrap_or(Mark::MAX),
+            stopping_since: None,
+        }
+    }
+
+    /// When to ask, unless a renewal comes or there is another cause.
+    pub fn stop_at(&self, valid_until: Mark) -> Mark {
+        valid_until.saturating_sub(self.stop_timeout.max(LAST_MOMENT))
+    }
+
+    /// When to kill, unless a renewal comes.
+    pub fn kill_at(&self, valid_until: Mark) -> Mark {
+        let last = valid_until.saturating_sub(LAST_MOMENT);
+        match self.stopping_since {
+            Some(since) => since.saturating_add(self.stop_timeout).min(last),
+            None => last,
+        }
+    }
+
+    /// The work has been asked to stop.
+    pub fn stopping(&mut self, now: Mark) {
+        self.stopping_since.get_or_insert(now);
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping_since.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Mark = 1_000_000_000;
+
+    #[test]
+    fn asks_at_the_time_out_and_kills_before_the_end() {
+        let mut schedule = Schedule::new(Duration::from_secs(2));
+        assert_eq!(schedule.stop_at(100 * SECOND), 98 * SECOND);
+        assert_eq!(schedule.kill_at(100 * SECOND), 100 * SECOND - LAST_MOMENT);
+        schedule.stopping(98 * SECOND);
+        assert_eq!(schedule.kill_at(100 * SECOND), 100 * SECOND - LAST_MOMENT);
+        // A renewal helps no more than that.
+        assert_eq!(schedule.kill_at(105 * SECOND), 100 * SECOND);
+        schedule.stopping(99 * SECOND);
+        assert_eq!(schedule.kill_at(105 * SECOND), 100 * SECOND);
+    }
+
+    #[test]
+    fn a_signal_gives_the_time_out_and_no_more() {
+        let mut schedule = Schedule::new(Duration::from_secs(2));
+        schedule.stopping(50 * SECOND);
+        assert_eq!(schedule.kill_at(100 * SECOND), 52 * SECOND);
+        let mut at_once = Schedule::new(Duration::ZERO);
+        assert_eq!(at_once.stop_at(100 * SECOND), 100 * SECOND - LAST_MOMENT);
+        at_once.stopping(50 * SECOND);
+        assert_eq!(at_once.kill_at(100 * SECOND), 50 * SECOND);
+    }
+}

@@ -1,0 +1,132 @@
+//! The connection to the store, and its end.
+
+use std::future::Future;
+use std::pin::pin;
+use std::process;
+use std::time::Duration;
+
+use incumbent::store::etcd::EtcdStore;
+use incumbent::{Candidate, Election, Leadership, Options, Session};
+
+use super::args::{self, Common};
+use super::exit::{End, Status, say};
+use super::input::{check_candidate, credentials, value_of};
+use super::signals::Signals;
+
+/// Who we are, for people.
+pub fn identity(common: &Common) -> String {
+    common.id.clone().unwrap_or_else(|| {
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy();
+        format!("{host}-{}", process::id())
+    })
+}
+
+/// The store alone, for what needs no elector.
+pub async fn store(common: &Common) -> Result<EtcdStore, End> {
+    let credentials = credentials(common)?;
+    Ok(EtcdStore::connect(&common.store, &credentials, common.dial_timeout).await?)
+}
+
+/// A session that takes no lease.
+pub async fn spectator(common: &Common) -> Result<Session, End> {
+    connect(common, options(common)?).await
+}
+
+/// A session for one candidate.
+pub async fn competitor(common: &Common, candidate: &args::Candidate) -> Result<Session, End> {
+    check_candidate(candidate)?;
+    let options = Options {
+        ttl: candidate.ttl,
+        margin: candidate.margin.unwrap_or_default(),
+        ..options(common)?
+    };
+    connect(common, options).await
+}
+
+/// The election that a candidate takes part in.
+pub fn election(
+    session: &Session,
+    common: &Common,
+    candidate: &args::Candidate,
+    name: &str,
+) -> Election {
+    session
+        .election(name)
+        .contest(common.contest.on_store())
+        .value(value_of(candidate, &identity(common)))
+}
+
+/// Bounds what is asked once.
+pub async fn answered<T>(
+    common: &Common,
+    asked: impl Future<Output = Result<T, incumbent::Error>>,
+) -> Result<T, End> {
+    match tokio::time::timeout(common.command_timeout, asked).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(End::new(
+            Status::Store,
+            format!(
+                "the store did not answer within --command-timeout {}",
+                humantime::format_duration(common.command_timeout)
+            ),
+        )),
+    }
+}
+
+/// Gives everything back: the leadership, the place in line, the lease. The work
+/// must have stopped.
+///
+/// A store that does not answer is not waited for without end: what is left goes
+/// with the lease. A signal meanwhile ends it at once.
+pub async fn farewell(
+    session: &Session,
+    candidate: Option<(Candidate, Option<Leadership>)>,
+    within: Duration,
+    signals: &mut Signals,
+    status: Status,
+) -> Status {
+    let leaving = async {
+        if let Some((candidate, leadership)) = candidate {
+            leave(candidate, leadership).await;
+        }
+        session.close().await
+    };
+    tokio::select! {
+        left = tokio::time::timeout(within, leaving) => {
+            if !matches!(left, Ok(Ok(()))) {
+                say("the store did not confirm the end: what is left goes with the lease");
+            }
+            status
+        }
+        asked = signals.next() => asked.status(),
+    }
+}
+
+/// Leaves first, so that the end of the term is not taken for a wish to lead
+/// again.
+pub async fn leave(candidate: Candidate, leadership: Option<Leadership>) {
+    let mut leaving = pin!(candidate.leave());
+    let mut leadership = leadership;
+    // Its failure is told as an event.
+    let _ = std::future::poll_fn(|context| {
+        let left = leaving.as_mut().poll(context);
+        drop(leadership.take());
+        left
+    })
+    .await;
+}
+
+fn options(common: &Common) -> Result<Options, End> {
+    Ok(Options {
+        identity: identity(common),
+        request_timeout: common.command_timeout,
+        dial_timeout: common.dial_timeout,
+        credentials: credentials(common)?,
+        ..Options::default()
+    })
+}
+
+async fn connect(common: &Common, options: Options) -> Result<Session, End> {
+    Ok(Session::connect(&common.store.to_string(), options).await?)
+}

@@ -1,0 +1,70 @@
+//! The signals that ask the program to end.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::exit::Status;
+
+/// Listens from its making on: such a signal ends nothing by itself any more.
+#[derive(Debug)]
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    /// None where whoever started us wants hang-ups to be ignored (nohup).
+    hangup: Option<Signal>,
+}
+
+/// One signal that asked us to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked(SignalKind);
+
+impl Signals {
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: if ignored(SignalKind::hangup()) {
+                None
+            } else {
+                Some(signal(SignalKind::hangup())?)
+            },
+        })
+    }
+
+    /// Waits for the next one. Cancel safe.
+    pub async fn next(&mut self) -> Asked {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let kind = tokio::select! {
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = hangup => SignalKind::hangup(),
+        };
+        Asked(kind)
+    }
+}
+
+impl Asked {
+    /// For an end at once, without the orderly rest: as if the signal had done it.
+    pub fn status(self) -> Status {
+        Status::Passed(u8::try_from(128 + self.0.as_raw_value()).unwrap_or(u8::MAX))
+    }
+}
+
+/// Whether a signal was ignored when we were started. Where the system does not
+/// say, it was not.
+fn ignored(kind: SignalKind) -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
+        return false;
+    };
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1)
+}

@@ -1,0 +1,142 @@
+//! Bad input: one clear sentence each, with its mend, and status 2. Nothing of it
+//! needs a store.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests"
+)]
+
+mod support;
+
+use std::fs;
+
+use support::{end, incumbent};
+use tempfile::TempDir;
+
+/// What is written, and what the sentence has to hold.
+const TABLE: &[(&[&str], &[&str])] = &[
+    (&[], &["requires a subcommand"]),
+    (&["campain", "e"], &["campain", "campaign"]),
+    (&["campaign", "e", "--tll", "3s"], &["--tll", "--ttl"]),
+    (&["campaign"], &["ELECTION"]),
+    (&["campaign", ""], &["ELECTION", "1 to 1024 bytes"]),
+    (&["campaign", "a\nb"], &["ELECTION", "control character"]),
+    (&["observe", "a\u{7f}"], &["ELECTION", "control character"]),
+    (&["campaign", "e", "--ttl", "0"], &["--ttl", "2s or more"]),
+    (&["campaign", "e", "--ttl", "0s"], &["--ttl", "2s or more"]),
+    (&["campaign", "e", "--ttl", "10"], &["--ttl", "unit"]),
+    (&["campaign", "e", "--ttl", "-3s"], &["-3"]),
+    (&["campaign", "e", "--ttl", "9000000001s"], &["--ttl", "9000000000 s"]),
+    (&["run", "e", "--ttl", "300years", "--", "true"], &["--ttl", "9000000000 s"]),
+    (&["campaign", "e", "--margin", "10s"], &["--margin 10s", "--ttl 10s"]),
+    (&["campaign", "e", "--margin", "nonsense"], &["--margin", "unit"]),
+    (&["campaign", "e", "--contest", "duel"], &["--contest", "queue, race"]),
+    (&["campaign", "e", "-o", "xml"], &["--output", "json"]),
+    (&["campaign", "e", "--id", ""], &["--id", "HOST-PID"]),
+    (&["leader", "e", "--dial-timeout", "0"], &["--dial-timeout", "1s"]),
+    (&["leader", "e", "--command-timeout", "0"], &["--command-timeout", "1s"]),
+    (&["leader", "e", "--store", "localhost:2379"], &["--store", "etcd://127.0.0.1:2379"]),
+    (&["leader", "e", "--store", "etcd://u:secret@h"], &["--store", "--user"]),
+    (&["leader", "e", "--user", "ann"], &["--user", "--password-file FILE"]),
+    (&["leader", "e", "--password-file", "x"], &["--password-file", "--user NAME"]),
+    (&["leader", "e", "--user", "a", "--password-file", "/nowhere"], &["--password-file /nowhere"]),
+    (&["leader", "e", "--store", "etcds://h", "--cacert", "/nowhere"], &["--cacert /nowhere"]),
+    (&["leader", "e", "--store", "etcds://h", "--cert", "/nowhere"], &["--cert /nowhere"]),
+    (&["leader", "e", "--store", "etcds://h", "--key", "/nowhere"], &["--key /nowhere"]),
+    (&["leader", "e", "--cacert", "/etc/hostname"], &["--cacert", "etcds://127.0.0.1:2379"]),
+    (
+        &["leader", "e", "--store", "etcds://h", "--cacert", "/etc/hostname"],
+        &["--cacert", "/etc/hostname"],
+    ),
+    (&["leader", "e", "--store", "etcds://h", "--cert", "/etc/hostname"], &["--cert", "--key FILE"]),
+    (&["leader", "e", "--store", "etcds://h", "--key", "/etc/hostname"], &["--key", "--cert FILE"]),
+    (&["put", "k", "v"], &["--fence"]),
+    (&["put", "k", "v", "--fence", "e"], &["--fence e:EPOCH", "INCUMBENT_EPOCH"]),
+    (&["put", "k", "v", "--fence", "e:0"], &["--fence", "no epoch"]),
+    (&["put", "k", "v", "--fence", "e:99999999999999999999"], &["--fence", "no epoch"]),
+    (&["put", "k", "v", "--fence", ":5"], &["--fence", "1 to 1024 bytes"]),
+    (&["put", "", "v", "--fence", "e:5"], &["KEY"]),
+    (&["get", ""], &["KEY"]),
+    (&["get", "k", "--consistency", "x"], &["--consistency", "l, s"]),
+    (&["depose", "e:0"], &["EPOCH", "no epoch"]),
+    (&["run", "e"], &["CMD"]),
+    (&["run", "e", "--"], &["CMD"]),
+    (&["run", "e", "--", ""], &["CMD"]),
+    (&["run", "e", "--stop-timeout", "6s", "--", "true"], &["--stop-timeout 6s", "--ttl 10s"]),
+    (&["run", "e", "--margin", "4s", "--", "true"], &["--margin 4s", "--ttl 10s"]),
+    (&["run", "e", "--restart-delay", "soon", "--", "true"], &["--restart-delay", "unit"]),
+    (&["run", "e", "--events", "/nowhere/x", "--", "true"], &["--events /nowhere/x"]),
+];
+
+#[test]
+fn each_is_one_sentence_with_its_mend() {
+    for (arguments, says) in TABLE {
+        assert_sentence(arguments, says);
+    }
+}
+
+#[test]
+fn what_is_too_long() {
+    assert_sentence(&["campaign", &"n".repeat(1025)], &["1025 bytes", "at most 1024"]);
+    let value = "v".repeat(4097);
+    assert_sentence(&["campaign", "e", "--value", &value], &["--value", "4096"]);
+    assert_sentence(&["campaign", "e", "--id", &value], &["--id", "4096"]);
+}
+
+#[test]
+fn a_password_file_without_a_password() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("empty");
+    fs::write(&file, "\n").unwrap();
+    let file = file.to_str().unwrap();
+    let arguments = ["leader", "e", "--user", "a", "--password-file", file];
+    assert_sentence(&arguments, &["--password-file", "first line is empty"]);
+}
+
+#[test]
+fn a_variable_is_as_bad_as_its_flag() {
+    let mut command = incumbent(["campaign", "e"]);
+    command.env("INCUMBENT_TTL", "0");
+    let bad = end(command).expect(2);
+    assert!(bad.stderr.contains("--ttl"), "{bad:?}");
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_found_before_joining() {
+    let directory = TempDir::new().unwrap();
+    let data = directory.path().join("data");
+    fs::write(&data, "x").unwrap();
+    let folder = directory.path().to_str().unwrap();
+    let inside = data.join("x");
+    for (command, status, says) in [
+        ("no-such-command-anywhere", 127, "does not exist"),
+        ("./no/such/path", 127, "does not exist"),
+        (inside.to_str().unwrap(), 127, "does not exist"),
+        (data.to_str().unwrap(), 126, "cannot be executed"),
+        (folder, 126, "cannot be executed"),
+    ] {
+        // There is no store: it would be 4 if one were asked.
+        let end = end(incumbent(["run", "e", "--store", "etcd://127.0.0.1:1", "--", command]));
+        let end = end.expect(status);
+        assert!(end.stderr.contains(says) && end.stderr.contains(command), "{end:?}");
+        assert_eq!(end.stderr.lines().count(), 1, "{end:?}");
+    }
+    let mut in_path = incumbent(["run", "e", "--store", "etcd://127.0.0.1:1", "--", "data"]);
+    in_path.env("PATH", directory.path());
+    end(in_path).expect(126);
+}
+
+#[track_caller]
+fn assert_sentence(arguments: &[&str], says: &[&str]) {
+    let end = end(incumbent(arguments)).expect(2);
+    assert_eq!(end.stdout, "", "{arguments:?}");
+    assert_eq!(end.stderr.lines().count(), 1, "{arguments:?}: {end:?}");
+    assert!(end.stderr.starts_with("incumbent: "), "{arguments:?}: {end:?}");
+    assert!(!end.stderr.contains("secret"), "{arguments:?}: {end:?}");
+    for part in says {
+        assert!(end.stderr.contains(part), "{arguments:?}: no {part:?} in {end:?}");
+    }
+}

@@ -1,0 +1,483 @@
+//! `incumbent run`: how it looks after its command, on a real etcd.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests"
+)]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use incumbent_tests::etcd::{Etcd, Version};
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{
+    Running, Terminal, children, end, eventually, is_alive, kill, on, pid_in, status_of, until,
+};
+use tempfile::TempDir;
+
+with_each_etcd!(
+    the_command_knows_its_term,
+    the_whole_group_stops_on_a_signal,
+    work_stops_in_time_while_the_store_is_away,
+    a_deposed_leader_stops_its_work,
+);
+
+fn the_command_knows_its_term(etcd: Etcd) {
+    let directory = TempDir::new().unwrap();
+    let events = directory.path().join("events");
+    let script = "env | grep ^INCUMBENT_ | sort; \
+                  \"$0\" put /k inside --fence \"$INCUMBENT_ELECTION\"; exit 7";
+    let mut command = run(&etcd, "office", &["--once", "--id", "me", "--contest", "race"]);
+    command.arg("--events").arg(&events);
+    command.args(["--", "sh", "-c", script, env!("CARGO_BIN_EXE_incumbent")]);
+    command.env("INCUMBENT_CONTEST", "race");
+    let ended = end(command).expect(7);
+
+    let events = events_in(&events);
+    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(names, ["joined", "elected", "demoted", "withdrawn"]);
+    assert_eq!(events[2]["reason"], "resigned");
+    let epoch = &events[1]["epoch"];
+    let mut lines = ended.stdout.lines();
+    assert_eq!(
+        lines.by_ref().take(6).collect::<Vec<_>>(),
+        [
+            "INCUMBENT_CONTEST=race",
+            "INCUMBENT_ELECTION=office",
+            &format!("INCUMBENT_EPOCH={epoch}"),
+            "INCUMBENT_ID=me",
+            "INCUMBENT_LEADER_KEY=office",
+            &format!("INCUMBENT_STORE={}", etcd.url()),
+        ]
+    );
+    assert!(lines.next().unwrap().starts_with("written at revision "));
+    assert_eq!(lines.next(), None, "standard output is the command's");
+    assert!(ended.stderr.contains("elected: leading office"), "{ended:?}");
+    assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "/k"]).trim(), "inside");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+}
+
+fn the_whole_group_stops_on_a_signal(etcd: Etcd) {
+    let work = Work::new("sleep 1000 & echo $! > grandchild; echo $$ > child; wait");
+    let mut running = Running::start(work.command(&etcd, &[]));
+    let (child, grandchild) = (work.pid("child"), work.pid("grandchild"));
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait(), 0);
+    assert!(!is_alive(child) && !is_alive(grandchild));
+    assert_eq!(work.events().last().unwrap()["event"], "withdrawn");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+}
+
+fn work_stops_in_time_while_the_store_is_away(etcd: Etcd) {
+    let work = Work::new("trap 'echo asked >> asked' TERM; echo $$ > child; sleep 0.01; while :; do sleep 0.01; done");
+    let mut running = Running::start(work.command(&etcd, &[]));
+    let child = work.pid("child");
+    etcd.pause();
+    until("the work is dead", || !is_alive(child));
+    let dead = SystemTime::now();
+    // It was asked first, and died by force before anybody else may lead.
+    assert_eq!(fs::read_to_string(work.path("asked")).unwrap(), "asked\n");
+    let limit = last_valid(&work.events());
+    assert!(dead <= limit, "{:?} late", dead.duration_since(limit));
+    etcd.resume();
+    // The next term, with the next command.
+    until("it is started again", || work.pid("child") != child);
+    assert!(running.stderr.line_with("demoted").contains("deadline"));
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait(), 0);
+}
+
+fn a_deposed_leader_stops_its_work(etcd: Etcd) {
+    let work = Work::new("trap 'echo asked >> asked; exit 0' TERM; echo $$ > child; while :; do sleep 0.01; done");
+    let running = Running::start(work.command(&etcd, &["--ttl", "60s"]));
+    let child = work.pid("child");
+    end(on(&etcd, ["depose", "office"])).expect(0);
+    until("it is started again", || work.pid("child") != child);
+    assert!(!is_alive(child));
+    assert_eq!(fs::read_to_string(work.path("asked")).unwrap(), "asked\n");
+    let reasons: Vec<Value> =
+        work.events().iter().filter(|event| event["event"] == "demoted").cloned().collect();
+    assert_eq!(reasons[0]["reason"], "deposed");
+    running.stop();
+}
+
+#[test]
+fn once_passes_the_status_on() {
+    let etcd = Etcd::start(Version::V3_5);
+    for (script, status) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -64 $$", 192)]
+    {
+        let mut command = run(&etcd, "office", &["--once"]);
+        command.args(["--", "sh", "-c", script]);
+        end(command).expect(status);
+        assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    }
+    // A leadership that is lost is another story than the command's end.
+    let work = Work::new("echo $$ > child; exec sleep 1000");
+    let mut running = Running::start(work.command(&etcd, &["--once"]));
+    work.pid("child");
+    end(on(&etcd, ["depose", "office"])).expect(0);
+    assert_eq!(running.wait(), 1);
+    // And so is a signal to us.
+    let mut running = Running::start(work.command(&etcd, &["--once"]));
+    let child = work.pid("child");
+    until("it runs", || is_alive(child));
+    until("it leads", || end(on(&etcd, ["leader", "office"])).status == 0);
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait(), 0);
+}
+
+#[test]
+fn what_the_command_leaves_behind_is_stopped_before_others_lead() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("(trap '' TERM; while :; do sleep 0.01; done) & echo $! > left; exit 0");
+    let mut command = work.command(&etcd, &["--once", "--stop-timeout", "300ms"]);
+    command.stdout(Stdio::null());
+    let mut running = Running::start(command);
+    let left = work.pid("left");
+    until("it is dead", || {
+        let over = work.events().iter().any(|event| event["event"] == "demoted");
+        assert!(!over || !is_alive(left), "resigned while work runs");
+        !is_alive(left)
+    });
+    assert_eq!(running.wait(), 0);
+}
+
+#[test]
+fn nothing_is_left_a_zombie() {
+    let etcd = Etcd::start(Version::V3_5);
+    // A process that leaves the group, and whose parent does not wait.
+    let work = Work::new("sh -c 'setsid sh -c \"echo \\$\\$ > orphan; sleep 0.05\" &'; echo $$ > child; exec sleep 1000");
+    let running = Running::start(work.command(&etcd, &[]));
+    let (orphan, child) = (work.pid("orphan"), work.pid("child"));
+    until("the orphan is gone", || support::process(orphan).is_none());
+    until("only the command is left", || {
+        children(running.pid()).iter().all(|(pid, state)| *pid == child && *state != 'Z')
+    });
+    running.stop();
+}
+
+#[test]
+fn the_work_dies_with_its_supervisor() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("echo $$ > child; exec sleep 1000");
+    let mut running = Running::start(work.command(&etcd, &[]));
+    let child = work.pid("child");
+    running.signal(Signal::KILL);
+    assert_eq!(running.wait(), 137);
+    until("the work is dead", || !is_alive(child));
+}
+
+#[test]
+fn a_paused_supervisor_kills_first_when_it_wakes() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("trap 'echo asked >> asked; exit 0' TERM; echo $$ > child; while :; do sleep 0.01; done");
+    let running = Running::start(work.command(&etcd, &[]));
+    let child = work.pid("child");
+    running.signal(Signal::STOP);
+    let other = Running::campaign(&etcd, "office", &[]);
+    other.event("elected");
+    running.signal(Signal::CONT);
+    until("the work is dead", || !is_alive(child));
+    assert!(!work.path("asked").exists(), "there was time to ask");
+    running.stderr.line_with("demoted");
+    other.stop();
+    until("it leads again", || work.pid("child") != child);
+    running.stop();
+}
+
+#[test]
+fn work_that_ignores_us_gets_the_stop_time_out_and_no_more() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("trap '' TERM; echo $$ > child; while :; do sleep 0.01; done");
+    let arguments = ["--ttl", "60s", "--stop-timeout", "500ms"];
+    let mut running = Running::start(work.command(&etcd, &arguments));
+    let child = work.pid("child");
+    let asked = SystemTime::now();
+    running.signal(Signal::TERM);
+    until("it is dead", || !is_alive(child));
+    let took = asked.elapsed().unwrap();
+    assert!((Duration::from_millis(500)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    assert_eq!(running.wait(), 0);
+}
+
+#[test]
+fn a_second_signal_kills_at_once() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("trap 'echo asked >> asked' TERM; echo $$ > child; while :; do sleep 0.01; done");
+    let mut running = Running::start(work.command(&etcd, &["--ttl", "10m"]));
+    let child = work.pid("child");
+    running.signal(Signal::TERM);
+    until("it was asked", || work.path("asked").exists());
+    running.signal(Signal::INT);
+    assert_eq!(running.wait(), 130);
+    until("the work is dead", || !is_alive(child));
+}
+
+#[test]
+fn a_signal_while_it_waits_leaves_the_queue() {
+    let etcd = Etcd::start(Version::V3_5);
+    let leader = Running::campaign(&etcd, "office", &[]);
+    leader.event("elected");
+    let work = Work::new("echo $$ > child; exec sleep 1000");
+    let mut running = Running::start(work.command(&etcd, &[]));
+    running.stderr.line_with("joined");
+    running.signal(Signal::HUP);
+    assert_eq!(running.wait(), 0);
+    assert!(!work.path("child").exists());
+    assert_eq!(end(on(&etcd, ["candidates", "office"])).stdout.lines().count(), 1);
+    leader.stop();
+}
+
+#[test]
+fn work_that_crashes_at_once_lets_others_have_their_turn() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("exit 3");
+    let running = Running::start(work.command(&etcd, &["--restart-delay", "500ms"]));
+    running.stderr.line_with("ended with status 3");
+    running.stderr.line_with("back in line in");
+    running.stderr.line_with("withdrawn");
+    running.stderr.line_with("ended with status 3");
+    running.stderr.line_with("ended with status 3");
+    let times: Vec<SystemTime> = work
+        .events()
+        .iter()
+        .filter(|event| event["event"] == "joined")
+        .map(|event| time(event))
+        .collect();
+    let gaps: Vec<Duration> =
+        times.windows(2).map(|pair| pair[1].duration_since(pair[0]).unwrap()).collect();
+    assert!(gaps[0] >= Duration::from_millis(500), "{gaps:?}");
+    assert!(gaps[1] >= Duration::from_millis(1000), "{gaps:?}");
+    running.stop();
+}
+
+#[test]
+fn work_that_ends_after_a_while_resigns_and_comes_back() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("echo $$ > child; sleep 2.1");
+    let running = Running::start(work.command(&etcd, &["--restart-delay", "1m"]));
+    let child = work.pid("child");
+    let other = Running::campaign(&etcd, "office", &[]);
+    other.event("joined");
+    other.event("elected");
+    assert!(!is_alive(child));
+    // It stands in line again without a pause.
+    until("both are in line", || {
+        end(on(&etcd, ["candidates", "office"])).stdout.lines().count() == 2
+    });
+    other.stop();
+    until("it leads again", || work.pid("child") != child);
+    running.stop();
+}
+
+#[test]
+fn ctrl_c_reaches_the_command_alone_and_ends_us_in_order() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("trap 'echo interrupted > interrupted; trap - INT; kill -INT $$' INT; cat > typed & echo ready; while :; do sleep 0.01; done");
+    let mut terminal = Terminal::start(&etcd, &work.line(&[]));
+    terminal.line_with("ready");
+    terminal.type_in("\x03");
+    terminal.line_with("withdrawn");
+    assert_eq!(terminal.wait(), 0);
+    assert_eq!(fs::read_to_string(work.path("interrupted")).unwrap(), "interrupted\n");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+}
+
+#[test]
+fn the_command_reads_the_terminal() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("read line; echo \"got $line\"; exit 5");
+    let mut terminal = Terminal::start(&etcd, &work.line(&["--once"]));
+    terminal.line_with("elected");
+    terminal.type_in("something\n");
+    terminal.line_with("got something");
+    assert_eq!(terminal.wait(), 5);
+}
+
+#[test]
+fn ctrl_z_takes_us_along_and_the_foreground_brings_us_back() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("echo $$ > child; while read line; do echo \"got $line\"; done");
+    let mut terminal = Terminal::start(&etcd, "bash --norc --noprofile -i");
+    terminal.type_in("set -o notify; PS1=; echo shell is ready\n");
+    terminal.line_with("shell is ready");
+    terminal.type_in(&format!("{}\n", work.line(&["--ttl", "60s"])));
+    let child = work.pid("child");
+    terminal.type_in("one\n");
+    terminal.line_with("got one");
+    terminal.type_in("\x1a");
+    terminal.line_with("Stopped");
+    assert_eq!(support::process(child).unwrap().1, 'T');
+    let supervisor = support::process(child).unwrap().0;
+    assert_eq!(support::process(supervisor).unwrap().1, 'T');
+    terminal.type_in("fg\n");
+    until("both run", || {
+        [child, supervisor].iter().all(|pid| support::process(*pid).unwrap().1 != 'T')
+    });
+    terminal.type_in("two\n");
+    terminal.line_with("got two");
+    terminal.type_in("\x03");
+    terminal.line_with("withdrawn");
+    terminal.type_in("echo status is $?\n");
+    terminal.line_with("status is 0");
+    terminal.type_in("exit\n");
+    terminal.wait();
+}
+
+#[test]
+fn a_term_that_is_over_is_not_continued() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("echo $$ > child; while read line; do echo \"got $line\" >> lines; done");
+    let mut terminal = Terminal::start(&etcd, "bash --norc --noprofile -i");
+    terminal.type_in("set -o notify; PS1=; echo shell is ready\n");
+    terminal.line_with("shell is ready");
+    terminal.type_in(&format!("{}\n", work.line(&[])));
+    let child = work.pid("child");
+    terminal.type_in("\x1a");
+    terminal.line_with("Stopped");
+    let other = Running::campaign(&etcd, "office", &[]);
+    other.event("elected");
+    terminal.type_in("fg\n");
+    until("the work is dead", || !is_alive(child));
+    assert!(!work.path("lines").exists());
+    terminal.line_with("demoted");
+    // We wait our turn now, and the keyboard is ours.
+    terminal.type_in("\x03");
+    terminal.line_with("withdrawn");
+    terminal.type_in("exit\n");
+    terminal.wait();
+    other.stop();
+}
+
+#[test]
+fn a_command_that_somebody_stops_does_not_stop_us() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("trap 'echo asked >> asked; exit 0' TERM; echo $$ > child; while :; do sleep 0.01; done");
+    let mut running = Running::start(work.command(&etcd, &[]));
+    let child = work.pid("child");
+    kill(child, Signal::STOP);
+    // A lease time and more.
+    let extended = |at_least: usize| {
+        let events = work.events();
+        events.iter().filter(|event| event["event"] == "extended").count() >= at_least
+    };
+    until("the lease is renewed", || extended(4));
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait(), 0);
+    assert!(work.path("asked").exists(), "it was woken to stop");
+}
+
+#[test]
+fn a_held_terminal_holds_up_nothing() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("trap '' TERM; echo $$ > child; while :; do sleep 0.01; done");
+    // Standard error is a pipe that nobody reads, and that is full.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut filler = Command::new("head")
+        .args(["-c", "1000000", "/dev/zero"])
+        .stdout(writer.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    use std::io::Write as _;
+    writer.flush().unwrap();
+    let mut command = work.command(&etcd, &[]);
+    command.stderr(writer).stdout(Stdio::null());
+    let mut running = command.spawn().unwrap();
+    let child = work.pid("child");
+    etcd.pause();
+    until("the work is dead", || !is_alive(child));
+    assert!(SystemTime::now() <= last_valid(&work.events()));
+    etcd.resume();
+    kill(i32::try_from(running.id()).unwrap(), Signal::TERM);
+    let ended = eventually("it ends", || running.try_wait().unwrap());
+    assert_eq!(status_of(ended), 0);
+    drop(reader);
+    filler.wait().unwrap();
+}
+
+/// `incumbent run ELECTION` with a lease of two seconds, unless `more` says
+/// otherwise.
+fn run(etcd: &Etcd, election: &str, more: &[&str]) -> Command {
+    let mut command = on(etcd, ["run", election]);
+    if !more.contains(&"--ttl") {
+        command.args(["--ttl", "2s"]);
+    }
+    command.args(more);
+    command
+}
+
+/// A script that works, and a directory where it leaves its traces.
+struct Work {
+    script: String,
+    directory: TempDir,
+}
+
+impl Work {
+    fn new(script: &str) -> Self {
+        let directory = TempDir::new().unwrap();
+        let script = format!("cd '{}'; {script}", directory.path().display());
+        Self { script, directory }
+    }
+
+    fn command(&self, etcd: &Etcd, more: &[&str]) -> Command {
+        let mut command = run(etcd, "office", more);
+        command.arg("--events").arg(self.path("events"));
+        command.args(["--", "sh", "-c", &self.script]);
+        command
+    }
+
+    /// For a shell.
+    fn line(&self, more: &[&str]) -> String {
+        let script = self.path("script");
+        fs::write(&script, &self.script).unwrap();
+        let ttl = if more.contains(&"--ttl") { "" } else { "--ttl 2s" };
+        format!(
+            "{} run office {ttl} {} -- sh {}",
+            env!("CARGO_BIN_EXE_incumbent"),
+            more.join(" "),
+            script.display()
+        )
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    #[track_caller]
+    fn pid(&self, name: &str) -> i32 {
+        pid_in(&self.path(name))
+    }
+
+    fn events(&self) -> Vec<Value> {
+        events_in(&self.path("events"))
+    }
+}
+
+fn events_in(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// When the last leadership among these events ended at the latest, by the wall
+/// clock.
+fn last_valid(events: &[Value]) -> SystemTime {
+    let until = |event: &Value| {
+        let remaining = event["remaining_ms"].as_u64()?;
+        // Both are cut to a millisecond.
+        Some(time(event) + Duration::from_millis(remaining + 2))
+    };
+    events.iter().filter_map(until).max().unwrap()
+}
+
+fn time(event: &Value) -> SystemTime {
+    humantime::parse_rfc3339(event["time"].as_str().unwrap()).unwrap()
+}

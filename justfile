@@ -1,0 +1,89 @@
+# The program, the tests and the tools of Incumbent: `./setup.sh` brings what they need.
+
+set positional-arguments
+
+# Where rustup puts cargo, for shells that were opened before it came.
+export PATH := env("HOME") / ".cargo/bin:" + env("PATH")
+
+[private]
+default:
+    @just --list --unsorted
+
+# Run the program, built where needed: `just run campaign my-service`
+[no-exit-message]
+run *ARGS:
+    @cargo build --quiet --package incumbent
+    @exec "${CARGO_TARGET_DIR:-target}/debug/incumbent" "$@"
+
+# Run every test, on both etcd versions
+test *ARGS:
+    cargo test --workspace --all-features "$@"
+
+# Check format, lints, licences and advisories, as CI does
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --all-features -- -D warnings
+    @if command -v cargo-deny >/dev/null; then cargo deny --all-features check; else echo 'cargo-deny is not here, and was not run (cargo install --locked cargo-deny)'; fi
+
+# Build the documentation, into target/doc
+doc *ARGS:
+    RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --all-features --no-deps "$@"
+
+# Measure what is promised, and print the ratios
+bench *ARGS:
+    cargo bench --package incumbent-tests --all-features "$@"
+
+# Leave the component as target/incumbent.wasm
+component:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    target=${CARGO_TARGET_DIR:-target}
+    cargo build --quiet --package incumbent --no-default-features
+    install -m 644 "$target/component/wasm32-wasip2/component/incumbent_guest.wasm" "$target/incumbent.wasm"
+    echo "$target/incumbent.wasm: $(wc -c <"$target/incumbent.wasm") bytes, $(sha256sum <"$target/incumbent.wasm" | cut -c 1-64)"
+
+# Watch three candidates on an etcd of their own until Ctrl-C
+demo: (run "--version")
+    #!/usr/bin/env bash
+    set -euo pipefail
+    store=127.0.0.1:12379
+    data=$(mktemp -d)
+    candidates=()
+    finish() {
+        trap '' INT TERM HUP
+        kill "${candidates[@]}" 2>/dev/null || true
+        wait "${candidates[@]}" 2>/dev/null || true
+        kill "$etcd" 2>/dev/null || true
+        wait "$etcd" 2>/dev/null || true
+        rm -rf "$data"
+    }
+    trap finish EXIT
+    trap 'exit 0' INT TERM HUP
+    # A process group of its own: Ctrl-C is not to stop it before the candidates.
+    setsid "${INCUMBENT_ETCD_3_5:-.tools/etcd-3.5}/etcd" --data-dir "$data" --log-level error \
+        --listen-client-urls "http://$store" --advertise-client-urls "http://$store" \
+        --listen-peer-urls http://127.0.0.1:0 &
+    etcd=$!
+    for id in one two three; do
+        "${CARGO_TARGET_DIR:-target}/debug/incumbent" campaign demo --id "$id" --ttl 5s \
+            --store "etcd://$store" --dial-timeout 10s > >(trap '' INT; exec sed -u "s/^/$id: /") 2>&1 &
+        candidates+=($!)
+        echo "$id is process $!: kill it, or kill -9 it, and see who leads"
+        sleep 0.5
+    done
+    wait "${candidates[@]}"
+
+# Run a throw-away etcd on 127.0.0.1:2379 until Ctrl-C
+etcd VERSION="3.5":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    named=INCUMBENT_ETCD_${1/./_}
+    data=$(mktemp -d)
+    trap 'kill "$etcd" 2>/dev/null || true; wait "$etcd" 2>/dev/null || true; rm -rf "$data"' EXIT
+    trap 'exit 0' INT TERM HUP
+    echo "etcd $1 on 127.0.0.1:2379, until Ctrl-C"
+    "${!named:-.tools/etcd-$1}/etcd" --data-dir "$data" --log-level error \
+        --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
+        --listen-peer-urls http://127.0.0.1:0 &
+    etcd=$!
+    wait "$etcd"
