@@ -7,18 +7,19 @@
 //!
 //! The store is at `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
 
-use std::error::Error;
 use std::time::Duration;
 
-use incumbent::{Options, Session, WriteError};
+use anyhow::{Result, anyhow, bail};
+use incumbent::types::{Guard, Guarded, Mutation, Operation, Put, Response};
+use incumbent::{Credentials, EtcdStore, Leadership, Options, Session, Store, WriteError};
 
 const NAME: &str = "fenced-write-example";
 const RESULT: &str = "fenced-write-example-result";
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<()> {
     let store = std::env::var("INCUMBENT_STORE");
     let store = store.unwrap_or_else(|_| "etcd://127.0.0.1:2379".into());
-    let other = store.clone();
+    let (address, other) = (store.clone(), store.clone());
 
     // A runtime of one thread, which a pause stops as a whole: the keep-alives, the
     // watches, and the work.
@@ -29,21 +30,24 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("sleeper leads in epoch {}", leadership.epoch());
         leadership.fence().put(RESULT, "by the sleeper").await?;
         println!("sleeper wrote the result, and falls asleep");
-        Ok::<_, Box<dyn Error>>((session, leadership))
+        anyhow::Ok((session, leadership))
     })?;
     let epoch = leadership.epoch();
 
     // Asleep: nothing runs on the sleeper's runtime until the successor has led.
-    std::thread::spawn(move || succeed(&other, epoch).map_err(|error| error.to_string()))
-        .join()
-        .map_err(|_| "the successor failed")??;
+    let successor = std::thread::spawn(move || succeed(&other, epoch));
+    successor.join().map_err(|_| anyhow!("the successor panicked"))??;
 
     println!("sleeper wakes up: is_valid() is {}", leadership.is_valid());
     runtime.block_on(async {
-        // Whoever does not ask is stopped by the fence.
         match leadership.fence().put(RESULT, "by the sleeper, too late").await {
-            Err(WriteError::Stale) => println!("sleeper's late write was refused: stale"),
-            outcome => return Err(format!("the late write was not refused: {outcome:?}").into()),
+            Err(WriteError::Stale) => println!("the fence refuses the sleeper's late write: stale"),
+            outcome => bail!("the late write was not refused: {outcome:?}"),
+        }
+        // A write that was on its way when the sleeper fell asleep asks no clock.
+        match send_late(&address, &leadership).await? {
+            Response::Stale => println!("etcd refuses it as well, by its guard: stale"),
+            answer => bail!("the late write was not refused: {answer:?}"),
         }
         println!("sleeper was demoted: {}", leadership.lost().await);
         drop(leadership);
@@ -53,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Leads after the sleeper, writes, and resigns.
-fn succeed(store: &str, before: i64) -> Result<(), Box<dyn Error>> {
+fn succeed(store: &str, before: i64) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let session = Session::connect(store, options("successor")).await?;
@@ -65,6 +69,21 @@ fn succeed(store: &str, before: i64) -> Result<(), Box<dyn Error>> {
         session.close().await?;
         Ok(())
     })
+}
+
+/// What a fence sends, without the fence: a write under the term's guard.
+async fn send_late(store: &str, leadership: &Leadership) -> Result<Response> {
+    let within = Duration::from_secs(5);
+    let store = EtcdStore::connect(&store.parse()?, &Credentials::default(), within).await?;
+    let put = Put { key: RESULT.into(), value: b"by the sleeper, much too late".to_vec() };
+    let guard = Guard {
+        key: leadership.key().to_vec(),
+        epoch: leadership.epoch(),
+        lease: Some(leadership.lease()),
+    };
+    let mutations = vec![Mutation::Put(put)];
+    let write = Guarded { guard, expect: Vec::new(), mutations };
+    Ok(store.call(Operation::Guarded(write), within).await?)
 }
 
 fn options(identity: &str) -> Options {

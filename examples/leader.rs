@@ -11,7 +11,7 @@ use std::time::Duration;
 use incumbent::{Fence, Options, Session};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().unwrap_or_else(|| "my-service".into());
     let identity = arguments.next().unwrap_or_default();

@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use incumbent::{Options, Session};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "my-service".into());
     let store = std::env::var("INCUMBENT_STORE");
     let store = store.unwrap_or_else(|_| "etcd://127.0.0.1:2379".into());

@@ -155,7 +155,8 @@ impl Session {
             Lease::Held(held) if candidates && held.lapsing => {
                 held.lapsing = false;
                 context.timers.cancel(Timer::LeaseEnd);
-                context.timers.set(Timer::Renewal, context.now);
+                let due = held.acknowledged.map_or(0, |sent| sent.saturating_add(held.ttl / 3));
+                context.timers.set(Timer::Renewal, due.max(context.now));
             }
             Lease::Held(held) if !candidates && !held.lapsing => {
                 held.lapsing = true;
@@ -360,6 +361,10 @@ impl Session {
                 self.retired.remove(&lease);
                 context.unsettled = true;
             }
+            Ok(_) | Err(_) if retired.until <= context.now => {
+                self.retired.remove(&lease);
+                context.unsettled = true;
+            }
             Ok(_) | Err(_) => {
                 retired.failed = retired.failed.saturating_add(1);
                 let failed = retired.failed;
@@ -409,7 +414,9 @@ impl Session {
         let Some(sent) = held.acknowledged else {
             return;
         };
-        context.timers.set(Timer::Deadline, held.valid_until);
+        if held.valid_until > context.now {
+            context.timers.set(Timer::Deadline, held.valid_until);
+        }
         let awaits = held.renewals.iter().any(|renewal| renewal.awaited);
         if !held.lapsing && !awaits {
             let soonest = context.now.saturating_add(MILLISECOND);

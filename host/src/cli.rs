@@ -53,7 +53,7 @@ pub fn main() -> ExitCode {
     if matches!(cli.command, Command::Run(_)) {
         run::may_write_from_the_background();
     }
-    log(cli.common.verbose);
+    let log = log(cli.common.verbose);
     let status = match runtime.block_on(perform(&cli)) {
         Ok(status) => status,
         Err(end) => {
@@ -61,6 +61,9 @@ pub fn main() -> ExitCode {
             end.status
         }
     };
+    if let Some(log) = log {
+        runtime.block_on(log.flush());
+    }
     // A name that is still being looked up keeps nobody waiting.
     runtime.shutdown_background();
     status.into()
@@ -102,17 +105,19 @@ fn sentence(rendered: &str) -> String {
 }
 
 /// The log goes to standard error, and is silent unless asked for.
-fn log(verbose: u8) {
+fn log(verbose: u8) -> Option<Output> {
     let filter = match verbose {
-        0 => return,
+        0 => return None,
         1 => "incumbent=info",
         2 => "incumbent=debug",
         _ => "trace",
     };
+    let output = Output::to_stderr();
     // Fails where a log is set already, which nobody does.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
-        .with_writer(Output::to_stderr())
+        .with_writer(output.clone())
         .with_ansi(false)
         .try_init();
+    Some(output)
 }

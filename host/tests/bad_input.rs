@@ -51,7 +51,10 @@ const TABLE: &[(&[&str], &[&str])] = &[
         &["leader", "e", "--store", "etcds://h", "--cacert", "/etc/hostname"],
         &["--cacert", "/etc/hostname"],
     ),
-    (&["leader", "e", "--store", "etcds://h", "--cert", "/etc/hostname"], &["--cert", "--key FILE"]),
+    (
+        &["leader", "e", "--store", "etcds://h", "--cert", "/etc/hostname"],
+        &["--cert", "--key FILE"],
+    ),
     (&["leader", "e", "--store", "etcds://h", "--key", "/etc/hostname"], &["--key", "--cert FILE"]),
     (&["put", "k", "v"], &["--fence"]),
     (&["put", "k", "v", "--fence", "e"], &["--fence e:EPOCH", "INCUMBENT_EPOCH"]),

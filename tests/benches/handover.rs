@@ -3,23 +3,21 @@
 //!
 //! `cargo bench -p incumbent-tests --features etcd --bench handover [-- ROUNDS]`
 
-use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use etcd_client::{Client, EventType, WatchOptions};
 use incumbent::{Election, Leadership, Options, Session};
 use incumbent_tests::etcd::{Etcd, Version};
 use tokio::time::sleep;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
-
 /// How long a successor has been in line when its predecessor resigns.
 const SETTLED: Duration = Duration::from_millis(300);
 const FRESH: Duration = Duration::from_millis(20);
 
-fn main() -> Outcome<()> {
+fn main() -> Result<()> {
     // Cargo adds `--bench`.
     let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
     let runtime = tokio::runtime::Runtime::new()?;
@@ -29,7 +27,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-async fn measure(version: Version, rounds: usize) -> Outcome<()> {
+async fn measure(version: Version, rounds: usize) -> Result<()> {
     let etcd = Etcd::start(version);
     println!("etcd {version:?}, {rounds} rounds each");
     start(&etcd, rounds.min(50)).await?;
@@ -41,7 +39,7 @@ async fn measure(version: Version, rounds: usize) -> Outcome<()> {
 }
 
 /// From nothing to a leadership, without a rival.
-async fn start(etcd: &Etcd, rounds: usize) -> Outcome<()> {
+async fn start(etcd: &Etcd, rounds: usize) -> Result<()> {
     let (mut floor, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let began = Instant::now();
@@ -63,7 +61,7 @@ async fn start(etcd: &Etcd, rounds: usize) -> Outcome<()> {
     Ok(())
 }
 
-async fn handover(etcd: &Etcd, rounds: usize, what: &str, in_line: Duration) -> Outcome<()> {
+async fn handover(etcd: &Etcd, rounds: usize, what: &str, in_line: Duration) -> Result<()> {
     let mut floor = Floor::connect(etcd).await?;
     let sessions = [session(etcd).await?, session(etcd).await?];
     let mut leader = sessions[0].election("handover").campaign().await?;
@@ -88,7 +86,7 @@ async fn hand_over(
     leader: Leadership,
     successor: &Election,
     in_line: Duration,
-) -> Outcome<(Leadership, Duration)> {
+) -> Result<(Leadership, Duration)> {
     let campaigning = successor.clone();
     let campaign = tokio::spawn(async move {
         let leadership = campaigning.campaign().await;
@@ -109,7 +107,7 @@ struct Floor {
 }
 
 impl Floor {
-    async fn connect(etcd: &Etcd) -> Outcome<Floor> {
+    async fn connect(etcd: &Etcd) -> Result<Floor> {
         let address = [etcd.address().to_string()];
         Ok(Floor {
             writer: Client::connect(&address, None).await?,
@@ -117,7 +115,7 @@ impl Floor {
         })
     }
 
-    async fn round(&mut self, in_line: Duration) -> Outcome<Duration> {
+    async fn round(&mut self, in_line: Duration) -> Result<Duration> {
         self.writer.put("floor", "", None).await?;
         let mut stream = self.waiter.watch("floor", Some(WatchOptions::new())).await?;
         sleep(in_line).await;
@@ -145,7 +143,7 @@ struct Load {
 }
 
 impl Load {
-    async fn start(etcd: &Etcd) -> Outcome<Load> {
+    async fn start(etcd: &Etcd) -> Result<Load> {
         let on = Arc::new(AtomicBool::new(true));
         let mut writers = Vec::new();
         for writer in 0..10 {
@@ -163,7 +161,7 @@ impl Load {
         Ok(Load { on, writers })
     }
 
-    async fn stop(self) -> Outcome<()> {
+    async fn stop(self) -> Result<()> {
         self.on.store(false, Ordering::Relaxed);
         for writer in self.writers {
             writer.await?;
@@ -172,7 +170,7 @@ impl Load {
     }
 }
 
-async fn session(etcd: &Etcd) -> Outcome<Session> {
+async fn session(etcd: &Etcd) -> Result<Session> {
     Ok(Session::connect(&etcd.url(), Options::default()).await?)
 }
 

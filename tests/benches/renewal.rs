@@ -4,11 +4,11 @@
 //! `cargo bench -p incumbent-tests --features component --bench renewal`
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use incumbent::{Component, Elector};
 use incumbent::types::{
     Call, Candidacy, Change, Claimed, Command, Config, Contest, Entry, Event, Notice, Operation,
     Reply, RequestId, Response, Snapshot, Watched,
 };
+use incumbent::{Component, Elector};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
@@ -107,10 +107,9 @@ fn renewal(criterion: &mut Criterion) {
             let mut step = elector.handle(now, &[Event::Wake]).expect("handles");
             let renewal = step.commands.iter().find_map(|command| match command {
                 Command::Call(Call { id, operation: Operation::KeepAlive(_), .. }) => Some(*id),
-                Command::Call(_)
-                | Command::Watch(_)
-                | Command::Unwatch(_)
-                | Command::Notify(_) => None,
+                Command::Call(_) | Command::Watch(_) | Command::Unwatch(_) | Command::Notify(_) => {
+                    None
+                }
             });
             if let Some(id) = renewal {
                 now += 1_000;

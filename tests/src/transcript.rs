@@ -46,12 +46,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config {
-            ttl: 10_000_000_000,
-            margin: 100_000_000,
-            timeout: 5_000_000_000,
-            seed: (1, 2),
-        }
+        Config { ttl: 10_000_000_000, margin: 100_000_000, timeout: 5_000_000_000, seed: (1, 2) }
     }
 }
 
@@ -158,6 +153,7 @@ pub fn replay(transcript: &str, subject: &mut dyn Subject) -> Result<String, Str
             let _ = writeln!(written, "{line}");
             pending = Some((text::duration(mark).map_err(trouble)?, Vec::new()));
         } else if let Some(settings) = line.strip_prefix("config") {
+            answer(&mut written, pending.take(), subject).map_err(trouble)?;
             written.push_str(&std::mem::take(&mut aside));
             let _ = writeln!(written, "{line}");
             subject.open(text::config(settings).map_err(trouble)?)?;

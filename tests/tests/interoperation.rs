@@ -19,11 +19,8 @@ on_each_version!(
 );
 
 async fn session(etcd: &Etcd, identity: &str) -> Session {
-    let options = Options {
-        identity: identity.into(),
-        ttl: Duration::from_secs(5),
-        ..Options::default()
-    };
+    let options =
+        Options { identity: identity.into(), ttl: Duration::from_secs(5), ..Options::default() };
     Session::connect(&etcd.url(), options).await.expect("connects")
 }
 

@@ -8,7 +8,9 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use incumbent::store::url::StoreUrl;
 
-use super::input::{Target, election_name, identity, lease_time, passed_on, span, store_url};
+use super::input::{
+    Checked, Target, election_name, identity, lease_time, passed_on, span, store_url, target,
+};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -77,7 +79,8 @@ pub enum Command {
     /// Write a key while a leadership stands
     #[command(after_help = "Example:\n  \
         incumbent put /data/result 42 --fence my-service:1234\n\n\
-        Inside `incumbent run my-service` the epoch may be left out.\n\
+        Inside `incumbent run my-service` the epoch may be left out. Names may hold colons: \
+        what follows the last one is the epoch if it is a number.\n\
         Exits with 3, and changes nothing, when that epoch does not lead any more.")]
     Put(Put),
     /// Print the value of a key
@@ -102,9 +105,10 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_STORE",
+        hide_env_values = true,
         value_name = "URL",
         default_value = "etcd://127.0.0.1:2379",
-        value_parser = store_url,
+        value_parser = Checked::unshown(store_url),
         help_heading = STORE
     )]
     pub store: StoreUrl,
@@ -113,6 +117,7 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_CACERT",
+        hide_env_values = true,
         value_name = "FILE",
         help_heading = STORE
     )]
@@ -122,6 +127,7 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_CERT",
+        hide_env_values = true,
         value_name = "FILE",
         help_heading = STORE
     )]
@@ -132,6 +138,7 @@ pub struct Common {
         id = "private-key",
         global = true,
         env = "INCUMBENT_KEY",
+        hide_env_values = true,
         value_name = "FILE",
         help_heading = STORE
     )]
@@ -141,6 +148,7 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_USER",
+        hide_env_values = true,
         value_name = "NAME",
         help_heading = STORE
     )]
@@ -150,6 +158,7 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_PASSWORD_FILE",
+        hide_env_values = true,
         value_name = "FILE",
         help_heading = STORE
     )]
@@ -159,9 +168,10 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_DIAL_TIMEOUT",
+        hide_env_values = true,
         value_name = "DURATION",
         default_value = "5s",
-        value_parser = passed_on,
+        value_parser = Checked::new(passed_on),
         help_heading = STORE
     )]
     pub dial_timeout: Duration,
@@ -170,9 +180,10 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_COMMAND_TIMEOUT",
+        hide_env_values = true,
         value_name = "DURATION",
         default_value = "5s",
-        value_parser = passed_on,
+        value_parser = Checked::new(passed_on),
         help_heading = STORE
     )]
     pub command_timeout: Duration,
@@ -181,6 +192,7 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_CONTEST",
+        hide_env_values = true,
         value_enum,
         default_value_t = Contest::Queue
     )]
@@ -190,7 +202,8 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_ID",
-        value_parser = identity,
+        hide_env_values = true,
+        value_parser = Checked::new(identity),
         hide_default_value = true
     )]
     pub id: Option<String>,
@@ -200,6 +213,7 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_OUTPUT",
+        hide_env_values = true,
         value_enum,
         default_value_t = Form::People
     )]
@@ -210,6 +224,7 @@ pub struct Common {
         long,
         global = true,
         env = "INCUMBENT_VERBOSE",
+        hide_env_values = true,
         action = ArgAction::Count
     )]
     pub verbose: u8,
@@ -221,16 +236,17 @@ const STORE: &str = "Store";
 #[derive(Debug, Args)]
 pub struct Candidate {
     /// What others read of this candidate, at most 4096 bytes [default: the id]
-    #[arg(long, env = "INCUMBENT_VALUE")]
+    #[arg(long, env = "INCUMBENT_VALUE", hide_env_values = true)]
     pub value: Option<OsString>,
     /// How long the lease lives without renewals: a crashed leader is replaced that
     /// much later
     #[arg(
         long,
         env = "INCUMBENT_TTL",
+        hide_env_values = true,
         value_name = "DURATION",
         default_value = "10s",
-        value_parser = lease_time
+        value_parser = Checked::new(lease_time)
     )]
     pub ttl: Duration,
     /// Stop that much before the lease ends, for clocks that run at different rates; at
@@ -238,8 +254,9 @@ pub struct Candidate {
     #[arg(
         long,
         env = "INCUMBENT_MARGIN",
+        hide_env_values = true,
         value_name = "DURATION",
-        value_parser = span
+        value_parser = Checked::new(span)
     )]
     pub margin: Option<Duration>,
 }
@@ -247,7 +264,7 @@ pub struct Candidate {
 #[derive(Debug, Args)]
 pub struct Run {
     /// The election's name
-    #[arg(value_parser = election_name)]
+    #[arg(value_parser = Checked::new(election_name))]
     pub election: String,
     #[command(flatten)]
     pub candidate: Candidate,
@@ -255,20 +272,22 @@ pub struct Run {
     #[arg(
         long,
         env = "INCUMBENT_ONCE",
+        hide_env_values = true,
         action = ArgAction::SetTrue,
         value_parser = BoolishValueParser::new()
     )]
     pub once: bool,
     /// Append what happens to this file, one JSON object a line
-    #[arg(long, env = "INCUMBENT_EVENTS", value_name = "FILE")]
+    #[arg(long, env = "INCUMBENT_EVENTS", hide_env_values = true, value_name = "FILE")]
     pub events: Option<PathBuf>,
     /// How long the command may take to stop: SIGTERM comes that much before the
     /// leadership's end [default: a quarter of --ttl]
     #[arg(
         long,
         env = "INCUMBENT_STOP_TIMEOUT",
+        hide_env_values = true,
         value_name = "DURATION",
-        value_parser = span
+        value_parser = Checked::new(span)
     )]
     pub stop_timeout: Option<Duration>,
     /// How long to stay away after the command has ended within a lease time of its
@@ -276,9 +295,10 @@ pub struct Run {
     #[arg(
         long,
         env = "INCUMBENT_RESTART_DELAY",
+        hide_env_values = true,
         value_name = "DURATION",
         default_value = "1s",
-        value_parser = span
+        value_parser = Checked::new(span)
     )]
     pub restart_delay: Duration,
     /// The command to run while leading, after --
@@ -289,7 +309,7 @@ pub struct Run {
 #[derive(Debug, Args)]
 pub struct Campaign {
     /// The election's name
-    #[arg(value_parser = election_name)]
+    #[arg(value_parser = Checked::new(election_name))]
     pub election: String,
     #[command(flatten)]
     pub candidate: Candidate,
@@ -297,8 +317,9 @@ pub struct Campaign {
     #[arg(
         long,
         env = "INCUMBENT_WAIT",
+        hide_env_values = true,
         value_name = "DURATION",
-        value_parser = span
+        value_parser = Checked::new(span)
     )]
     pub wait: Option<Duration>,
 }
@@ -306,7 +327,7 @@ pub struct Campaign {
 #[derive(Debug, Args)]
 pub struct Named {
     /// The election's name
-    #[arg(value_parser = election_name)]
+    #[arg(value_parser = Checked::new(election_name))]
     pub election: String,
 }
 
@@ -318,7 +339,8 @@ pub struct Put {
     pub value: OsString,
     /// Write only while this epoch leads: ELECTION:EPOCH, or ELECTION with the epoch in
     /// INCUMBENT_EPOCH
-    #[arg(long, env = "INCUMBENT_FENCE", value_name = "ELECTION[:EPOCH]")]
+    #[arg(long, env = "INCUMBENT_FENCE",
+        hide_env_values = true, value_name = "ELECTION[:EPOCH]", value_parser = Checked::new(target))]
     pub fence: Target,
 }
 
@@ -331,6 +353,7 @@ pub struct Get {
     #[arg(
         long,
         env = "INCUMBENT_CONSISTENCY",
+        hide_env_values = true,
         value_enum,
         default_value_t = Consistency::Linearizable
     )]
@@ -340,7 +363,7 @@ pub struct Get {
 #[derive(Debug, Args)]
 pub struct Depose {
     /// The election, and the epoch to be removed [default: whichever leads]
-    #[arg(value_name = "ELECTION[:EPOCH]")]
+    #[arg(value_name = "ELECTION[:EPOCH]", value_parser = Checked::new(target))]
     pub target: Target,
 }
 

@@ -34,7 +34,6 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
             }
             teller.tell(&event, &BootClock);
         }
-        teller.flush().await;
     });
 
     let mut leadership = None;
@@ -45,17 +44,11 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
         _ = signals.next() => Ok(Status::Done),
         () = output.closed() => Ok(Status::Done),
     };
-    let status = end.as_ref().map_or(Status::Store, |status| *status);
-    let status = farewell(
-        &session,
-        Some((candidate, leadership)),
-        common.command_timeout,
-        &mut signals,
-        status,
-    )
-    .await;
-    // The last events are on their way.
-    let _ = tokio::time::timeout(common.command_timeout, telling).await;
+    let status = end.as_ref().map_or_else(|end| end.status, |status| *status);
+    let rest = Some((candidate, leadership));
+    let within = common.command_timeout;
+    let status = farewell(&session, rest, Some(telling), within, &mut signals, status).await;
+    output.flush().await;
     end.map(|_| status)
 }
 

@@ -3,7 +3,7 @@
 use incumbent::outside;
 
 use super::args::{Common, Depose, Form};
-use super::event::{leader_object, to_line};
+use super::event::leader_object;
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::store;
@@ -39,6 +39,6 @@ pub async fn depose(common: &Common, depose: &Depose) -> Result<Status, End> {
             leader.epoch,
             shown_bytes(&leader.key)
         ),
-        Form::Json => to_line(leader_object(&leader)),
+        Form::Json => leader_object(&leader).to_string(),
     })
 }

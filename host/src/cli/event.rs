@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use incumbent::{Clock, Event, Failure, Leader, Mark, Reason};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::args::Form;
@@ -170,11 +169,6 @@ pub fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
 fn put_failure(object: &mut Map<String, Value>, failure: &Failure) {
     object.insert("failure".into(), failure_name(failure).into());
     object.insert("detail".into(), failure.to_string().into());
-}
-
-/// One object on one line.
-pub fn to_line(object: impl Serialize) -> String {
-    json!(object).to_string()
 }
 
 fn name(event: &Event) -> &'static str {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::args::{Common, Consistency, Form, Get};
-use super::event::{put_bytes, to_line};
+use super::event::put_bytes;
 use super::exit::{End, Status};
 use super::input::key_bytes;
 use super::output::print;
@@ -28,7 +28,7 @@ pub async fn get(common: &Common, get: &Get) -> Result<Status, End> {
             object.insert("created".into(), entry.created.into());
             object.insert("modified".into(), entry.modified.into());
             object.insert("lease".into(), format!("{:x}", entry.lease).into());
-            to_line(Value::Object(object)).into_bytes()
+            Value::Object(object).to_string().into_bytes()
         }
     })
 }

@@ -10,11 +10,14 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
 use incumbent::store::etcd::Credentials;
 use incumbent::store::url::StoreUrl;
 
 use super::args::{Candidate, Common};
 use super::exit::{End, bad_input};
+use super::text::shown_bytes;
 
 /// What etcd takes.
 const LONGEST_LEASE: Duration = Duration::from_secs(9_000_000_000);
@@ -24,6 +27,53 @@ const LONGEST_VALUE: usize = 4096;
 
 /// What an election's name may have.
 const LONGEST_NAME: usize = 1024;
+
+/// Reads one value of the command line. What cannot be read is shown only in
+/// part, for it may be long; and not at all where it may hold a password.
+#[derive(Clone)]
+pub struct Checked<T> {
+    read: fn(&str) -> Result<T, String>,
+    is_shown: bool,
+}
+
+impl<T> Checked<T> {
+    pub fn new(read: fn(&str) -> Result<T, String>) -> Self {
+        Self { read, is_shown: true }
+    }
+
+    pub fn unshown(read: fn(&str) -> Result<T, String>) -> Self {
+        Self { read, is_shown: false }
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Checked<T> {
+    type Value = T;
+
+    fn parse_ref(
+        &self,
+        _: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<T, clap::Error> {
+        let fault = match value.to_str() {
+            Some(text) => match (self.read)(text) {
+                Ok(read) => return Ok(read),
+                Err(fault) => fault,
+            },
+            None => "it is no text (UTF-8): write it with letters and numbers".into(),
+        };
+        let argument = argument.map(ToString::to_string).unwrap_or_default();
+        let shown = if self.is_shown {
+            format!(" '{}'", shown_bytes(value.as_bytes()))
+        } else {
+            String::new()
+        };
+        Err(clap::Error::raw(
+            ErrorKind::ValueValidation,
+            format!("invalid value{shown} for '{argument}': {fault}"),
+        ))
+    }
+}
 
 /// An election, and perhaps one of its epochs: `ELECTION[:EPOCH]`.
 ///
@@ -98,6 +148,10 @@ impl fmt::Display for Target {
             None => Ok(()),
         }
     }
+}
+
+pub fn target(text: &str) -> Result<Target, String> {
+    text.parse()
 }
 
 pub fn store_url(text: &str) -> Result<StoreUrl, String> {

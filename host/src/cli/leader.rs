@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::args::{Common, Form, Named};
-use super::event::{leader_object, sighting, to_line};
+use super::event::{leader_object, sighting};
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::{answered, spectator};
@@ -16,9 +16,8 @@ pub async fn leader(common: &Common, named: &Named) -> Result<Status, End> {
     };
     print(match common.output {
         Form::People => sighting(&named.election, Some(&leader)),
-        Form::Json => to_line(json!({
-            "election": named.election,
-            "leader": leader_object(&leader),
-        })),
+        Form::Json => {
+            json!({ "election": named.election, "leader": leader_object(&leader) }).to_string()
+        }
     })
 }

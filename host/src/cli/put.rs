@@ -7,7 +7,6 @@ use incumbent::{Failure, WriteError};
 use serde_json::json;
 
 use super::args::{Common, Form, Put};
-use super::event::to_line;
 use super::exit::{End, Status, bad_input};
 use super::input::key_bytes;
 use super::output::print;
@@ -41,6 +40,6 @@ pub async fn put(common: &Common, put: &Put) -> Result<Status, End> {
     };
     print(match common.output {
         Form::People => format!("written at revision {revision}"),
-        Form::Json => to_line(json!({ "revision": revision })),
+        Form::Json => json!({ "revision": revision }).to_string(),
     })
 }

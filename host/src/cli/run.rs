@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
 use incumbent::{BootClock, Candidate, Event, Leadership, Session};
+use tokio::task::JoinHandle;
 
 use self::delay::RestartDelay;
 use self::supervisor::{Outcome, Supervisor};
@@ -34,6 +35,7 @@ use super::exit::{End, Status, bad_input};
 use super::input::check_candidate;
 use super::output::Output;
 use super::session::{self, farewell, identity, leave};
+use super::signals::Asked;
 
 pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     check_candidate(&run.candidate)?;
@@ -69,6 +71,8 @@ struct Office<'a> {
 /// What follows a candidacy.
 enum Next {
     End(Status),
+    /// Without another word to the store.
+    AtOnce(Asked),
     /// Out of line for a while: others have their turn.
     Pause(Duration),
 }
@@ -83,44 +87,55 @@ impl Office<'_> {
             let telling = tokio::spawn(tell(candidate.events(), self.teller.clone()));
             let mut held = None;
             let next = self.terms(&mut candidate, &mut held).await;
-            let pause = match next {
-                Ok(Next::Pause(pause)) => pause,
-                end => {
-                    let (status, sentence) = match end {
-                        Ok(Next::End(status)) => (status, None),
-                        Ok(Next::Pause(_)) => (Status::Done, None),
-                        Err(end) => (end.status, Some(end)),
-                    };
-                    let status = farewell(
-                        session,
-                        Some((candidate, held)),
-                        self.common.command_timeout,
-                        &mut self.supervisor.signals,
-                        status,
-                    )
-                    .await;
-                    // The last events are on their way.
-                    let _ = tokio::time::timeout(self.common.command_timeout, telling).await;
-                    return sentence.map_or(Ok(status), Err);
+            let end = match next {
+                Ok(Next::Pause(pause)) => {
+                    if self.pause(candidate, held, pause).await {
+                        continue;
+                    }
+                    return Ok(self.farewell(session, None, None, Status::Done).await);
                 }
+                Ok(Next::AtOnce(asked)) => return Ok(asked.status()),
+                Ok(Next::End(status)) => Ok(status),
+                Err(end) => Err(end),
             };
-            self.teller.remark(&format!(
-                "the command ended soon after its start: back in line in {}",
-                in_seconds(pause)
-            ));
-            let away = async {
-                leave(candidate, held).await;
-                tokio::time::sleep(pause).await;
-            };
-            let asked = tokio::select! {
-                () = away => false,
-                _ = self.supervisor.asked() => true,
-            };
-            if asked {
-                let signals = &mut self.supervisor.signals;
-                let within = self.common.command_timeout;
-                return Ok(farewell(session, None, within, signals, Status::Done).await);
-            }
+            let status = end.as_ref().map_or_else(|end| end.status, |status| *status);
+            let rest = Some((candidate, held));
+            let status = self.farewell(session, rest, Some(telling), status).await;
+            return end.map(|_| status);
+        }
+    }
+
+    async fn farewell(
+        &mut self,
+        session: &Session,
+        candidate: Option<(Candidate, Option<Leadership>)>,
+        telling: Option<JoinHandle<()>>,
+        status: Status,
+    ) -> Status {
+        let within = self.common.command_timeout;
+        let signals = &mut self.supervisor.signals;
+        farewell(session, candidate, telling, within, signals, status).await
+    }
+
+    /// Gives the leadership back, and stays out of line for a while. False if we
+    /// are asked to end meanwhile.
+    async fn pause(
+        &mut self,
+        candidate: Candidate,
+        held: Option<Leadership>,
+        pause: Duration,
+    ) -> bool {
+        self.teller.remark(&format!(
+            "the command ended soon after its start: back in line in {}",
+            in_seconds(pause)
+        ));
+        let away = async {
+            leave(candidate, held).await;
+            tokio::time::sleep(pause).await;
+        };
+        tokio::select! {
+            () = away => true,
+            _ = self.supervisor.asked() => false,
         }
     }
 
@@ -138,7 +153,7 @@ impl Office<'_> {
             };
             let lease_time = self.run.candidate.ttl.max(leadership.remaining());
             let environment = environment(self.common, self.run, &leadership);
-            let outcome = self.supervisor.term(&leadership, &environment).await;
+            let outcome = self.supervisor.term(&leadership, &environment, &self.teller).await;
             let leadership = held.insert(leadership);
             match outcome {
                 Outcome::Ended(ended) => {
@@ -161,7 +176,7 @@ impl Office<'_> {
                     }
                 }
                 Outcome::Asked => return Ok(Next::End(Status::Done)),
-                Outcome::AtOnce(asked) => return Err(End::quiet(asked.status())),
+                Outcome::AtOnce(asked) => return Ok(Next::AtOnce(asked)),
                 Outcome::NotStarted(error) => return Err(program::not_started(&error)),
             }
             // Resigns, if the term still stands; the candidate gets back in line.

@@ -8,6 +8,8 @@ use std::time::Duration;
 use incumbent::store::etcd::EtcdStore;
 use incumbent::{Candidate, Election, Leadership, Options, Session};
 
+use tokio::task::JoinHandle;
+
 use super::args::{self, Common};
 use super::exit::{End, Status, say};
 use super::input::{check_candidate, credentials, value_of};
@@ -75,13 +77,14 @@ pub async fn answered<T>(
 }
 
 /// Gives everything back: the leadership, the place in line, the lease. The work
-/// must have stopped.
+/// must have stopped. Waits until it has been told.
 ///
 /// A store that does not answer is not waited for without end: what is left goes
 /// with the lease. A signal meanwhile ends it at once.
 pub async fn farewell(
     session: &Session,
     candidate: Option<(Candidate, Option<Leadership>)>,
+    telling: Option<JoinHandle<()>>,
     within: Duration,
     signals: &mut Signals,
     status: Status,
@@ -90,7 +93,12 @@ pub async fn farewell(
         if let Some((candidate, leadership)) = candidate {
             leave(candidate, leadership).await;
         }
-        session.close().await
+        session.close().await?;
+        if let Some(telling) = telling {
+            // Fails where it panicked, which has been said.
+            let _ = telling.await;
+        }
+        Ok::<(), incumbent::Error>(())
     };
     tokio::select! {
         left = tokio::time::timeout(within, leaving) => {

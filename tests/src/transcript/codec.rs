@@ -296,8 +296,9 @@ fn tell(notice: &Notice) -> String {
             format!("{} leader {leader}", sighting.election)
         }
         Notice::Listed(listing) => {
-            let candidates: Vec<String> = listing.candidates.iter().map(found).collect();
-            format!("{} listed {}", listing.election, candidates.join(" "))
+            let candidates = listing.candidates.iter().map(found).collect::<Vec<_>>().join(" ");
+            let listed = if candidates.is_empty() { "nobody" } else { &candidates };
+            format!("{} listed {listed}", listing.election)
         }
         Notice::Written(written) => format!("ticket {} {}", written.ticket, became(&written.outcome)),
         Notice::Withdrawn(withdrawal) => {

@@ -111,15 +111,17 @@ impl<'a> Words<'a> {
 
     /// Takes this text.
     pub fn want(&mut self, text: &str) -> Result<(), String> {
-        if self.eat(text) { Ok(()) } else { Err(format!("`{text}` is missing before `{}`", self.0)) }
+        if self.eat(text) {
+            Ok(())
+        } else {
+            Err(format!("`{text}` is missing before `{}`", self.0))
+        }
     }
 
     /// A word, up to a space or a delimiter.
     pub fn word(&mut self) -> Result<&'a str, String> {
-        let end = self
-            .0
-            .find(|c: char| c.is_whitespace() || "[]=@".contains(c))
-            .unwrap_or(self.0.len());
+        let end =
+            self.0.find(|c: char| c.is_whitespace() || "[]=@".contains(c)).unwrap_or(self.0.len());
         if end == 0 {
             return Err(format!("a word is missing before `{}`", self.0));
         }

@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
@@ -61,17 +62,17 @@ impl Group {
     }
 
     /// Asks all to stop. Those that sleep on a stop signal are woken for it.
-    pub fn stop(&self) {
-        self.signal(Signal::TERM);
-        self.signal(Signal::CONT);
+    pub fn stop(&self) -> io::Result<()> {
+        self.signal(Signal::TERM)?;
+        self.signal(Signal::CONT)
     }
 
-    pub fn go_on(&self) {
-        self.signal(Signal::CONT);
+    pub fn go_on(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
     }
 
-    pub fn kill(&self) {
-        self.signal(Signal::KILL);
+    pub fn kill(&self) -> io::Result<()> {
+        self.signal(Signal::KILL)
     }
 
     /// Whether none is left. Those that have ended count until they are reaped.
@@ -79,11 +80,27 @@ impl Group {
         test_kill_process_group(self.leader) == Err(Errno::SRCH)
     }
 
-    fn signal(&self, signal: Signal) {
-        if let Err(error) = kill_process_group(self.leader, signal)
-            && error != Errno::SRCH
-        {
-            tracing::warn!(?signal, %error, "the command cannot be signalled");
+    /// Whether those that are left have ended all the same, and wait for a parent
+    /// that does not reap them. False where the system does not say.
+    pub fn is_dead(&self) -> bool {
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return false;
+        };
+        let group = self.leader.as_raw_nonzero().to_string();
+        processes.flatten().all(|process| {
+            let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            // After the name, which may hold anything, in brackets: the state, the
+            // parent, the group.
+            let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
+            let has_ended = matches!(fields.next(), Some("Z" | "X" | ""));
+            has_ended || fields.nth(1) != Some(group.as_str())
+        })
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        match kill_process_group(self.leader, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use super::group::{Children, Group};
 use super::schedule::Schedule;
 use super::terminal::Terminal;
+use crate::cli::event::{Teller, in_seconds};
 use crate::cli::signals::{Asked, Signals};
 
 /// How soon to look again for what was killed.
@@ -92,6 +93,7 @@ impl Supervisor {
         &mut self,
         leadership: &Leadership,
         environment: &[(&'static str, OsString)],
+        teller: &Teller,
     ) -> Outcome {
         let clock = BootClock;
         let mut schedule = Schedule::new(self.stop_timeout);
@@ -115,6 +117,7 @@ impl Supervisor {
         let mut alive = true;
         let mut lost = false;
         let mut paused = false;
+        let mut complained = false;
         loop {
             // The clock comes first: nobody knows how long we have slept.
             let now = clock.now();
@@ -127,16 +130,24 @@ impl Supervisor {
                 schedule.stopping(now);
             }
             let kills = now >= schedule.kill_at(valid_until);
-            if kills {
-                group.kill();
+            let signalled = if kills {
+                group.kill()
             } else if asks {
-                group.stop();
+                group.stop()
             } else if paused && cause.is_none() {
                 self.give_terminal(&group);
-                group.go_on();
-            }
+                group.go_on()
+            } else {
+                Ok(())
+            };
             paused = false;
-            if !alive && group.is_empty() {
+            if let Err(error) = signalled
+                && !complained
+            {
+                complained = true;
+                teller.remark(&format!("the command cannot be signalled: {error}"));
+            }
+            if !alive && (group.is_empty() || kills && group.is_dead()) {
                 break;
             }
 
@@ -152,7 +163,8 @@ impl Supervisor {
                 biased;
                 asked = self.signals.next() => {
                     if let Some(Cause::Asked) = cause {
-                        group.kill();
+                        // Should it fail, it has been said.
+                        let _ = group.kill();
                         self.take_terminal_back();
                         return Outcome::AtOnce(asked);
                     }
@@ -259,11 +271,6 @@ impl Ended {
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "ended with status {} after {}",
-            self.status,
-            crate::cli::event::in_seconds(self.after)
-        )
+        write!(f, "ended with status {} after {}", self.status, in_seconds(self.after))
     }
 }

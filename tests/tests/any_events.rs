@@ -1,0 +1,1066 @@
+//! Whatever happens, in whatever order: the elector keeps its laws.
+//!
+//! A small store answers calls at once, late, twice or never, loses what it did or
+//! does it after all, and tells its watches as slowly as it likes; rivals come and
+//! go. In the first test it is otherwise true to its word; in the second an operator
+//! meddles; in the third any answer may be nonsense.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use incumbent_guest::Elector;
+use incumbent_guest::types::*;
+use proptest::prelude::*;
+use proptest::test_runner::{FileFailurePersistence, RngAlgorithm};
+
+const MS: u64 = 1_000_000;
+const TTL: u64 = 10_000 * MS;
+const MARGIN: u64 = 50 * MS;
+
+/// What can happen. The numbers choose among what is there.
+#[derive(Clone, Debug)]
+enum Move {
+    /// The elector is given what has gathered.
+    Handle,
+    /// All is well for as long as a few answers take.
+    Round,
+    Pass(u64),
+    PassToDeadline,
+    /// The store does what a call asks, and answers.
+    Answer(usize),
+    /// The store does what a call asks, and says nothing yet.
+    Commit(usize),
+    /// A call fails. It may be done all the same, or later.
+    Fail(usize, u8),
+    /// What a call asked that was given up is done after all.
+    Land(usize),
+    StartWatch(usize),
+    /// A watch tells its next news.
+    Tell(usize),
+    EndWatch(usize),
+    Repeat(usize),
+    Campaign(usize, bool),
+    Observe(usize),
+    Inspect(usize),
+    Leave(usize),
+    Resign(usize, bool),
+    Yield(usize, bool),
+    Write(usize, bool),
+    Proclaim(usize),
+    Close,
+    RivalJoins(usize),
+    RivalLeaves(usize),
+    Operator(usize, u8),
+    Nonsense(usize, u8, i64),
+    WatchNonsense(usize, u8, i64),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Honesty {
+    Honest,
+    Meddled,
+    Nonsense,
+}
+
+fn moves(honesty: Honesty) -> impl Strategy<Value = Vec<Move>> {
+    use Move::*;
+    let at = || 0..8usize;
+    let common = prop_oneof![
+        12 => Just(Handle),
+        8 => Just(Round),
+        6 => (1..4_000u64).prop_map(Pass),
+        2 => (4_000..40_000u64).prop_map(Pass),
+        6 => Just(PassToDeadline),
+        30 => at().prop_map(Answer),
+        4 => at().prop_map(Commit),
+        4 => (at(), any::<u8>()).prop_map(|(i, k)| Fail(i, k)),
+        3 => at().prop_map(Land),
+        8 => at().prop_map(StartWatch),
+        10 => at().prop_map(Tell),
+        1 => at().prop_map(EndWatch),
+        1 => at().prop_map(Repeat),
+        3 => (at(), any::<bool>()).prop_map(|(i, again)| Campaign(i, again)),
+        1 => at().prop_map(Observe),
+        1 => at().prop_map(Inspect),
+        2 => at().prop_map(Leave),
+        2 => (at(), any::<bool>()).prop_map(|(i, old)| Resign(i, old)),
+        5 => (at(), any::<bool>()).prop_map(|(i, old)| Yield(i, old)),
+        3 => (at(), any::<bool>()).prop_map(|(i, old)| Write(i, old)),
+        2 => at().prop_map(Proclaim),
+        3 => at().prop_map(RivalJoins),
+        4 => at().prop_map(RivalLeaves),
+    ]
+    .boxed();
+    let close = (1u32, Just(Close).boxed());
+    let operator = (18u32, (at(), any::<u8>()).prop_map(|(i, k)| Operator(i, k)).boxed());
+    let numbers = || prop_oneof![0..40i64, any::<i64>()];
+    let nonsense =
+        (20u32, (at(), any::<u8>(), numbers()).prop_map(|(i, k, n)| Nonsense(i, k, n)).boxed());
+    let gossip =
+        (8u32, (at(), any::<u8>(), numbers()).prop_map(|(i, k, n)| WatchNonsense(i, k, n)).boxed());
+    let mut kinds = vec![(300u32, common), close];
+    if honesty != Honesty::Honest {
+        kinds.push(operator);
+    }
+    if honesty == Honesty::Nonsense {
+        kinds.extend([nonsense, gossip]);
+    }
+    proptest::collection::vec(proptest::strategy::Union::new_weighted(kinds), 1..160)
+}
+
+// The store.
+
+#[derive(Default)]
+struct Store {
+    revision: Revision,
+    keys: BTreeMap<Vec<u8>, Entry>,
+    /// When each lease runs out.
+    leases: BTreeMap<LeaseId, Mark>,
+    log: Vec<Change>,
+}
+
+impl Store {
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>, lease: LeaseId, modified: Revision) {
+        let created = self.keys.get(&key).map_or(modified, |entry| entry.created);
+        let entry = Entry { key: key.clone(), value, lease, created, modified };
+        self.keys.insert(key, entry.clone());
+        self.log.push(Change::Put(entry));
+    }
+
+    fn delete(&mut self, key: &[u8], at: Revision) {
+        if self.keys.remove(key).is_some() {
+            self.log.push(Change::Deleted(Deletion { key: key.into(), at }));
+        }
+    }
+
+    fn end_lease(&mut self, lease: LeaseId) -> bool {
+        let found = self.leases.remove(&lease).is_some();
+        let keys: Vec<Vec<u8>> =
+            self.keys.values().filter(|e| e.lease == lease).map(|e| e.key.clone()).collect();
+        if found && !keys.is_empty() {
+            self.revision += 1;
+            for key in keys {
+                self.delete(&key, self.revision);
+            }
+        }
+        found
+    }
+
+    fn expire(&mut self, now: Mark) {
+        let over: Vec<LeaseId> =
+            self.leases.iter().filter(|(_, end)| **end <= now).map(|(id, _)| *id).collect();
+        for lease in over {
+            self.end_lease(lease);
+        }
+    }
+
+    fn perform(&mut self, now: Mark, operation: &Operation) -> Response {
+        match operation {
+            Operation::Grant(grant) => {
+                if self.leases.contains_key(&grant.lease) {
+                    return Response::Exists;
+                }
+                self.leases.insert(grant.lease, now + grant.ttl);
+                Response::Granted(grant.ttl)
+            }
+            Operation::KeepAlive(lease) => match self.leases.get_mut(lease) {
+                Some(end) => {
+                    *end = now + TTL;
+                    Response::Renewed(TTL)
+                }
+                None => Response::Expired,
+            },
+            Operation::Revoke(lease) => {
+                if self.end_lease(*lease) {
+                    Response::Revoked
+                } else {
+                    Response::Expired
+                }
+            }
+            Operation::Claim(claim) => {
+                if let Some(entry) = self.keys.get(&claim.key) {
+                    let claimed = Claimed { entry: entry.clone(), at: self.revision };
+                    return Response::Taken(claimed);
+                }
+                if !self.leases.contains_key(&claim.lease) {
+                    return Response::Expired;
+                }
+                self.revision += 1;
+                self.put(claim.key.clone(), claim.value.clone(), claim.lease, self.revision);
+                let entry = self.keys[&claim.key].clone();
+                Response::Claimed(Claimed { entry, at: self.revision })
+            }
+            Operation::Read(selections) => Response::Snapshot(Snapshot {
+                at: self.revision,
+                found: selections.iter().map(|selection| self.select(selection)).collect(),
+            }),
+            Operation::Guarded(guarded) => self.guarded(guarded),
+        }
+    }
+
+    fn select(&self, selection: &Selection) -> Vec<Entry> {
+        let mut found: Vec<Entry> = self
+            .keys
+            .values()
+            .filter(|entry| match selection.prefix {
+                true => entry.key.starts_with(&selection.key),
+                false => entry.key == selection.key,
+            })
+            .filter(|entry| selection.created_before.is_none_or(|before| entry.created < before))
+            .cloned()
+            .collect();
+        found.sort_by_key(|entry| entry.created);
+        if selection.order == Order::NewestFirst {
+            found.reverse();
+        }
+        if selection.limit > 0 {
+            found.truncate(selection.limit as usize);
+        }
+        found
+    }
+
+    fn guarded(&mut self, guarded: &Guarded) -> Response {
+        let guard = &guarded.guard;
+        let holds = self.keys.get(&guard.key).is_some_and(|entry| {
+            entry.created == guard.epoch && guard.lease.is_none_or(|lease| entry.lease == lease)
+        });
+        if !holds {
+            return Response::Stale;
+        }
+        let expected = guarded.expect.iter().all(|expect| {
+            self.keys.get(&expect.key).map_or(0, |entry| entry.modified) == expect.modified
+        });
+        if !expected {
+            return Response::Conflict;
+        }
+        self.revision += 1;
+        let at = self.revision;
+        for mutation in &guarded.mutations {
+            match mutation {
+                Mutation::Put(put) => self.put(put.key.clone(), put.value.clone(), 0, at),
+                Mutation::Proclaim(value) => {
+                    let lease = self.keys.get(&guard.key).map_or(0, |entry| entry.lease);
+                    self.put(guard.key.clone(), value.clone(), lease, at);
+                }
+                Mutation::Delete(key) => self.delete(key, at),
+            }
+        }
+        Response::Applied(at)
+    }
+}
+
+// The elector, its application, and what they may expect of one another.
+
+struct Pending {
+    call: Call,
+    done: Option<Response>,
+}
+
+struct OpenWatch {
+    watch: Watch,
+    /// How much of the log was told; none before it began.
+    told: Option<usize>,
+}
+
+/// A term, as the application knows it.
+#[derive(Clone, Debug)]
+struct Tenancy {
+    leadership: Leadership,
+    over: bool,
+    yielded: bool,
+}
+
+struct Part {
+    name: &'static str,
+    candidate: bool,
+    withdrawn: bool,
+    terms: Vec<Tenancy>,
+}
+
+struct World {
+    honesty: Honesty,
+    elector: Elector,
+    now: Mark,
+    deadline: Option<Mark>,
+    store: Store,
+    calls: Vec<Pending>,
+    stragglers: Vec<Operation>,
+    watches: Vec<OpenWatch>,
+    events: Vec<Event>,
+    delivered: Vec<Reply>,
+    asked: BTreeMap<RequestId, (Operation, Mark)>,
+    last_request: RequestId,
+    parts: BTreeMap<ElectionId, Part>,
+    last_election: ElectionId,
+    open_tickets: BTreeSet<Ticket>,
+    last_ticket: Ticket,
+    last_rival: LeaseId,
+    /// The longest deadline that the acknowledged calls allow, for each lease.
+    allowed: BTreeMap<LeaseId, Mark>,
+    /// The last epoch of each name.
+    epochs: BTreeMap<&'static str, Epoch>,
+    closing: bool,
+    closed: bool,
+}
+
+const OFFICES: [(&str, Contest); 4] = [
+    ("jobs", Contest::Queue),
+    ("mail", Contest::Race),
+    ("jobs/night", Contest::Queue),
+    ("news", Contest::Race),
+];
+
+/// `NAME/` and a lease id.
+fn in_queue(name: &str, key: &[u8]) -> bool {
+    let Some(id) = key.strip_prefix(format!("{name}/").as_bytes()) else { return false };
+    let digits = id.strip_prefix(b"-").unwrap_or(id);
+    (1..=16).contains(&digits.len())
+        && digits.iter().all(|d| matches!(d, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+impl World {
+    fn new(honesty: Honesty) -> World {
+        let config = Config {
+            lease_ttl: TTL,
+            safety_margin: MARGIN,
+            request_timeout: 5_000 * MS,
+            seed: (1, 2),
+        };
+        World {
+            honesty,
+            elector: Elector::open(config, 0).expect("the configuration is good"),
+            now: 0,
+            deadline: None,
+            store: Store::default(),
+            calls: Vec::new(),
+            stragglers: Vec::new(),
+            watches: Vec::new(),
+            events: Vec::new(),
+            delivered: Vec::new(),
+            asked: BTreeMap::new(),
+            last_request: 0,
+            parts: BTreeMap::new(),
+            last_election: 0,
+            open_tickets: BTreeSet::new(),
+            last_ticket: 0,
+            last_rival: 0,
+            allowed: BTreeMap::new(),
+            epochs: BTreeMap::new(),
+            closing: false,
+            closed: false,
+        }
+    }
+
+    fn make(&mut self, a_move: &Move) {
+        match *a_move {
+            Move::Handle => self.handle(),
+            Move::Round => {
+                for _ in 0..3 {
+                    self.hear_all();
+                    self.handle();
+                }
+            }
+            Move::Pass(ms) => self.pass(self.now + ms * MS),
+            Move::PassToDeadline => {
+                if let Some(deadline) = self.deadline {
+                    self.pass(deadline);
+                    self.events.push(Event::Wake);
+                    self.handle();
+                }
+            }
+            Move::Answer(index) => self.answer(index),
+            Move::Commit(index) => self.commit(index),
+            Move::Fail(index, kind) => self.fail(index, kind),
+            Move::Land(index) => {
+                if let Some(index) = index.checked_rem(self.stragglers.len()) {
+                    let operation = self.stragglers.remove(index);
+                    self.store.perform(self.now, &operation);
+                }
+            }
+            Move::StartWatch(index) => self.start_watch(index),
+            Move::Tell(index) => self.tell(index),
+            Move::EndWatch(index) => {
+                if let Some(index) = index.checked_rem(self.watches.len()) {
+                    let id = self.watches.remove(index).watch.id;
+                    self.news(id, Change::Ended(Failure::Unavailable));
+                }
+            }
+            Move::Repeat(index) => {
+                if let Some(index) = index.checked_rem(self.events.len()) {
+                    let again = self.events[index].clone();
+                    if let Event::Reply(_) | Event::Watched(_) | Event::Wake = again {
+                        self.events.push(again);
+                    }
+                }
+            }
+            Move::Campaign(office, rejoin) => self.campaign(office, rejoin),
+            Move::Observe(office) | Move::Inspect(office) => {
+                let (name, contest) = OFFICES[office % OFFICES.len()];
+                let election = self.begin(name, false);
+                let observation = Observation { election, name: name.into(), contest };
+                self.events.push(match a_move {
+                    Move::Observe(_) => Event::Observe(observation),
+                    _ => Event::Inspect(observation),
+                });
+            }
+            Move::Leave(index) => {
+                if let Some(election) = self.pick(index) {
+                    self.events.push(Event::Leave(election));
+                }
+            }
+            Move::Resign(index, old) => {
+                if let Some(term) = self.term(index, old) {
+                    self.events.push(Event::Resign(term));
+                }
+            }
+            Move::Yield(index, old) => {
+                if let Some(term) = self.term(index, old) {
+                    self.stop_work(term);
+                }
+            }
+            Move::Write(index, old) => {
+                if let Some(term) = self.term(index, old) {
+                    let ticket = self.ticket();
+                    let put = Put { key: b"/data".into(), value: b"v".into() };
+                    let expect = match index {
+                        0 => vec![Expectation { key: b"/data".into(), modified: 0 }],
+                        _ => Vec::new(),
+                    };
+                    let mutations = vec![Mutation::Put(put)];
+                    self.events.push(Event::Write(GuardedWrite {
+                        term,
+                        ticket,
+                        expect,
+                        mutations,
+                    }));
+                }
+            }
+            Move::Proclaim(index) => {
+                if let Some(election) = self.pick(index) {
+                    let ticket = self.ticket();
+                    let value = ticket.to_string().into_bytes();
+                    self.events.push(Event::Proclaim(Proclamation { election, ticket, value }));
+                }
+            }
+            Move::Close => {
+                self.closing = true;
+                self.events.push(Event::Close);
+            }
+            Move::RivalJoins(office) => self.rival_joins(office),
+            Move::RivalLeaves(index) => {
+                let rivals = self.rivals();
+                if let Some(index) = index.checked_rem(rivals.len()) {
+                    self.store.revision += 1;
+                    self.store.delete(&rivals[index], self.store.revision);
+                }
+            }
+            Move::Operator(index, kind) => self.meddle(index, kind),
+            Move::Nonsense(index, kind, number) => {
+                if let Some(index) = index.checked_rem(self.calls.len()) {
+                    let pending = self.calls.remove(index);
+                    let outcome = nonsense(&pending.call.operation, kind, number);
+                    self.reply(pending.call.id, outcome);
+                }
+            }
+            Move::WatchNonsense(index, kind, number) => {
+                if let Some(index) = index.checked_rem(self.watches.len()) {
+                    let id = self.watches[index].watch.id;
+                    let key = self.watches[index].watch.key.clone();
+                    let change = match kind % 3 {
+                        0 => Change::Started(number),
+                        1 => Change::Deleted(Deletion { key, at: number }),
+                        _ => Change::Put(entry(key, kind, number)),
+                    };
+                    self.news(id, change);
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, to: Mark) {
+        // What has gathered has gathered before.
+        if !self.events.is_empty() {
+            self.handle();
+        }
+        self.now = self.now.max(to);
+        self.store.expire(self.now);
+    }
+
+    // The store's side.
+
+    fn answer(&mut self, index: usize) {
+        self.commit(index);
+        if let Some(index) = index.checked_rem(self.calls.len()) {
+            let pending = self.calls.remove(index);
+            let response = pending.done.expect("it was committed");
+            self.reply(pending.call.id, Ok(response));
+        }
+    }
+
+    fn commit(&mut self, index: usize) {
+        if let Some(index) = index.checked_rem(self.calls.len()) {
+            let pending = &mut self.calls[index];
+            if pending.done.is_none() {
+                pending.done = Some(self.store.perform(self.now, &pending.call.operation));
+            }
+        }
+    }
+
+    fn fail(&mut self, index: usize, kind: u8) {
+        if let Some(index) = index.checked_rem(self.calls.len()) {
+            let pending = self.calls.remove(index);
+            if pending.done.is_none() {
+                self.stragglers.push(pending.call.operation);
+            }
+            let failure = match kind % 3 {
+                0 => Failure::Timeout,
+                1 => Failure::Unavailable,
+                _ => Failure::Other("?".into()),
+            };
+            self.reply(pending.call.id, Err(failure));
+        }
+    }
+
+    fn reply(&mut self, id: RequestId, outcome: Result<Response, Failure>) {
+        self.delivered.push(Reply { id, outcome: outcome.clone() });
+        self.events.push(Event::Reply(Reply { id, outcome }));
+    }
+
+    fn news(&mut self, id: RequestId, change: Change) {
+        self.events.push(Event::Watched(Watched { id, change }));
+    }
+
+    fn start_watch(&mut self, index: usize) {
+        if let Some(index) = index.checked_rem(self.watches.len())
+            && self.watches[index].told.is_none()
+        {
+            self.watches[index].told = Some(self.store.log.len());
+            let id = self.watches[index].watch.id;
+            self.news(id, Change::Started(self.store.revision));
+        }
+    }
+
+    fn tell(&mut self, index: usize) {
+        let Some(index) = index.checked_rem(self.watches.len()) else { return };
+        let Some(mut told) = self.watches[index].told else { return };
+        let Watch { id, key, prefix, .. } = self.watches[index].watch.clone();
+        while let Some(change) = self.store.log.get(told).cloned() {
+            told += 1;
+            let of = match &change {
+                Change::Put(entry) => &entry.key,
+                Change::Deleted(deletion) => &deletion.key,
+                Change::Started(_) | Change::Ended(_) => continue,
+            };
+            if *of == key || prefix && of.starts_with(&key) {
+                self.news(id, change);
+                break;
+            }
+        }
+        self.watches[index].told = Some(told);
+    }
+
+    fn rivals(&self) -> Vec<Vec<u8>> {
+        let ours = |lease| self.allowed.contains_key(&lease) || lease == 0 || lease > 1 << 20;
+        let rivals = self.store.keys.values().filter(|entry| !ours(entry.lease));
+        rivals.map(|entry| entry.key.clone()).collect()
+    }
+
+    fn rival_joins(&mut self, office: usize) {
+        let (name, contest) = OFFICES[office % OFFICES.len()];
+        self.last_rival += 1;
+        let lease = self.last_rival;
+        let key = match contest {
+            Contest::Queue => format!("{name}/{lease:x}").into_bytes(),
+            Contest::Race => name.into(),
+        };
+        if !self.store.keys.contains_key(&key) {
+            self.store.revision += 1;
+            self.store.put(key, b"rival".into(), lease, self.store.revision);
+        }
+    }
+
+    fn meddle(&mut self, index: usize, kind: u8) {
+        let keys: Vec<Vec<u8>> = self.store.keys.keys().cloned().collect();
+        let leases: Vec<LeaseId> = self.store.leases.keys().copied().collect();
+        let key = index.checked_rem(keys.len()).map(|index| keys[index].clone());
+        let lease = index.checked_rem(leases.len()).map(|index| leases[index]);
+        match (kind % 4, key, lease) {
+            (0, _, Some(lease)) => {
+                self.store.end_lease(lease);
+            }
+            (1, Some(key), _) => {
+                self.store.revision += 1;
+                self.store.put(key, b"meddled".into(), 0, self.store.revision);
+            }
+            (2, Some(key), _) => {
+                let lease = self.store.keys[&key].lease;
+                self.store.revision += 1;
+                self.store.put(key, b"meddled".into(), lease, self.store.revision);
+            }
+            (_, Some(key), _) => {
+                self.store.revision += 1;
+                self.store.delete(&key, self.store.revision);
+            }
+            (_, None, _) => {}
+        }
+    }
+
+    fn hear_all(&mut self) {
+        while !self.calls.is_empty() {
+            self.answer(0);
+        }
+        for index in 0..self.watches.len() {
+            self.start_watch(index);
+            while self.watches[index].told.is_some_and(|told| told < self.store.log.len()) {
+                self.tell(index);
+            }
+        }
+    }
+
+    // The application's side.
+
+    fn begin(&mut self, name: &'static str, candidate: bool) -> ElectionId {
+        self.last_election += 1;
+        let part = Part { name, candidate, withdrawn: false, terms: Vec::new() };
+        self.parts.insert(self.last_election, part);
+        self.last_election
+    }
+
+    fn campaign(&mut self, office: usize, rejoin: bool) {
+        let (name, contest) = OFFICES[office % OFFICES.len()];
+        let election = self.begin(name, true);
+        let name = name.to_owned();
+        let candidacy = Candidacy { election, name, contest, value: b"us".into(), rejoin };
+        self.events.push(Event::Campaign(candidacy));
+    }
+
+    fn pick(&self, index: usize) -> Option<ElectionId> {
+        let live: Vec<ElectionId> =
+            self.parts.iter().filter(|(_, part)| !part.withdrawn).map(|(id, _)| *id).collect();
+        Some(live[index.checked_rem(live.len())?])
+    }
+
+    /// A term of a candidacy that had some: the last one, or an older one.
+    fn term(&self, index: usize, old: bool) -> Option<Term> {
+        let led: Vec<&Part> = self.parts.values().filter(|part| !part.terms.is_empty()).collect();
+        let part = led.get(led.len().checked_sub(1 + index % led.len().max(1))?)?;
+        let tenancy = match old {
+            true => part.terms.first(),
+            false => part.terms.last(),
+        };
+        tenancy.map(|tenancy| tenancy.leadership.term)
+    }
+
+    fn stop_work(&mut self, term: Term) {
+        let part = self.parts.get_mut(&term.election).expect("there was a term");
+        for tenancy in &mut part.terms {
+            if tenancy.leadership.term == term {
+                tenancy.yielded = true;
+            }
+        }
+        self.events.push(Event::Yielded(term));
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        self.open_tickets.insert(self.last_ticket);
+        self.last_ticket
+    }
+
+    // A step, and all that must be true of it.
+
+    fn handle(&mut self) {
+        let events = std::mem::take(&mut self.events);
+        let many = events.len() + self.parts.len() + self.asked.len();
+        let delivered = std::mem::take(&mut self.delivered);
+        for Reply { id, outcome } in &delivered {
+            self.acknowledge(*id, outcome);
+        }
+        let closed = self.closed;
+        let step = self.elector.handle(self.now, events);
+        assert!(step.commands.len() <= 60 + 30 * many, "a step is bounded");
+        for command in step.commands {
+            match command {
+                Command::Call(call) => self.called(call),
+                Command::Watch(watch) => {
+                    self.new_request(watch.id);
+                    self.watches.push(OpenWatch { watch, told: None });
+                }
+                Command::Unwatch(id) => self.watches.retain(|open| open.watch.id != id),
+                Command::Notify(notice) => self.noticed(notice, &delivered),
+            }
+        }
+        self.deadline = step.deadline;
+        if let Some(deadline) = step.deadline {
+            assert!(deadline > self.now, "the next deadline lies ahead");
+        }
+        if closed {
+            assert_eq!(step.deadline, None, "who is closed waits for nothing");
+        }
+        for tenancy in self.parts.values().filter_map(|part| part.terms.last()) {
+            if !tenancy.over {
+                let until = tenancy.leadership.valid_until;
+                assert!(until > self.now, "a term is over at its deadline");
+                assert!(step.deadline.is_some_and(|mark| mark <= until), "and that is not missed");
+                self.check_office(tenancy);
+            }
+        }
+    }
+
+    /// Law 1, as far as one elector's view goes: who leads has its key, and nobody is
+    /// in front.
+    fn check_office(&self, tenancy: &Tenancy) {
+        if self.honesty != Honesty::Honest {
+            return;
+        }
+        let Leadership { term, key, lease, .. } = &tenancy.leadership;
+        let entry = self.store.keys.get(key).expect("who leads has a key");
+        assert_eq!((entry.created, entry.lease), (term.epoch, *lease), "and it is its own");
+        let name = self.parts[&term.election].name;
+        if key != name.as_bytes() {
+            let first = self.store.keys.values().filter(|entry| in_queue(name, &entry.key));
+            let first = first.min_by_key(|entry| entry.created).expect("there is one");
+            assert_eq!(first.key, *key, "who leads is the first in the queue");
+        }
+    }
+
+    fn new_request(&mut self, id: RequestId) {
+        assert!(id > self.last_request, "an id is never used again");
+        self.last_request = id;
+    }
+
+    fn acknowledge(&mut self, id: RequestId, outcome: &Result<Response, Failure>) {
+        let Some((operation, sent)) = self.asked.get(&id) else { return };
+        let (lease, ttl) = match (operation, outcome) {
+            (Operation::Grant(grant), Ok(Response::Granted(ttl))) => (grant.lease, *ttl),
+            (Operation::KeepAlive(lease), Ok(Response::Renewed(ttl))) => (*lease, *ttl),
+            _ => return,
+        };
+        let until = (sent + ttl).saturating_sub(MARGIN.max(ttl / 100));
+        let allowed = self.allowed.entry(lease).or_default();
+        *allowed = until.max(*allowed);
+    }
+
+    fn called(&mut self, call: Call) {
+        self.new_request(call.id);
+        assert!(call.give_up > self.now, "a call is given some time");
+        assert!(!self.closed, "who is closed asks for nothing");
+        match &call.operation {
+            Operation::Revoke(lease) => {
+                for tenancy in self.parts.values().flat_map(|part| &part.terms) {
+                    let Leadership { term, lease: of, valid_until, .. } = &tenancy.leadership;
+                    assert!(
+                        of != lease || tenancy.yielded || self.now >= *valid_until,
+                        "the lease of {term:?} is revoked while its work may go on"
+                    );
+                }
+            }
+            Operation::Guarded(guarded) => self.check_guarded(guarded),
+            Operation::Grant(_)
+            | Operation::KeepAlive(_)
+            | Operation::Claim(_)
+            | Operation::Read(_) => {}
+        }
+        self.asked.insert(call.id, (call.operation.clone(), self.now));
+        self.calls.push(Pending { call, done: None });
+    }
+
+    fn check_guarded(&self, guarded: &Guarded) {
+        let Guard { key, epoch, lease } = &guarded.guard;
+        let of = |tenancy: &&Tenancy| {
+            let Leadership { term, key: of, lease: under, .. } = &tenancy.leadership;
+            of == key && term.epoch == *epoch && lease.is_none_or(|lease| lease == *under)
+        };
+        let terms: Vec<&Tenancy> =
+            self.parts.values().flat_map(|part| &part.terms).filter(of).collect();
+        for mutation in &guarded.mutations {
+            match mutation {
+                Mutation::Delete(deleted) => {
+                    assert_eq!(deleted, key, "a removal removes the key that guards it");
+                    // Who is told that its key is gone takes the next one for another.
+                    let told_lies = self.honesty == Honesty::Nonsense;
+                    for tenancy in terms.iter().filter(|tenancy| !tenancy.over || !told_lies) {
+                        let until = tenancy.leadership.valid_until;
+                        assert!(
+                            tenancy.yielded || self.now >= until,
+                            "the key of {tenancy:?} goes while its work may go on"
+                        );
+                    }
+                }
+                Mutation::Put(_) => {
+                    assert!(lease.is_some(), "a write's guard carries the lease");
+                    let stands = |t: &&&Tenancy| t.leadership.valid_until > self.now;
+                    assert!(terms.iter().any(|t| stands(&t)), "a write belongs to a term");
+                }
+                Mutation::Proclaim(_) => assert!(lease.is_some(), "so does a proclamation's"),
+            }
+        }
+    }
+
+    fn noticed(&mut self, notice: Notice, delivered: &[Reply]) {
+        match notice {
+            Notice::Elected(leadership) => self.elected(leadership, delivered),
+            Notice::Extended(leadership) => {
+                self.check_deadline(&leadership);
+                let tenancy = self.tenancy(leadership.term);
+                assert!(!tenancy.over, "nothing revives a term");
+                let before = tenancy.leadership.valid_until;
+                assert!(leadership.valid_until > before, "a deadline only moves forwards");
+                tenancy.leadership = leadership;
+            }
+            Notice::Endangered(leadership) => {
+                let tenancy = self.tenancy(leadership.term);
+                assert!(!tenancy.over, "what is over is in no danger");
+                assert_eq!(tenancy.leadership, leadership, "what is said is what was said");
+            }
+            Notice::Demoted(demotion) => {
+                let tenancy = self.tenancy(demotion.term);
+                assert!(!tenancy.over, "a term ends once");
+                tenancy.over = true;
+            }
+            Notice::Written(written) => {
+                assert!(self.open_tickets.remove(&written.ticket), "a ticket is answered once");
+            }
+            Notice::Withdrawn(withdrawal) => {
+                let part = self.parts.get_mut(&withdrawal.election).expect("there was one");
+                assert!(!part.withdrawn, "an election is over once");
+                part.withdrawn = true;
+                let over = part.terms.last().is_none_or(|tenancy| tenancy.over);
+                assert!(over, "a term ends before its candidacy");
+            }
+            Notice::Listed(listing) => {
+                self.parts.get_mut(&listing.election).expect("there was one").withdrawn = true;
+            }
+            Notice::Closed => {
+                assert!(self.closing && !self.closed, "it was asked for, and is said once");
+                assert!(self.watches.is_empty(), "no watch is left");
+                self.closed = true;
+            }
+            Notice::Joined(_) | Notice::Leader(_) | Notice::Trouble(_) => {}
+        }
+    }
+
+    fn tenancy(&mut self, term: Term) -> &mut Tenancy {
+        let part = self.parts.get_mut(&term.election).expect("there was a campaign");
+        let tenancy = part.terms.last_mut().expect("somebody was elected");
+        assert_eq!(tenancy.leadership.term, term, "the news is of the last term");
+        tenancy
+    }
+
+    fn check_deadline(&self, leadership: &Leadership) {
+        let allowed = self.allowed.get(&leadership.lease).copied().unwrap_or_default();
+        assert!(
+            leadership.valid_until <= allowed,
+            "{leadership:?} is longer than the store granted: {allowed}"
+        );
+        assert!(leadership.valid_until > self.now, "{leadership:?} is over already");
+    }
+
+    fn elected(&mut self, leadership: Leadership, delivered: &[Reply]) {
+        self.check_deadline(&leadership);
+        let term = leadership.term;
+        let shown =
+            delivered.iter().any(|reply| match (&reply.outcome, self.asked.get(&reply.id)) {
+                (Ok(Response::Snapshot(snapshot)), Some((Operation::Read(selections), _))) => {
+                    self.shows(&leadership, selections, snapshot)
+                }
+                _ => false,
+            });
+        assert!(shown, "no read has shown that {leadership:?} may begin");
+        let honest = self.honesty != Honesty::Nonsense;
+        let part = self.parts.get_mut(&term.election).expect("there was a campaign");
+        assert!(!part.withdrawn, "who has withdrawn is not elected");
+        if let Some(last) = part.terms.last() {
+            assert!(last.over, "a term begins after the last one has ended");
+            assert!(last.yielded, "and after its work has stopped");
+            let before = last.leadership.term.epoch;
+            assert!(before < term.epoch, "epochs rise");
+        }
+        if honest {
+            let before = self.epochs.insert(part.name, term.epoch);
+            assert!(before < Some(term.epoch), "epochs of a name rise");
+        }
+        part.terms.push(Tenancy { leadership, over: false, yielded: false });
+    }
+
+    /// Our own key, and nobody in front, at one revision.
+    fn shows(
+        &self,
+        leadership: &Leadership,
+        selections: &[Selection],
+        snapshot: &Snapshot,
+    ) -> bool {
+        let Leadership { term, key, lease, .. } = leadership;
+        let name = self.parts[&term.election].name;
+        let mut own = false;
+        let mut free = key == name.as_bytes();
+        for (selection, found) in selections.iter().zip(&snapshot.found) {
+            if !selection.prefix && selection.key == *key {
+                own = found
+                    .first()
+                    .is_some_and(|entry| entry.created == term.epoch && entry.lease == *lease);
+            } else if selection.created_before == Some(term.epoch) {
+                free = !found.iter().any(|entry| in_queue(name, &entry.key))
+                    && (selection.limit == 0 || found.len() < selection.limit as usize);
+            }
+        }
+        own && free
+    }
+
+    // The end: no more faults.
+
+    /// Every call is answered, every watch tells all, work stops when it is told to.
+    fn be_well(&mut self, until: Mark) {
+        while self.now < until {
+            for _ in 0..200 {
+                self.hear_all();
+                let stopping: Vec<Term> = self
+                    .parts
+                    .values()
+                    .flat_map(|part| &part.terms)
+                    .filter(|tenancy| tenancy.over && !tenancy.yielded)
+                    .map(|tenancy| tenancy.leadership.term)
+                    .collect();
+                for term in stopping {
+                    self.stop_work(term);
+                }
+                if self.events.is_empty() {
+                    break;
+                }
+                self.handle();
+            }
+            assert!(self.events.is_empty(), "it comes to rest");
+            let next = self.deadline.map_or(until, |deadline| deadline.min(until));
+            self.pass(next);
+            self.handle();
+        }
+    }
+
+    fn end(mut self) {
+        self.handle();
+        for key in self.rivals() {
+            self.store.revision += 1;
+            self.store.delete(&key, self.store.revision);
+        }
+        self.be_well(self.now + 45_000 * MS);
+        for (election, part) in &self.parts {
+            let leads = part.terms.last().is_some_and(|tenancy| !tenancy.over);
+            assert!(
+                part.withdrawn || !part.candidate || leads || self.blocked(part.name),
+                "{election}, for `{}`, gets in when all is well",
+                part.name
+            );
+        }
+        if !self.closing {
+            self.closing = true;
+            self.events.push(Event::Close);
+            self.handle();
+        }
+        self.be_well(self.now + 2 * TTL);
+        assert!(self.closed, "it closes");
+        for operation in std::mem::take(&mut self.stragglers) {
+            self.store.perform(self.now, &operation);
+        }
+        self.pass(self.now + TTL);
+        let ours: Vec<&Entry> = self
+            .store
+            .keys
+            .values()
+            .filter(|entry| entry.lease != 0 && entry.key != b"/data")
+            .collect();
+        assert!(ours.is_empty(), "nothing is left: {ours:?}");
+        assert!(self.open_tickets.is_empty(), "every write has an outcome");
+    }
+
+    /// A key without a lease, which an operator left, stands in the way.
+    fn blocked(&self, name: &str) -> bool {
+        self.store.keys.values().any(|entry| {
+            entry.lease == 0 && (entry.key == name.as_bytes() || in_queue(name, &entry.key))
+        })
+    }
+}
+
+fn entry(key: Vec<u8>, kind: u8, number: i64) -> Entry {
+    Entry {
+        key,
+        value: Vec::new(),
+        lease: i64::from(kind / 16),
+        created: number.wrapping_sub(i64::from(kind % 5)),
+        modified: number,
+    }
+}
+
+fn nonsense(operation: &Operation, kind: u8, number: i64) -> Result<Response, Failure> {
+    let key = match operation {
+        Operation::Claim(claim) => claim.key.clone(),
+        _ => b"jobs/1f".to_vec(),
+    };
+    let lease = match operation {
+        Operation::Claim(claim) => claim.lease,
+        _ => 7,
+    };
+    let ours = Entry { lease, ..entry(key.clone(), kind, number) };
+    Ok(match kind % 19 {
+        0 => Response::Granted(number.unsigned_abs()),
+        1 => Response::Exists,
+        2 => Response::Renewed(number.unsigned_abs()),
+        3 => Response::Expired,
+        4 => Response::Revoked,
+        5 => Response::Claimed(Claimed { entry: ours, at: number }),
+        6 => Response::Taken(Claimed { entry: ours, at: number }),
+        7 => Response::Taken(Claimed { entry: entry(key, kind, number), at: number }),
+        8 => Response::Claimed(Claimed { entry: entry(key, kind, number), at: number }),
+        9 => Response::Snapshot(Snapshot { at: number, found: Vec::new() }),
+        10 => Response::Snapshot(Snapshot { at: number, found: vec![Vec::new(); 3] }),
+        11 => Response::Snapshot(Snapshot {
+            at: number,
+            found: vec![vec![entry(key.clone(), kind, number)], vec![entry(key, kind, number)]],
+        }),
+        12 => Response::Applied(number),
+        13 => Response::Stale,
+        14 => Response::Conflict,
+        15 => return Err(Failure::Compacted(number)),
+        16 => return Err(Failure::Denied("no".into())),
+        17 => return Err(Failure::Invalid("no".into())),
+        _ => return Err(Failure::Timeout),
+    })
+}
+
+fn play(honesty: Honesty, moves: &[Move]) -> World {
+    let mut world = World::new(honesty);
+    world.campaign(0, true);
+    world.campaign(1, true);
+    for a_move in moves {
+        world.make(a_move);
+    }
+    world
+}
+
+fn quick(cases: u32) -> ProptestConfig {
+    let persistence = FileFailurePersistence::Direct("tests/any_events.seeds");
+    ProptestConfig {
+        cases,
+        failure_persistence: Some(Box::new(persistence)),
+        // Most of the time went into the other, which is not optimized here.
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(quick(2_000))]
+
+    #[test]
+    fn with_a_store_that_is_true_to_its_word(moves in moves(Honesty::Honest)) {
+        play(Honesty::Honest, &moves).end();
+    }
+
+    #[test]
+    fn with_an_operator_who_meddles(moves in moves(Honesty::Meddled)) {
+        play(Honesty::Meddled, &moves).end();
+    }
+
+    #[test]
+    fn with_answers_that_are_nonsense(moves in moves(Honesty::Nonsense)) {
+        play(Honesty::Nonsense, &moves).handle();
+    }
+}

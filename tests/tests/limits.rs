@@ -1,0 +1,131 @@
+//! What is just allowed, and what is refused with a sentence (EDGE-CASES 36 and 44).
+
+use incumbent_guest::Elector;
+use incumbent_guest::types::*;
+
+const S: u64 = 1_000_000_000;
+
+fn config() -> Config {
+    Config { lease_ttl: 10 * S, safety_margin: S, request_timeout: 5 * S, seed: (1, 2) }
+}
+
+fn candidacy(name: String, value: Vec<u8>) -> Event {
+    Event::Campaign(Candidacy { election: 1, name, contest: Contest::Race, value, rejoin: false })
+}
+
+/// What a new elector says to one event, in short.
+fn told(event: Event) -> String {
+    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    match elector.handle(0, vec![event]).commands.as_slice() {
+        [Command::Call(Call { operation: Operation::Grant(_), .. })] => "taken".into(),
+        [
+            Command::Notify(Notice::Withdrawn(Withdrawal {
+                cause: Some(Failure::Invalid(why)),
+                ..
+            })),
+        ] => why.clone(),
+        commands => panic!("{commands:?}"),
+    }
+}
+
+#[test]
+fn a_name_has_1024_bytes_at_most() {
+    assert_eq!(told(candidacy("n".repeat(1_024), Vec::new())), "taken");
+    assert_eq!(
+        told(candidacy("n".repeat(1_025), Vec::new())),
+        "the election's name has 1025 bytes: shorten it to 1,024 at most"
+    );
+    // Bytes, not letters.
+    assert_ne!(told(candidacy("é".repeat(513), Vec::new())), "taken");
+}
+
+#[test]
+fn a_value_has_4096_bytes_at_most() {
+    assert_eq!(told(candidacy("jobs".into(), vec![0xff; 4_096])), "taken");
+    assert_eq!(
+        told(candidacy("jobs".into(), vec![0; 1_000_000])),
+        "the candidate's value has 1000000 bytes: shorten it to 4,096 at most"
+    );
+}
+
+#[test]
+fn a_proclaimed_value_has_4096_bytes_at_most() {
+    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let value = vec![0; 4_097];
+    let proclaim = Event::Proclaim(Proclamation { election: 1, ticket: 9, value });
+    let step = elector.handle(0, vec![candidacy("jobs".into(), Vec::new()), proclaim]);
+    let refused = |command: &Command| {
+        matches!(
+            command,
+            Command::Notify(Notice::Written(Written {
+                ticket: 9,
+                outcome: WriteOutcome::Failed(Failure::Invalid(_)),
+            }))
+        )
+    };
+    assert!(step.commands.iter().any(refused), "{:?}", step.commands);
+}
+
+#[test]
+fn the_values_of_others_are_carried() {
+    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    elector.handle(0, vec![candidacy("jobs".into(), Vec::new())]);
+    let granted = Reply { id: 1, outcome: Ok(Response::Granted(10 * S)) };
+    elector.handle(1, vec![Event::Reply(granted)]);
+    let value = vec![b'x'; 10_000_000];
+    let entry = Entry { key: b"jobs".into(), value, lease: 7, created: 5, modified: 5 };
+    let taken = Response::Taken(Claimed { entry: entry.clone(), at: 5 });
+    let step = elector.handle(2, vec![Event::Reply(Reply { id: 3, outcome: Ok(taken) })]);
+    let sighting = Notice::Leader(Sighting { election: 1, leader: Some(entry) });
+    assert!(step.commands.contains(&Command::Notify(sighting)));
+}
+
+#[test]
+fn an_elector_holds_1000_elections_at_most() {
+    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let observe = |election| {
+        let name = format!("jobs-{election}");
+        Event::Observe(Observation { election, name, contest: Contest::Queue })
+    };
+    let step = elector.handle(0, (1..=1_000).map(observe).collect());
+    assert_eq!(step.commands.len(), 1_000);
+    let step = elector.handle(0, vec![observe(1_001)]);
+    assert!(matches!(step.commands[..], [Command::Notify(Notice::Withdrawn(_))]));
+}
+
+#[test]
+fn a_configuration_leaves_time_to_lead() {
+    let open = |change: fn(&mut Config)| {
+        let mut config = config();
+        change(&mut config);
+        Elector::open(config, 0).err()
+    };
+    assert_eq!(open(|_| ()), None);
+    assert_eq!(open(|config| config.safety_margin = 10 * S - 1), None);
+    assert_eq!(open(|config| config.safety_margin = 10 * S), Some(ConfigError::MarginExceedsTtl));
+    assert!(matches!(open(|config| config.lease_ttl = 0), Some(ConfigError::Other(_))));
+    assert!(matches!(open(|config| config.request_timeout = 0), Some(ConfigError::Other(_))));
+    // The far ends of the numbers.
+    assert_eq!(
+        open(|config| {
+            config.lease_ttl = u64::MAX;
+            config.request_timeout = u64::MAX;
+        }),
+        None
+    );
+}
+
+#[test]
+fn marks_and_spans_at_the_far_end_do_not_overflow() {
+    let mut config = config();
+    config.lease_ttl = u64::MAX;
+    config.request_timeout = u64::MAX;
+    let mut elector = Elector::open(config, u64::MAX).expect("the configuration is good");
+    elector.handle(u64::MAX, vec![candidacy("jobs".into(), Vec::new())]);
+    let granted = Reply { id: 1, outcome: Ok(Response::Granted(u64::MAX)) };
+    let step = elector.handle(u64::MAX, vec![Event::Reply(granted), Event::Wake, Event::Close]);
+    assert!(!step.commands.is_empty());
+    for _ in 0..10 {
+        elector.handle(u64::MAX, vec![Event::Wake]);
+    }
+}
