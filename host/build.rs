@@ -34,34 +34,21 @@ fn component() -> Result<(), String> {
     };
     println!("cargo::rerun-if-changed={}", source.display());
     let embedded = Path::new(&variable("OUT_DIR")?).join("incumbent.wasm");
-    fs::copy(&source, embedded).map_err(|error| {
-        format!(
-            "the component {} cannot be copied: {error}",
-            source.display()
-        )
-    })?;
+    fs::copy(&source, embedded)
+        .map_err(|error| format!("the component {} cannot be copied: {error}", source.display()))?;
     Ok(())
 }
 
 /// Builds the guest with a cargo of its own, and says where the component is.
 fn build(package: &Path) -> Result<PathBuf, String> {
     let root = package.parent().unwrap_or(package);
-    for input in [
-        "guest/src",
-        "guest/Cargo.toml",
-        "wit",
-        "Cargo.toml",
-        "Cargo.lock",
-    ] {
+    for input in ["guest/src", "guest/Cargo.toml", "wit", "Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
     let out = PathBuf::from(variable("OUT_DIR")?);
     // Beside `debug` and `release`: one build serves all profiles.
-    let target_dir = out
-        .ancestors()
-        .nth(4)
-        .ok_or("OUT_DIR is not where cargo puts it")?
-        .join("component");
+    let target_dir =
+        out.ancestors().nth(4).ok_or("OUT_DIR is not where cargo puts it")?.join("component");
     let toolchain = Toolchain::find()?;
 
     let mut cargo = Command::new(variable("CARGO")?);
@@ -70,35 +57,21 @@ fn build(package: &Path) -> Result<PathBuf, String> {
     }
     cargo
         .args(["rustc", "--locked", "--package=incumbent-guest", "--lib"])
-        .args([
-            "--crate-type=cdylib",
-            "--profile=component",
-            "--target",
-            TARGET,
-        ])
+        .args(["--crate-type=cdylib", "--profile=component", "--target", TARGET])
         .arg("--manifest-path")
         .arg(root.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&target_dir)
         .env("RUSTC", &toolchain.rustc)
-        .env(
-            "CARGO_ENCODED_RUSTFLAGS",
-            toolchain.flags(root, &target_dir),
-        );
+        .env("CARGO_ENCODED_RUSTFLAGS", toolchain.flags(root, &target_dir));
     if toolchain.builds_core {
-        cargo
-            .arg("-Zbuild-std=core,alloc")
-            .env("RUSTC_BOOTSTRAP", "1");
+        cargo.arg("-Zbuild-std=core,alloc").env("RUSTC_BOOTSTRAP", "1");
     }
-    let status = cargo
-        .status()
-        .map_err(|error| format!("cargo does not run: {error}"))?;
+    let status = cargo.status().map_err(|error| format!("cargo does not run: {error}"))?;
     if !status.success() {
         return Err("the guest does not build as a component: see below".into());
     }
-    Ok(target_dir
-        .join(TARGET)
-        .join("component/incumbent_guest.wasm"))
+    Ok(target_dir.join(TARGET).join("component/incumbent_guest.wasm"))
 }
 
 /// A compiler that can make the component.
@@ -125,26 +98,15 @@ impl Toolchain {
 
     fn of(rustc: OsString) -> Option<Self> {
         let print = |what: &str| {
-            let output = Command::new(&rustc)
-                .args(["--print", what, "--target", TARGET])
-                .output()
-                .ok()?;
+            let output =
+                Command::new(&rustc).args(["--print", what, "--target", TARGET]).output().ok()?;
             let path = String::from_utf8(output.stdout).ok()?;
-            output
-                .status
-                .success()
-                .then(|| PathBuf::from(path.trim_end()))
+            output.status.success().then(|| PathBuf::from(path.trim_end()))
         };
         let sysroot = print("sysroot")?;
         let ready = print("target-libdir")?.is_dir();
-        let source = sysroot
-            .join("lib/rustlib/src/rust/library/Cargo.lock")
-            .exists();
-        (ready || source).then_some(Self {
-            rustc,
-            sysroot,
-            builds_core: !ready,
-        })
+        let source = sysroot.join("lib/rustlib/src/rust/library/Cargo.lock").exists();
+        (ready || source).then_some(Self { rustc, sysroot, builds_core: !ready })
     }
 
     /// Both kinds of toolchain link alike, and no path of this machine gets into
@@ -186,16 +148,8 @@ fn concerns_outer_build(name: &OsStr) -> bool {
         "CARGO_TERM_",
         "RUSTUP_",
     ];
-    let single = [
-        "TARGET",
-        "HOST",
-        "OUT_DIR",
-        "PROFILE",
-        "OPT_LEVEL",
-        "DEBUG",
-        "NUM_JOBS",
-        "MAKEFLAGS",
-    ];
+    let single =
+        ["TARGET", "HOST", "OUT_DIR", "PROFILE", "OPT_LEVEL", "DEBUG", "NUM_JOBS", "MAKEFLAGS"];
     single.contains(&&*name) || starts(&["CARGO", "RUST"]) && !starts(&users)
 }
 
