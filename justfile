@@ -37,10 +37,14 @@ bench *ARGS:
 component:
     #!/usr/bin/env bash
     set -euo pipefail
-    target=${CARGO_TARGET_DIR:-target}
-    cargo build --quiet --package incumbent --no-default-features
-    install -m 644 "$target/component/wasm32-wasip2/component/incumbent_guest.wasm" "$target/incumbent.wasm"
-    echo "$target/incumbent.wasm: $(wc -c <"$target/incumbent.wasm") bytes, $(sha256sum <"$target/incumbent.wasm" | cut -c 1-64)"
+    # host/build.rs as a program: cargo would build the whole of wasmtime around it.
+    target=${CARGO_TARGET_DIR:-$PWD/target}
+    out=$target/component-recipe/build/incumbent/out
+    mkdir -p "$out"
+    rustc --edition 2024 -o "$out/build" host/build.rs
+    CARGO=cargo RUSTC=rustc CARGO_MANIFEST_DIR=$PWD/host OUT_DIR=$out "$out/build" | sed -n 's/^cargo::error=/error: /p'
+    install -m 644 "$out/incumbent.wasm" "$target/incumbent.wasm"
+    echo "target/incumbent.wasm: $(wc -c <"$target/incumbent.wasm") bytes, sha256 $(sha256sum <"$target/incumbent.wasm" | cut -c 1-64)"
 
 # Watch three candidates on an etcd of their own until Ctrl-C
 demo: (run "--version")
@@ -62,11 +66,15 @@ demo: (run "--version")
     # A process group of its own: Ctrl-C is not to stop it before the candidates.
     setsid "${INCUMBENT_ETCD_3_5:-.tools/etcd-3.5}/etcd" --data-dir "$data" --log-level error \
         --listen-client-urls "http://$store" --advertise-client-urls "http://$store" \
-        --listen-peer-urls http://127.0.0.1:0 &
+        --listen-peer-urls http://127.0.0.1:0 >"$data/log" 2>&1 &
     etcd=$!
+    until (: <"/dev/tcp/${store/://}") 2>/dev/null; do
+        kill -0 "$etcd" 2>/dev/null || { cat "$data/log"; exit 1; }
+        sleep 0.1
+    done
     for id in one two three; do
         "${CARGO_TARGET_DIR:-target}/debug/incumbent" campaign demo --id "$id" --ttl 5s \
-            --store "etcd://$store" --dial-timeout 10s > >(trap '' INT; exec sed -u "s/^/$id: /") 2>&1 &
+            --store "etcd://$store" > >(trap '' INT; exec sed -u "s/^/$id: /") 2>&1 &
         candidates+=($!)
         echo "$id is process $!: kill it, or kill -9 it, and see who leads"
         sleep 0.5

@@ -40,15 +40,17 @@ fn main() -> Result<()> {
 
     println!("sleeper wakes up: is_valid() is {}", leadership.is_valid());
     runtime.block_on(async {
-        match leadership.fence().put(RESULT, "by the sleeper, too late").await {
-            Err(WriteError::Stale) => println!("the fence refuses the sleeper's late write: stale"),
-            outcome => bail!("the late write was not refused: {outcome:?}"),
+        let late = leadership.fence().put(RESULT, "by the sleeper, too late").await;
+        if late != Err(WriteError::Stale) {
+            bail!("the late write was not refused: {late:?}");
         }
+        println!("the fence refuses the sleeper's late write: stale");
         // A write that was on its way when the sleeper fell asleep asks no clock.
-        match send_late(&address, &leadership).await? {
-            Response::Stale => println!("etcd refuses it as well, by its guard: stale"),
-            answer => bail!("the late write was not refused: {answer:?}"),
+        let late = send_late(&address, &leadership).await?;
+        if late != Response::Stale {
+            bail!("the late write was not refused: {late:?}");
         }
+        println!("etcd refuses it as well, by its guard: stale");
         println!("sleeper was demoted: {}", leadership.lost().await);
         drop(leadership);
         session.close().await?;

@@ -296,6 +296,8 @@ struct World {
     last_rival: LeaseId,
     /// The longest deadline that the acknowledged calls allow, for each lease.
     allowed: BTreeMap<LeaseId, Mark>,
+    /// Leases whose grant was done late: they run out by themselves.
+    revived: BTreeSet<LeaseId>,
     /// The last epoch of each name.
     epochs: BTreeMap<&'static str, Epoch>,
     closing: bool,
@@ -344,6 +346,7 @@ impl World {
             last_ticket: 0,
             last_rival: 0,
             allowed: BTreeMap::new(),
+            revived: BTreeSet::new(),
             epochs: BTreeMap::new(),
             closing: false,
             closed: false,
@@ -373,7 +376,7 @@ impl World {
             Move::Land(index) => {
                 if let Some(index) = index.checked_rem(self.stragglers.len()) {
                     let operation = self.stragglers.remove(index);
-                    self.store.perform(self.now, &operation);
+                    self.land(&operation);
                 }
             }
             Move::StartWatch(index) => self.start_watch(index),
@@ -518,6 +521,15 @@ impl World {
             };
             self.reply(pending.call.id, Err(failure));
         }
+    }
+
+    fn land(&mut self, operation: &Operation) {
+        if let Operation::Grant(grant) = operation
+            && !self.store.leases.contains_key(&grant.lease)
+        {
+            self.revived.insert(grant.lease);
+        }
+        self.store.perform(self.now, operation);
     }
 
     fn reply(&mut self, id: RequestId, outcome: Result<Response, Failure>) {
@@ -941,7 +953,8 @@ impl World {
             self.store.revision += 1;
             self.store.delete(&key, self.store.revision);
         }
-        self.be_well(self.now + 45_000 * MS);
+        // One lease time, until the last keep-alive is sent, and a few pauses.
+        self.be_well(self.now + TTL + 3_000 * MS);
         for (election, part) in &self.parts {
             let leads = part.terms.last().is_some_and(|tenancy| !tenancy.over);
             assert!(
@@ -950,25 +963,37 @@ impl World {
                 part.name
             );
         }
-        if !self.closing {
+        for operation in std::mem::take(&mut self.stragglers) {
+            self.land(&operation);
+            self.be_well(self.now + 1);
+        }
+        self.be_well(self.now + 3_000 * MS);
+        for entry in self.ours() {
+            let led = self.parts.values().filter(|part| !part.withdrawn).any(|part| {
+                part.terms.last().is_some_and(|tenancy| tenancy.leadership.key == entry.key)
+                    || self.blocked(part.name) && in_queue(part.name, &entry.key)
+            });
+            assert!(led, "what landed late is removed: {entry:?}");
+        }
+        let late = self.closing;
+        if !late {
             self.closing = true;
             self.events.push(Event::Close);
             self.handle();
         }
-        self.be_well(self.now + 2 * TTL);
+        self.be_well(self.now + if late { 2 * TTL } else { 100 * MS });
         assert!(self.closed, "it closes");
-        for operation in std::mem::take(&mut self.stragglers) {
-            self.store.perform(self.now, &operation);
-        }
-        self.pass(self.now + TTL);
-        let ours: Vec<&Entry> = self
-            .store
-            .keys
-            .values()
-            .filter(|entry| entry.lease != 0 && entry.key != b"/data")
-            .collect();
-        assert!(ours.is_empty(), "nothing is left: {ours:?}");
+        assert!(self.ours().is_empty(), "no key is left: {:?}", self.ours());
+        let leases: Vec<&LeaseId> =
+            self.store.leases.keys().filter(|lease| !self.revived.contains(lease)).collect();
+        assert!(late || leases.is_empty(), "no lease is left");
         assert!(self.open_tickets.is_empty(), "every write has an outcome");
+    }
+
+    /// The keys under leases that are or were ours.
+    fn ours(&self) -> Vec<&Entry> {
+        let ours = |lease| self.allowed.contains_key(&lease) && !self.revived.contains(&lease);
+        self.store.keys.values().filter(|entry| ours(entry.lease)).collect()
     }
 
     /// A key without a lease, which an operator left, stands in the way.
