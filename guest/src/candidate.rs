@@ -1142,6 +1142,7 @@ impl Candidate {
             key,
             lease,
             given_up: core::mem::take(&mut self.given_up),
+            gone: self.newest,
             lookout,
             election: (!self.rejoin).then_some(self.election),
         }

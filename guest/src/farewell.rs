@@ -30,6 +30,8 @@ struct Farewell {
     lease: LeaseId,
     /// Claims of the key that were given up, and may still land.
     given_up: u32,
+    /// The newest create revision that the key had: a watch may tell of it late.
+    gone: Epoch,
     /// Says where the key turns up; needed where claims were given up.
     lookout: Option<Lookout>,
     /// The candidacy that is over once the key is gone.
@@ -58,6 +60,8 @@ pub struct Remains {
     pub lease: LeaseId,
     /// Claims of the key that were given up, and may still land.
     pub given_up: u32,
+    /// The newest create revision that the key had and does not have any more.
+    pub gone: Epoch,
     /// A watch on the key that may be used on.
     pub lookout: Option<Lookout>,
     /// The candidacy that is over once the key is gone; none if it goes on.
@@ -141,9 +145,10 @@ impl Farewells {
         if let Some(lookout) = &remains.lookout {
             context.hand_watch_over(lookout, Watcher::Farewell(id));
         }
-        let Remains { layout, key, lease, given_up, lookout, election } = remains;
+        let Remains { layout, key, lease, given_up, gone, lookout, election } = remains;
+        let failed = 0;
         let farewell =
-            Farewell { layout, key, lease, given_up, lookout, election, failed: 0, phase };
+            Farewell { layout, key, lease, given_up, gone, lookout, election, failed, phase };
         self.open.insert(id, farewell);
         id
     }
@@ -208,7 +213,8 @@ impl Farewells {
                 self.gone(context, id);
             }
             // Stale: a key of this create revision is not there, and never will be.
-            (Phase::Removing { .. }, Ok(Response::Applied(_) | Response::Stale)) => {
+            (Phase::Removing { created, .. }, Ok(Response::Applied(_) | Response::Stale)) => {
+                farewell.gone = farewell.gone.max(*created);
                 self.gone(context, id);
             }
             (Phase::Removing { .. }, Err(failure @ (Failure::Denied(_) | Failure::Invalid(_)))) => {
@@ -287,7 +293,10 @@ impl Farewells {
         let Some(farewell) = self.open.get_mut(&id) else {
             return;
         };
-        if entry.lease == farewell.lease && matches!(farewell.phase, Phase::Waiting { .. }) {
+        if entry.lease == farewell.lease
+            && entry.created > farewell.gone
+            && matches!(farewell.phase, Phase::Waiting { .. })
+        {
             farewell.given_up = farewell.given_up.saturating_sub(1);
             self.found(context, id, entry);
         }

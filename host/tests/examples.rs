@@ -1,5 +1,7 @@
 //! The examples, run as their first lines say.
 
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
