@@ -13,7 +13,7 @@
 //! Leases are written `L1`, `L2`, … in the order in which they were first asked
 //! for, also inside keys; `L?` never stands for one. Bytes are quoted, and escaped
 //! as in Rust. A key of the store is `["KEY"="VALUE" LEASE CREATED MODIFIED]`, with
-//! `-` for no lease. [`Codec`]'s implementations list the events and commands.
+//! `-` for no lease. `transcript/codec.rs` lists the events and commands.
 
 use std::fmt::Write as _;
 use std::path::Path;

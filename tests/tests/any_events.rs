@@ -951,8 +951,10 @@ impl World {
             self.store.revision += 1;
             self.store.delete(&key, self.store.revision);
         }
-        // One lease time, until the last keep-alive is sent, and a few pauses.
-        self.be_well(self.now + TTL + 3_000 * MS);
+        // One lease time, until the last keep-alive is sent, and a few pauses; another one
+        // until a lease that was granted late has run out with what was claimed under it.
+        let leases = if self.revived.is_empty() { 1 } else { 2 };
+        self.be_well(self.now + leases * TTL + 3_000 * MS);
         for (election, part) in &self.parts {
             let leads = part.terms.last().is_some_and(|tenancy| !tenancy.over);
             assert!(
