@@ -15,6 +15,9 @@ const LONGEST_NAME: usize = 1_024;
 /// etcd read every value.
 const LONGEST_VALUE: usize = 4_096;
 
+/// From here on a look asks for all keys.
+const WIDEST: u32 = 4_096;
+
 /// How many keys of the other layout the joining read looks at.
 const OTHER_LAYOUT_LIMIT: u32 = 16;
 
@@ -169,6 +172,13 @@ impl Layout {
         };
         Layout { name: self.name.clone(), contest }
     }
+}
+
+/// How many keys the next look asks for, where one with this limit found none that
+/// counts: 8, and eight times more each time, until it is all of them.
+pub fn wider(limit: u32) -> u32 {
+    let wider = limit.saturating_mul(8);
+    if wider > WIDEST { 0 } else { wider }
 }
 
 /// Selects one key.

@@ -3,20 +3,13 @@
 use alloc::vec::Vec;
 
 use crate::context::{Context, Lookout, Purpose, Watcher};
-use crate::layout::Layout;
+use crate::layout::{Layout, wider};
 use crate::session::unfit;
 use crate::timers::Timer;
 use crate::types::{
     Change, Deletion, ElectionId, Entry, Failure, Listing, Notice, Operation, RequestId, Response,
     Revision, Selection, Sighting, Snapshot, Withdrawal,
 };
-
-/// How many keys the second look for the leader asks for, where the first one
-/// found a key that does not count.
-const WIDER: u32 = 8;
-
-/// From here on a look asks for all of them.
-const WIDEST: u32 = 4_096;
 
 /// Follows who leads an election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -132,8 +125,7 @@ impl Observer {
         let leader = found.into_iter().find(|entry| self.layout.counts(&entry.key));
         self.seen = at;
         if leader.is_none() && !seen_all {
-            let wider = limit.saturating_mul(WIDER);
-            self.look_up(context, if wider > WIDEST { 0 } else { wider });
+            self.look_up(context, wider(limit));
         } else {
             self.failed = 0;
             self.look = Look::Settled { limit };

@@ -155,8 +155,7 @@ impl Session {
             Lease::Held(held) if candidates && held.lapsing => {
                 held.lapsing = false;
                 context.timers.cancel(Timer::LeaseEnd);
-                let due = held.acknowledged.map_or(0, |sent| sent.saturating_add(held.ttl / 3));
-                context.timers.set(Timer::Renewal, due.max(context.now));
+                held.schedule_renewal(context);
             }
             Lease::Held(held) if !candidates && !held.lapsing => {
                 held.lapsing = true;
@@ -330,6 +329,9 @@ impl Session {
                     self.schedule(context);
                     return Some(if extended { Turn::Extended } else { Turn::None });
                 }
+                if !context.timers.is_set(Timer::Renewal) {
+                    held.schedule_renewal(context);
+                }
                 Some(Turn::None)
             }
             Ok(Response::Expired | Response::Renewed(_)) => Some(Turn::Lost(held.id)),
@@ -411,18 +413,13 @@ impl Session {
             return;
         };
         context.timers.cancel(Timer::Endangered);
-        let Some(sent) = held.acknowledged else {
+        if held.acknowledged.is_none() {
             return;
-        };
+        }
         if held.valid_until > context.now {
             context.timers.set(Timer::Deadline, held.valid_until);
         }
-        let awaits = held.renewals.iter().any(|renewal| renewal.awaited);
-        if !held.lapsing && !awaits {
-            let soonest = context.now.saturating_add(MILLISECOND);
-            let due = sent.saturating_add(held.ttl / 3).max(soonest);
-            context.timers.set(Timer::Renewal, due);
-        }
+        held.schedule_renewal(context);
     }
 
     fn renewal_failed(&mut self, context: &mut Context, failure: Failure) {
@@ -487,6 +484,16 @@ impl Session {
 }
 
 impl Held {
+    /// Sets the next keep-alive, unless one is under way or none is needed.
+    fn schedule_renewal(&self, context: &mut Context) {
+        let awaits = self.renewals.iter().any(|renewal| renewal.awaited);
+        if !self.lapsing && !awaits {
+            let due = self.acknowledged.map_or(0, |sent| sent.saturating_add(self.ttl / 3));
+            let soonest = context.now.saturating_add(MILLISECOND);
+            context.timers.set(Timer::Renewal, due.max(soonest));
+        }
+    }
+
     /// Notes the newest acknowledged request: it counts from its own sending, with
     /// the time that the store granted, less the margin.
     fn acknowledge(&mut self, sent: Mark, ttl: Duration, margin: Duration) {

@@ -1,0 +1,322 @@
+//! What the store answers, and what the watches see.
+
+use alloc::vec::Vec;
+
+use super::{
+    Candidate, Claiming, Front, Hands, InLine, Leading, Outrun, Proclamation, Stand, State, other,
+    tell_written, written,
+};
+use crate::layout::wider;
+use crate::session::unfit;
+use crate::types::{
+    Change, Contest, Entry, Epoch, Failure, Reason, Response, Revision, Ticket, WriteOutcome,
+};
+
+impl Candidate {
+    // What the store answers.
+
+    /// Takes the answer to a claim. That the lease is gone is the session's
+    /// business.
+    pub fn claimed(&mut self, hands: &mut Hands<'_>, outcome: Result<Response, Failure>) {
+        let claiming = match core::mem::replace(&mut self.state, State::Outside) {
+            State::Claiming(claiming) => claiming,
+            state @ (State::Outside
+            | State::Outrun(_)
+            | State::InLine(_)
+            | State::Leading(_)
+            | State::Ended(_)
+            | State::Over) => {
+                self.state = state;
+                return;
+            }
+        };
+        match outcome {
+            Ok(Response::Claimed(claimed)) if claimed.entry.lease == claiming.lease => {
+                self.take_place(hands, claiming, &claimed.entry);
+            }
+            // An earlier try of ours made it.
+            Ok(Response::Taken(claimed)) if claimed.entry.lease == claiming.lease => {
+                self.given_up = self.given_up.saturating_sub(1);
+                if claimed.entry.value != self.value {
+                    let value = self.value.clone();
+                    self.proclamations.push_front(Proclamation { ticket: None, value });
+                }
+                self.take_place(hands, claiming, &claimed.entry);
+            }
+            Ok(Response::Taken(claimed)) => match self.layout.contest() {
+                Contest::Race => self.be_outrun(hands, claiming, &claimed.entry, claimed.at),
+                Contest::Queue => {
+                    self.stumble(hands, other("somebody took this candidate's key: it goes"));
+                    let Claiming { key, lease, lookout, .. } = claiming;
+                    self.clear(hands, key, lease, &lookout, &claimed.entry);
+                }
+            },
+            Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
+                self.state = State::Claiming(claiming);
+                self.withdraw(hands, failure);
+            }
+            Ok(_) => self.claim_failed(hands, claiming, Failure::Other(unfit("claim"))),
+            Err(failure) => self.claim_failed(hands, claiming, failure),
+        }
+    }
+
+    /// Takes the answer to a survey, which decides.
+    pub fn surveyed(&mut self, hands: &mut Hands<'_>, outcome: Result<Response, Failure>) {
+        let State::InLine(InLine { place, stand: Stand::Surveying { limit, call } }) =
+            &mut self.state
+        else {
+            return;
+        };
+        *call = None;
+        let limit = *limit;
+        let snapshot = match outcome {
+            Ok(Response::Snapshot(snapshot)) => snapshot,
+            Ok(_) => return self.look_failed(hands, Failure::Other(unfit("read"))),
+            Err(failure) => return self.look_failed(hands, failure),
+        };
+        let at = snapshot.at;
+        let mut found = snapshot.found.into_iter();
+        let in_front = match self.layout.in_front(place.created, limit) {
+            Some(_) => found.next(),
+            None => Some(Vec::new()),
+        };
+        let (Some(in_front), Some(own)) = (in_front, found.next()) else {
+            return self.look_failed(hands, Failure::Other(unfit("read")));
+        };
+        if !place.is_intact(own.first()) {
+            return self.displaced(hands, own.into_iter().next());
+        }
+        if !self.layouts_compared {
+            self.layouts_compared = true;
+            if self.layout.is_mixed(&found.next().unwrap_or_default()) {
+                hands.context.trouble(
+                    Some(self.election),
+                    Failure::Other(
+                        "a queue and a race are held under this name, and may have a leader \
+                         each: let all candidates use one contest"
+                            .into(),
+                    ),
+                );
+            }
+        }
+        let seen_all = limit == 0 || in_front.len() < limit as usize;
+        match in_front.into_iter().find(|entry| self.layout.counts(&entry.key)) {
+            Some(front) => self.stand_behind(hands, &front, at),
+            None if !seen_all => self.survey(hands, wider(limit)),
+            None => self.stand_first(hands, at),
+        }
+    }
+
+    /// Takes the answer to a check.
+    pub fn checked(&mut self, hands: &mut Hands<'_>, outcome: Result<Response, Failure>) {
+        match &mut self.state {
+            State::InLine(InLine { stand: Stand::Behind(Front { call, .. }), .. })
+            | State::Leading(Leading { call, .. })
+            | State::Outrun(Outrun { call, .. }) => *call = None,
+            State::Outside
+            | State::Claiming(_)
+            | State::InLine(_)
+            | State::Ended(_)
+            | State::Over => return,
+        }
+        match outcome {
+            Ok(Response::Snapshot(snapshot)) => {
+                self.failed = 0;
+                let keys = self.points();
+                self.examine(hands, &keys, snapshot.found, snapshot.at);
+            }
+            Ok(_) => self.look_failed(hands, Failure::Other(unfit("read"))),
+            Err(failure) => self.look_failed(hands, failure),
+        }
+    }
+
+    /// The keys on which this candidate's standing rests.
+    pub fn points(&self) -> Vec<Vec<u8>> {
+        match &self.state {
+            State::InLine(InLine { place, stand: Stand::Behind(front) }) => {
+                [place.key.clone(), front.key.clone()].into()
+            }
+            State::InLine(InLine { place, .. }) | State::Leading(Leading { place, .. }) => {
+                [place.key.clone()].into()
+            }
+            State::Outrun(outrun) => [outrun.key.clone()].into(),
+            State::Outside | State::Claiming(_) | State::Ended(_) | State::Over => Vec::new(),
+        }
+    }
+
+    /// Compares what was found at `keys` with what is known.
+    pub fn examine(
+        &mut self,
+        hands: &mut Hands<'_>,
+        keys: &[Vec<u8>],
+        found: Vec<Vec<Entry>>,
+        at: Revision,
+    ) {
+        let mut found: Vec<(&Vec<u8>, Option<Entry>)> = keys
+            .iter()
+            .zip(found)
+            .map(|(key, entries)| (key, entries.into_iter().next()))
+            .collect();
+        let mut take = |key: &Vec<u8>| {
+            let index = found.iter().position(|(asked, _)| *asked == key)?;
+            Some(found.swap_remove(index).1)
+        };
+        match &mut self.state {
+            State::InLine(InLine { place, .. }) | State::Leading(Leading { place, .. })
+                if at < place.created => {}
+            State::InLine(InLine { place, stand }) => {
+                let own = take(&place.key);
+                if let Some(own) = own
+                    && !place.is_intact(own.as_ref())
+                {
+                    return self.displaced(hands, own);
+                }
+                if let Stand::Behind(front) = stand
+                    && at >= front.seen
+                    && let Some(entry) = take(&front.key)
+                {
+                    if entry.is_some_and(|entry| entry.created == front.created) {
+                        front.seen = at;
+                        self.cover(hands);
+                    } else {
+                        self.survey(hands, 1);
+                    }
+                }
+            }
+            State::Leading(leading) => {
+                if let Some(own) = take(&leading.place.key) {
+                    if leading.place.is_intact(own.as_ref()) {
+                        leading.seen = leading.seen.max(at);
+                        self.cover(hands);
+                    } else {
+                        self.displaced(hands, own);
+                    }
+                }
+            }
+            State::Outrun(outrun) if at >= outrun.seen => match take(&outrun.key) {
+                Some(Some(entry)) => {
+                    let silent = outrun.lookout.covers(outrun.seen);
+                    let changed = entry.modified > outrun.seen;
+                    outrun.seen = at;
+                    if changed && silent {
+                        hands.context.renew_watch(&mut outrun.lookout);
+                    }
+                    if changed {
+                        self.rival_changed(hands, &entry);
+                    }
+                    self.cover(hands);
+                }
+                Some(None) => self.vacated(hands),
+                None => {}
+            },
+            State::Outrun(_)
+            | State::Outside
+            | State::Claiming(_)
+            | State::Ended(_)
+            | State::Over => {}
+        }
+    }
+
+    /// Takes the answer to a proclamation under the key created at `created`.
+    pub fn proclaimed(
+        &mut self,
+        hands: &mut Hands<'_>,
+        created: Epoch,
+        ticket: Option<Ticket>,
+        outcome: Result<Response, Failure>,
+    ) {
+        self.proclaiming = false;
+        let outcome = written(outcome);
+        let stale = outcome == WriteOutcome::Stale;
+        if let Some(ticket) = ticket {
+            tell_written(hands, ticket, outcome);
+        }
+        if stale {
+            self.fenced(hands, created);
+            // A waiter's place is gone as well: the survey shows how.
+            if let State::InLine(line) = &self.state
+                && line.place.created == created
+                && !matches!(line.stand, Stand::Surveying { .. })
+            {
+                self.survey(hands, 1);
+            }
+        }
+        self.proclaim_next(hands);
+    }
+
+    /// A guarded write of this term was refused.
+    pub fn fenced(&mut self, hands: &mut Hands<'_>, epoch: Epoch) {
+        if self.leading(epoch).is_some() {
+            self.demote(hands, Reason::Fenced, true);
+        }
+    }
+
+    // What the watches see.
+
+    /// News of our own key, or in a race of the one key.
+    pub fn own_key_changed(&mut self, hands: &mut Hands<'_>, change: Change) {
+        if let Some(lookout) = self.own_lookout()
+            && lookout.take_note(&change)
+        {
+            return self.cover(hands);
+        }
+        match (&mut self.state, change) {
+            (
+                State::InLine(InLine { place, .. }) | State::Leading(Leading { place, .. }),
+                Change::Put(entry),
+            ) => {
+                if entry.modified >= place.created && !place.is_intact(Some(&entry)) {
+                    self.displaced(hands, Some(entry));
+                }
+            }
+            (
+                State::InLine(InLine { place, .. }) | State::Leading(Leading { place, .. }),
+                Change::Deleted(deletion),
+            ) => {
+                if deletion.at > place.created {
+                    self.displaced(hands, None);
+                }
+            }
+            (State::Outrun(outrun), Change::Put(entry)) if entry.modified > outrun.seen => {
+                outrun.seen = entry.modified;
+                self.rival_changed(hands, &entry);
+            }
+            (State::Outrun(outrun), Change::Deleted(deletion)) if deletion.at > outrun.seen => {
+                self.vacated(hands);
+            }
+            // Of whom these tell, the answer to the claim will show.
+            (State::Claiming(claiming), Change::Put(entry)) => {
+                claiming.lookout.miss(entry.modified);
+            }
+            (State::Claiming(claiming), Change::Deleted(deletion)) => {
+                claiming.lookout.miss(deletion.at);
+            }
+            (
+                State::Outrun(_)
+                | State::Outside
+                | State::Claiming(_)
+                | State::InLine(_)
+                | State::Leading(_)
+                | State::Ended(_)
+                | State::Over,
+                _,
+            ) => {}
+        }
+    }
+
+    /// News of the key in front.
+    pub fn front_key_changed(&mut self, hands: &mut Hands<'_>, change: Change) {
+        let State::InLine(InLine { stand: Stand::Behind(front), .. }) = &mut self.state else {
+            return;
+        };
+        if front.lookout.take_note(&change) {
+            return self.cover(hands);
+        }
+        match change {
+            Change::Put(entry) if entry.created == front.created => {}
+            // Somebody's end is not our beginning: a read decides.
+            Change::Put(_) | Change::Deleted(_) => self.survey(hands, 1),
+            Change::Started(_) | Change::Ended(_) => {}
+        }
+    }
+}
