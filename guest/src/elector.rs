@@ -25,7 +25,7 @@ use crate::types::{
 /// cap the keys of a lease.
 const MOST_ELECTIONS: usize = 1_000;
 
-/// How many keys one check of the watches asks for; a store caps the size of a
+/// How many keys one read of a check asks for; a store caps the size of a
 /// transaction.
 const MOST_CHECKED: usize = 64;
 
@@ -36,8 +36,6 @@ pub struct Elector {
     session: Session,
     farewells: Farewells,
     elections: Table<ElectionId, Part>,
-    /// The last election whose watches were checked.
-    checked: ElectionId,
     life: Life,
 }
 
@@ -71,7 +69,6 @@ impl Elector {
             context: Context::new(now.min(FAR), config.request_timeout, config.seed),
             farewells: Farewells::default(),
             elections: Table::new(),
-            checked: 0,
             life: Life::Open,
         })
     }
@@ -395,13 +392,12 @@ impl Elector {
         }
     }
 
-    /// Compares what the watches told with a read, for as many elections as fit
-    /// into one; the next check goes on with the others.
+    /// Compares what the watches told with reads of as many keys as fit into one.
     fn recheck(&mut self) {
         self.context.timers.set(Timer::Recheck, self.context.now.saturating_add(RECHECK));
         let mut selections = Vec::new();
         let mut asked = Vec::new();
-        for (election, part) in self.elections.iter_after(self.checked) {
+        for (election, part) in self.elections.iter() {
             let (keys, selected): (Vec<_>, Vec<_>) = match part {
                 Part::Candidate(candidate) => {
                     candidate.points().into_iter().map(|key| (key.clone(), point(key))).unzip()
@@ -414,9 +410,9 @@ impl Elector {
                 Part::Inspection(_) => continue,
             };
             if selections.len() + selected.len() > MOST_CHECKED {
-                break;
+                let read = Operation::Read(core::mem::take(&mut selections));
+                self.context.call(Purpose::Recheck(core::mem::take(&mut asked)), read);
             }
-            self.checked = election;
             if !keys.is_empty() {
                 selections.extend(selected);
                 asked.push((election, keys));

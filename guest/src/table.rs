@@ -77,13 +77,6 @@ impl<K: Ord + Copy, V> Table<K, V> {
         self.rows.into_iter()
     }
 
-    /// All rows once, beginning with the first one after `key`.
-    pub fn iter_after(&self, key: K) -> impl Iterator<Item = (K, &V)> {
-        let start = self.rows.partition_point(|(row, _)| *row <= key);
-        let (earlier, later) = self.rows.split_at(start);
-        later.iter().chain(earlier).map(|(key, value)| (*key, value))
-    }
-
     fn find(&self, key: &K) -> Result<usize, usize> {
         // The newest keys are the highest ones, and are asked for most.
         match self.rows.last() {

@@ -376,7 +376,7 @@ impl World {
             Move::Land(index) => {
                 if let Some(index) = index.checked_rem(self.stragglers.len()) {
                     let operation = self.stragglers.remove(index);
-                    self.land(&operation);
+                    self.perform(&operation, true);
                 }
             }
             Move::StartWatch(index) => self.start_watch(index),
@@ -501,9 +501,11 @@ impl World {
 
     fn commit(&mut self, index: usize) {
         if let Some(index) = index.checked_rem(self.calls.len()) {
-            let pending = &mut self.calls[index];
-            if pending.done.is_none() {
-                pending.done = Some(self.store.perform(self.now, &pending.call.operation));
+            let Pending { call, done } = &self.calls[index];
+            if done.is_none() {
+                let operation = call.operation.clone();
+                let late = call.give_up <= self.now;
+                self.calls[index].done = Some(self.perform(&operation, late));
             }
         }
     }
@@ -523,13 +525,14 @@ impl World {
         }
     }
 
-    fn land(&mut self, operation: &Operation) {
+    fn perform(&mut self, operation: &Operation, late: bool) -> Response {
         if let Operation::Grant(grant) = operation
+            && late
             && !self.store.leases.contains_key(&grant.lease)
         {
             self.revived.insert(grant.lease);
         }
-        self.store.perform(self.now, operation);
+        self.store.perform(self.now, operation)
     }
 
     fn reply(&mut self, id: RequestId, outcome: Result<Response, Failure>) {
@@ -964,7 +967,7 @@ impl World {
             );
         }
         for operation in std::mem::take(&mut self.stragglers) {
-            self.land(&operation);
+            self.perform(&operation, true);
             self.be_well(self.now + 1);
         }
         self.be_well(self.now + 3_000 * MS);

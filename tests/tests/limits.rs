@@ -93,6 +93,32 @@ fn an_elector_holds_1000_elections_at_most() {
     assert!(matches!(step.commands[..], [Command::Notify(Notice::Withdrawn(_))]));
 }
 
+/// Law 10: the check of silent watches leaves none out, and no read is too large.
+#[test]
+fn all_watches_are_checked_every_30_seconds() {
+    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let observe = |election| {
+        let name = format!("jobs-{election}");
+        Event::Observe(Observation { election, name, contest: Contest::Queue })
+    };
+    elector.handle(0, (1..=1_000).map(observe).collect());
+    for second in [30, 60] {
+        let step = elector.handle(second * S, vec![Event::Wake]);
+        let sizes: Vec<usize> = step
+            .commands
+            .iter()
+            .map(|command| match command {
+                Command::Call(Call { operation: Operation::Read(selections), .. }) => {
+                    selections.len()
+                }
+                command => panic!("{command:?}"),
+            })
+            .collect();
+        assert!(sizes.iter().all(|size| *size <= 64), "{sizes:?}");
+        assert_eq!(sizes.iter().sum::<usize>(), 1_000);
+    }
+}
+
 #[test]
 fn a_configuration_leaves_time_to_lead() {
     let open = |change: fn(&mut Config)| {
