@@ -329,9 +329,6 @@ impl Session {
                     self.schedule(context);
                     return Some(if extended { Turn::Extended } else { Turn::None });
                 }
-                if !context.timers.is_set(Timer::Renewal) {
-                    held.schedule_renewal(context);
-                }
                 Some(Turn::None)
             }
             Ok(Response::Expired | Response::Renewed(_)) => Some(Turn::Lost(held.id)),
