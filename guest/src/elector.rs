@@ -126,6 +126,7 @@ impl Elector {
                 self.session.run_out(&mut self.context);
                 self.farewells.lease_ended(&mut self.context);
             }
+            Timer::GiveBack => self.give_back(),
             Timer::Grant => self.session.ask(&mut self.context),
             Timer::Revoke(lease) => self.session.revoke(&mut self.context, lease),
             Timer::Election(id) => match self.elections.get_mut(&id) {
@@ -467,6 +468,12 @@ impl Elector {
         self.session.lose(&mut self.context, lease);
     }
 
+    /// Nobody needs the lease, and what may still turn up under it goes with it.
+    fn give_back(&mut self) {
+        self.farewells.lease_ended(&mut self.context);
+        self.session.retire(&mut self.context);
+    }
+
     // The end of a step.
 
     /// Brings elections, farewells and the lease in line with one another.
@@ -481,10 +488,14 @@ impl Elector {
                 Part::Observer(_) | Part::Inspection(_) => false,
             });
             let removals = self.farewells.is_removing();
-            if !candidates && !removals {
-                self.farewells.lease_ended(&mut self.context);
+            let spare = self.life == Life::Open
+                && self.session.tenure().is_some()
+                && self.farewells.is_empty();
+            if candidates || removals || spare {
+                self.session.settle(&mut self.context, candidates, removals);
+            } else {
+                self.give_back();
             }
-            self.session.settle(&mut self.context, candidates, removals);
             self.each_candidate(Candidate::settle);
         }
         if self.life == Life::Closing && self.elections.is_empty() && self.session.is_over() {

@@ -69,6 +69,10 @@ pub struct Remains {
 }
 
 impl Farewells {
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Whether a key may not be claimed yet.
     pub fn blocks(&self, key: &[u8], lease: LeaseId) -> bool {
         self.open.values().any(|farewell| {

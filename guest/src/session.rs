@@ -11,6 +11,10 @@ use crate::types::{
     Config, ConfigError, Duration, Failure, Grant, LeaseId, Mark, Operation, RequestId, Response,
 };
 
+/// How long a lease is kept that nobody needs, for the next campaign: and so the
+/// revocation is not in the way of a successor.
+const SPARE: Duration = SECOND;
+
 /// The lease, and the ones that are being given back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
@@ -142,11 +146,10 @@ impl Session {
     // What the elections ask for.
 
     /// Brings the lease in line with what stands on it: candidates, who need it to
-    /// live on, or only keys that are about to be removed, who do not.
+    /// live on, or only keys that are about to be removed, or nothing.
     pub fn settle(&mut self, context: &mut Context, candidates: bool, removals: bool) {
-        if !candidates && !removals {
-            self.retire(context);
-            return;
+        if candidates || removals {
+            context.timers.cancel(Timer::GiveBack);
         }
         match &mut self.lease {
             Lease::None if candidates && !context.timers.is_set(Timer::Grant) => {
@@ -157,10 +160,15 @@ impl Session {
                 context.timers.cancel(Timer::LeaseEnd);
                 held.schedule_renewal(context);
             }
-            Lease::Held(held) if !candidates && !held.lapsing => {
-                held.lapsing = true;
-                context.timers.cancel(Timer::Renewal);
-                context.timers.set(Timer::LeaseEnd, held.last_sent.saturating_add(held.ttl));
+            Lease::Held(held) if !candidates => {
+                if !held.lapsing {
+                    held.lapsing = true;
+                    context.timers.cancel(Timer::Renewal);
+                    context.timers.set(Timer::LeaseEnd, held.last_sent.saturating_add(held.ttl));
+                }
+                if !removals && !context.timers.is_set(Timer::GiveBack) {
+                    context.timers.set(Timer::GiveBack, context.now.saturating_add(SPARE));
+                }
             }
             Lease::None | Lease::Granting(_) | Lease::Held(_) => {}
         }
@@ -237,6 +245,26 @@ impl Session {
     /// A lease that nobody keeps alive has run out.
     pub fn run_out(&mut self, context: &mut Context) {
         self.drop_lease(context);
+    }
+
+    /// Gives the lease back, if there is one or may be one.
+    pub fn retire(&mut self, context: &mut Context) {
+        let (id, until) = match &self.lease {
+            Lease::None => {
+                context.timers.cancel(Timer::Grant);
+                return;
+            }
+            Lease::Granting(granting) => {
+                context.forget(granting.call);
+                (granting.id, context.now.saturating_add(self.ttl))
+            }
+            Lease::Held(held) => (held.id, held.last_sent.saturating_add(held.ttl)),
+        };
+        self.drop_lease(context);
+        // A store keeps a lease for a second at least, whatever was asked for.
+        let until = until.max(context.now.saturating_add(SECOND));
+        self.retired.insert(id, Retired { until, failed: 0 });
+        self.revoke(context, id);
     }
 
     /// Asks once more for a lease to be taken back.
@@ -444,35 +472,20 @@ impl Session {
         context.timers.set(Timer::Renewal, context.now.saturating_add(pause));
     }
 
-    /// Gives the lease back, if there is one or may be one.
-    fn retire(&mut self, context: &mut Context) {
-        let (id, until) = match &self.lease {
-            Lease::None => {
-                context.timers.cancel(Timer::Grant);
-                return;
-            }
-            Lease::Granting(granting) => {
-                context.forget(granting.call);
-                (granting.id, context.now.saturating_add(self.ttl))
-            }
-            Lease::Held(held) => (held.id, held.last_sent.saturating_add(held.ttl)),
-        };
-        self.drop_lease(context);
-        // A store keeps a lease for a second at least, whatever was asked for.
-        let until = until.max(context.now.saturating_add(SECOND));
-        self.retired.insert(id, Retired { until, failed: 0 });
-        self.revoke(context, id);
-    }
-
     fn drop_lease(&mut self, context: &mut Context) {
         if let Lease::Held(held) = &self.lease {
             for renewal in &held.renewals {
                 context.timers.cancel(Timer::GiveUp(renewal.id));
             }
         }
-        for timer in
-            [Timer::Deadline, Timer::Endangered, Timer::Renewal, Timer::LeaseEnd, Timer::Grant]
-        {
+        for timer in [
+            Timer::Deadline,
+            Timer::Endangered,
+            Timer::Renewal,
+            Timer::LeaseEnd,
+            Timer::GiveBack,
+            Timer::Grant,
+        ] {
             context.timers.cancel(timer);
         }
         self.lease = Lease::None;

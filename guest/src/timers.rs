@@ -28,6 +28,8 @@ pub enum Timer {
     Renewal,
     /// A lease that is not renewed any more has run out by itself.
     LeaseEnd,
+    /// A lease that nobody needed for a while is given back.
+    GiveBack,
     /// The next try to get a lease.
     Grant,
     /// The next try to give a lease back.
