@@ -1,6 +1,10 @@
 //! Puts the elector's component into `OUT_DIR`, for the library to embed: the one
 //! that `INCUMBENT_COMPONENT` names, else the one in the package, else one built
-//! here from `guest/`.
+//! here from `guest/`. Beside it goes its machine code.
+
+#[cfg(feature = "precompiled")]
+#[path = "build/machine_code.rs"]
+mod machine_code;
 
 use std::env::{home_dir, var_os, vars_os};
 use std::ffi::{OsStr, OsString};
@@ -34,8 +38,16 @@ fn component() -> Result<(), String> {
     };
     println!("cargo::rerun-if-changed={}", source.display());
     let embedded = Path::new(&variable("OUT_DIR")?).join("incumbent.wasm");
-    fs::copy(&source, embedded)
+    fs::copy(&source, &embedded)
         .map_err(|error| format!("the component {} cannot be copied: {error}", source.display()))?;
+    #[cfg(feature = "precompiled")]
+    {
+        println!("cargo::rerun-if-changed=build");
+        println!("cargo::rerun-if-changed=src/component/settings.rs");
+        let code = machine_code::compile(&embedded, &variable("TARGET")?.to_string_lossy())?;
+        fs::write(embedded.with_extension("cwasm"), code.unwrap_or_default())
+            .map_err(|error| format!("the machine code cannot be written: {error}"))?;
+    }
     Ok(())
 }
 

@@ -7,11 +7,14 @@ use std::sync::OnceLock;
 
 use futures_util::FutureExt;
 use wasmtime::component::{Linker, ResourceAny, ResourceTable};
-use wasmtime::{Config as Settings, Engine, Store, StoreLimits, StoreLimitsBuilder};
+use wasmtime::{Engine, Store, StoreLimits, StoreLimitsBuilder};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
+use self::settings::settings;
 use crate::bindings::{Election, ElectionPre};
 use crate::types::{Config, ConfigError, Event, Mark, Step};
+
+mod settings;
 
 const MEMORY: usize = 64 << 20;
 const TABLE_ELEMENTS: usize = 100_000;
@@ -56,20 +59,24 @@ impl Component {
     /// The elector that the library carries, for other hosts.
     pub const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/incumbent.wasm"));
 
-    /// The elector that the library carries. Compiled once in a process, which
-    /// takes some 30 ms of computing.
+    /// The elector that the library carries, loaded once in a process. Without the
+    /// feature `precompiled`, or on another architecture than the build's, the first
+    /// time takes some 100 ms of computing, and 1 ms otherwise.
     ///
     /// # Errors
     ///
     /// [`ComponentError::Unfit`], if the library was built around something that
     /// is no elector.
     pub fn embedded() -> Result<Self, ComponentError> {
-        static COMPILED: OnceLock<Component> = OnceLock::new();
-        if let Some(compiled) = COMPILED.get() {
-            return Ok(compiled.clone());
+        static LOADED: OnceLock<Component> = OnceLock::new();
+        if let Some(loaded) = LOADED.get() {
+            return Ok(loaded.clone());
         }
-        let compiled = Self::from_bytes(Self::EMBEDDED)?;
-        Ok(COMPILED.get_or_init(|| compiled).clone())
+        let loaded = match precompiled() {
+            Some(component) => Self::link(component).map_err(unfit)?,
+            None => Self::from_bytes(Self::EMBEDDED)?,
+        };
+        Ok(LOADED.get_or_init(|| loaded).clone())
     }
 
     /// Another elector of the same WIT world: a WebAssembly component, as bytes
@@ -81,17 +88,39 @@ impl Component {
     /// [`ComponentError::Unfit`], if the bytes are no component, want something
     /// that is not WASI, or export no elector.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ComponentError> {
-        let load = || {
-            let engine = engine()?;
-            let component = wasmtime::component::Component::new(&engine, bytes)?;
-            let imports = component.component_type().imports(&engine).len() > 0;
-            let mut linker = Linker::new(&engine);
-            wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-            let bindings = ElectionPre::new(linker.instantiate_pre(&component)?)?;
-            Ok(Self { bindings, imports })
-        };
-        load().map_err(|error: wasmtime::Error| ComponentError::Unfit(error.into()))
+        let load = || Self::link(wasmtime::component::Component::new(&engine()?, bytes)?);
+        load().map_err(unfit)
     }
+
+    fn link(component: wasmtime::component::Component) -> wasmtime::Result<Self> {
+        let engine = component.engine();
+        let imports = component.component_type().imports(engine).len() > 0;
+        let mut linker = Linker::new(engine);
+        wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+        let bindings = ElectionPre::new(linker.instantiate_pre(&component)?)?;
+        Ok(Self { bindings, imports })
+    }
+}
+
+/// The embedded elector's machine code, if it was compiled when the library was, and
+/// fits this machine.
+#[cfg(feature = "precompiled")]
+fn precompiled() -> Option<wasmtime::component::Component> {
+    const CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/incumbent.cwasm"));
+    let engine = engine().ok()?;
+    #[expect(unsafe_code, reason = "machine code is run as it is; nobody but build.rs made it")]
+    // SAFETY: the bytes are `Engine::precompile_component`'s, embedded by the build.
+    let component = unsafe { wasmtime::component::Component::deserialize(&engine, CODE) };
+    component.inspect_err(|error| tracing::debug!("the elector has to be compiled: {error:#}")).ok()
+}
+
+#[cfg(not(feature = "precompiled"))]
+fn precompiled() -> Option<wasmtime::component::Component> {
+    None
+}
+
+fn unfit(error: wasmtime::Error) -> ComponentError {
+    ComponentError::Unfit(error.into())
 }
 
 impl fmt::Debug for Component {
@@ -259,16 +288,13 @@ impl WasiView for State {
     }
 }
 
-/// One engine for all electors of the process. Fuel, unlike a watching thread,
-/// stops the same history at the same instruction everywhere.
+/// One engine for all electors of the process.
 fn engine() -> wasmtime::Result<Engine> {
     static ENGINE: OnceLock<Engine> = OnceLock::new();
     if let Some(engine) = ENGINE.get() {
         return Ok(engine.clone());
     }
-    let mut settings = Settings::new();
-    settings.concurrency_support(false).consume_fuel(true);
-    let engine = Engine::new(&settings)?;
+    let engine = Engine::new(&settings())?;
     Ok(ENGINE.get_or_init(|| engine).clone())
 }
 
@@ -276,4 +302,12 @@ fn engine() -> wasmtime::Result<Engine> {
 /// broken, and the host's thread is not to be blocked by it.
 fn at_once<T>(call: impl Future<Output = wasmtime::Result<T>>) -> wasmtime::Result<T> {
     call.now_or_never().unwrap_or_else(|| Err(wasmtime::Error::msg("it waits for something")))
+}
+
+#[cfg(all(test, feature = "precompiled"))]
+mod tests {
+    #[test]
+    fn the_machine_code_of_the_build_is_taken() {
+        assert!(super::precompiled().is_some());
+    }
 }
