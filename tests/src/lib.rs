@@ -4,4 +4,5 @@
 pub mod etcd;
 #[cfg(feature = "etcd")]
 pub mod relay;
+pub mod simulation;
 pub mod transcript;
