@@ -162,8 +162,9 @@ struct Ended {
 }
 
 impl Candidate {
-    /// Refuses, with a sentence, what can never be a candidacy.
-    pub fn new(candidacy: Candidacy) -> Result<Candidate, String> {
+    /// Refuses, with a sentence, what can never be a candidacy. Its epochs come after
+    /// `newest`.
+    pub fn new(candidacy: Candidacy, newest: Epoch) -> Result<Candidate, String> {
         let Candidacy { election, name, contest, value, rejoin } = candidacy;
         check_value(&value)?;
         Ok(Candidate {
@@ -175,7 +176,7 @@ impl Candidate {
             proclaiming: false,
             given_up: 0,
             announced: None,
-            newest: 0,
+            newest,
             layouts_compared: false,
             failed: 0,
             state: State::Outside,

@@ -101,6 +101,9 @@ pub struct Context {
     /// Something changed that the elections, the lease and the farewells have
     /// to be brought in line with before the step ends.
     pub unsettled: bool,
+    /// The newest epoch in which this elector led: what it claims from then on is
+    /// newer, unless the store goes back.
+    pub newest: Epoch,
     commands: Vec<Command>,
     request_timeout: Duration,
     last_request: RequestId,
@@ -117,6 +120,7 @@ impl Context {
             timers: Timers::default(),
             random: Random::new(seed),
             unsettled: false,
+            newest: 0,
             commands: Vec::new(),
             request_timeout,
             last_request: 0,

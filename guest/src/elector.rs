@@ -197,7 +197,7 @@ impl Elector {
             );
             return withdraw(&mut self.context, election, Some(Failure::Invalid(sentence)));
         }
-        match Candidate::new(candidacy) {
+        match Candidate::new(candidacy, self.context.newest) {
             Ok(candidate) => {
                 self.elections.insert(election, Part::Candidate(candidate));
                 self.context.unsettled = true;

@@ -7,11 +7,14 @@ use crate::context::{Context, Lookout, Purpose, Watcher};
 use crate::layout::{Layout, point};
 use crate::session::unfit;
 use crate::table::Table;
-use crate::timers::Timer;
+use crate::timers::{SECOND, Timer};
 use crate::types::{
-    Change, ElectionId, Entry, Epoch, Failure, Guarded, LeaseId, Mutation, Notice, Operation,
-    RequestId, Response, Withdrawal,
+    Change, Duration, ElectionId, Entry, Epoch, Failure, Guarded, LeaseId, Mutation, Notice,
+    Operation, RequestId, Response, Withdrawal,
 };
+
+/// The longest pause before a removal is tried again that the store did not allow.
+const REFUSED: Duration = 10 * SECOND;
 
 /// Names one farewell.
 pub type FarewellId = u64;
@@ -46,8 +49,9 @@ enum Phase {
     Claiming(RequestId),
     /// The key is there, and is being removed.
     Removing { created: Epoch, call: Option<RequestId> },
-    /// The store does not let us: the lease's end will have to do.
-    Refused(Failure),
+    /// The store does not let us: the lease's end will have to do, unless a try in a
+    /// while does.
+    Refused { created: Epoch, failure: Failure },
     /// The key is not there, but may turn up.
     Waiting { call: Option<RequestId> },
 }
@@ -85,10 +89,10 @@ impl Farewells {
     /// Why a key cannot be removed, and so not be claimed either.
     pub fn refusal(&self, key: &[u8], lease: LeaseId) -> Option<&Failure> {
         self.open.values().find_map(|farewell| match &farewell.phase {
-            Phase::Refused(failure) if farewell.key == key && farewell.lease == lease => {
+            Phase::Refused { failure, .. } if farewell.key == key && farewell.lease == lease => {
                 Some(failure)
             }
-            Phase::Refused(_)
+            Phase::Refused { .. }
             | Phase::Claiming(_)
             | Phase::Removing { .. }
             | Phase::Waiting { .. } => None,
@@ -99,7 +103,7 @@ impl Farewells {
     pub fn is_removing(&self) -> bool {
         self.open.values().any(|farewell| match farewell.phase {
             Phase::Claiming(_) | Phase::Removing { .. } => true,
-            Phase::Refused(_) | Phase::Waiting { .. } => false,
+            Phase::Refused { .. } | Phase::Waiting { .. } => false,
         })
     }
 
@@ -165,6 +169,9 @@ impl Farewells {
             return;
         };
         farewell.phase.quit(context, id);
+        if let Phase::Refused { created, .. } = farewell.phase {
+            farewell.phase = Phase::Removing { created, call: None };
+        }
         match &mut farewell.phase {
             Phase::Removing { created, call } => {
                 let guard =
@@ -182,7 +189,7 @@ impl Farewells {
                 let read = Operation::Read([point(farewell.key.clone())].into());
                 *call = Some(context.call(Purpose::Farewell(id), read));
             }
-            Phase::Claiming(_) | Phase::Refused(_) => {}
+            Phase::Claiming(_) | Phase::Refused { .. } => {}
         }
     }
 
@@ -221,8 +228,12 @@ impl Farewells {
                 farewell.gone = farewell.gone.max(*created);
                 self.gone(context, id);
             }
-            (Phase::Removing { .. }, Err(failure @ (Failure::Denied(_) | Failure::Invalid(_)))) => {
-                self.refused(context, id, failure)
+            (
+                Phase::Removing { created, .. },
+                Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))),
+            ) => {
+                let created = *created;
+                self.refused(context, id, created, failure);
             }
             (Phase::Waiting { call }, Ok(Response::Snapshot(snapshot))) => {
                 *call = None;
@@ -242,7 +253,7 @@ impl Farewells {
                     context.trouble(election, failure);
                 }
             }
-            (Phase::Refused(_), _) => {}
+            (Phase::Refused { .. }, _) => {}
         }
     }
 
@@ -341,15 +352,19 @@ impl Farewells {
         }
     }
 
-    /// The store does not let us remove the key.
-    fn refused(&mut self, context: &mut Context, id: FarewellId, failure: Failure) {
+    /// The store does not let us remove the key, for now.
+    fn refused(&mut self, context: &mut Context, id: FarewellId, created: Epoch, failure: Failure) {
         context.unsettled = true;
-        if let Some(farewell) = self.open.get_mut(&id) {
-            farewell.phase = Phase::Refused(failure.clone());
-            if farewell.election.is_none() {
-                context.trouble(None, failure.clone());
-            }
+        let Some(farewell) = self.open.get_mut(&id) else {
+            return;
+        };
+        farewell.phase = Phase::Refused { created, failure: failure.clone() };
+        farewell.failed = farewell.failed.saturating_add(1);
+        if farewell.failed == 1 && farewell.election.is_none() {
+            context.trouble(None, failure.clone());
         }
+        let pause = REFUSED / 2 + context.random.below(REFUSED / 2);
+        context.timers.set(Timer::Farewell(id), context.now.saturating_add(pause));
         self.withdraw(context, id, Some(failure));
     }
 
@@ -379,7 +394,7 @@ impl Phase {
         match self {
             Phase::Claiming(call) => context.forget(Some(*call)),
             Phase::Removing { call, .. } | Phase::Waiting { call } => context.forget(call.take()),
-            Phase::Refused(_) => {}
+            Phase::Refused { .. } => {}
         }
     }
 }

@@ -1,4 +1,165 @@
-//! Elections without etcd, without sleep and without luck: everything that happens
-//! follows from a seed.
+//! Elections without etcd, without sleep and without luck: a store of several
+//! members, a network, processes with electors and applications in them, and faults.
+//! Everything follows from a seed; every law is judged all the time.
+//!
+//! A run has three parts. In the unrest, [faults](plan::Kind) come and go, and what
+//! must never happen is watched for. Then all is well, and within the bound of law 10
+//! every election has a leader. Then everybody leaves, and nothing stays behind.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `plan` | what a seed draws before the run |
+//! | `store`, `cluster` | what etcd holds and does, and its members |
+//! | `world` | the order of all that happens: network, members, hosts, faults |
+//! | `application` | those who campaign, work and stop |
+//! | `laws`, `history` | what is judged |
+//! | `story` | what happened, as a transcript |
+//! | `seeds` | many runs, and what they came to |
 
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use incumbent_guest::types::{Duration, Mark, Reason, Step};
+
+mod application;
+mod clock;
+mod cluster;
+pub mod history;
+pub mod laws;
+pub mod plan;
+pub mod seeds;
 pub mod store;
+mod story;
+mod world;
+
+use laws::{Broken, Law};
+use plan::Plan;
+use story::Story;
+use world::World;
+
+const MILLISECOND: Duration = 1_000_000;
+const SECOND: Duration = 1_000 * MILLISECOND;
+
+/// What a run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// How much time passed.
+    pub time: Mark,
+    /// How often an elector was asked.
+    pub steps: u64,
+    /// How many faults there were.
+    pub faults: u64,
+    /// How many messages were lost.
+    pub lost: u64,
+    /// How many terms began.
+    pub terms: u64,
+    /// How many ended, by reason.
+    pub ended: BTreeMap<&'static str, u64>,
+    /// How many increments of counters were acknowledged.
+    pub increments: u64,
+    /// Whether watches went silent without an end.
+    pub silent: bool,
+    digest: DefaultHasher,
+}
+
+impl Run {
+    fn ended(&mut self, reason: &Reason) {
+        let reason = match reason {
+            Reason::Resigned => "resigned",
+            Reason::Expired => "expired",
+            Reason::LeaseLost => "lease-lost",
+            Reason::Deposed => "deposed",
+            Reason::Fenced => "fenced",
+            Reason::Other(_) => "other",
+        };
+        *self.ended.entry(reason).or_default() += 1;
+    }
+
+    fn digest(&mut self, process: usize, now: Mark, step: &Step) {
+        (process, now, step).hash(&mut self.digest);
+    }
+
+    /// A number that is the same for two runs if every step of every elector was.
+    pub fn fingerprint(&self) -> u64 {
+        self.digest.finish()
+    }
+
+    /// Adds another run to this one.
+    pub fn add(&mut self, other: &Run) {
+        self.time += other.time;
+        self.steps += other.steps;
+        self.faults += other.faults;
+        self.lost += other.lost;
+        self.terms += other.terms;
+        self.increments += other.increments;
+        for (reason, count) in &other.ended {
+            *self.ended.entry(reason).or_default() += count;
+        }
+    }
+}
+
+/// Runs a plan to its end.
+///
+/// # Errors
+///
+/// The first law that was broken.
+pub fn run(plan: &Plan) -> Result<Run, Broken> {
+    let mut world = World::new(plan, Story::default());
+    play(&mut world)?;
+    Ok(world.run)
+}
+
+/// Runs a plan, and tells what happened: all of it, or one process's part.
+pub fn tell(plan: &Plan, process: Option<usize>) -> (Result<Run, Broken>, String) {
+    let mut world = World::new(plan, Story::told_later());
+    let result = play(&mut world);
+    let told = world.story.tell(process);
+    (result.map(|()| world.run), told)
+}
+
+/// The least plan, in faults, that still breaks the same law.
+pub fn shrink(plan: &Plan, broken: &Broken) -> Plan {
+    let mut least = plan.clone();
+    let breaks = |plan: &Plan| run(plan).is_err_and(|other| other.law == broken.law);
+    let mut fault = least.faults.len();
+    while fault > 0 {
+        fault -= 1;
+        let less = least.without(fault);
+        if breaks(&less) {
+            least = less;
+            fault = least.faults.len();
+        }
+    }
+    least
+}
+
+fn play(world: &mut World<'_>) -> Result<(), Broken> {
+    // In unrest.
+    world.pass(world.plan.unrest + SECOND)?;
+
+    // All is well.
+    world.heal();
+    let patience = world.patience();
+    world.pass(world.now + patience)?;
+    for office in 0..world.plan.offices.len() {
+        if !world.laws.went_back && !world.is_led(office) && !world.is_blocked(office) {
+            return Err(Law::LeaderReturns.broken(format!(
+                "`{}` has no leader {} s after the last fault",
+                world.plan.offices[office].name,
+                patience / SECOND
+            )));
+        }
+    }
+
+    // Everybody leaves.
+    world.dismiss();
+    world.pass(world.now + 5 * SECOND)?;
+    world.check_nobody_stays()?;
+    let longest = world.plan.lease_ttl.max(store::SHORTEST_LEASE) + 2 * SECOND;
+    world.pass(world.now + longest)?;
+    world.check_nothing_stays()?;
+    world.check_counters()?;
+    world.run.time = world.now;
+    world.run.increments = world.history.applied() as u64;
+    Ok(())
+}

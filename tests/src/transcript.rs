@@ -19,8 +19,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 mod text;
+mod writer;
 
-pub use text::{Leases, Words};
+pub use text::{Leases, Words, seconds};
+pub use writer::{Writer, written};
 
 /// An elector behind its texts: the native one, or the component.
 pub trait Subject {

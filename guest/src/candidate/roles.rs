@@ -134,6 +134,7 @@ impl Candidate {
         let Leading { place: Place { key, lease, created, lookout }, call, .. } = leading;
         hands.context.forget(call);
         self.newest = created;
+        hands.context.newest = hands.context.newest.max(created);
         if remains {
             hands.context.unwatch(&lookout);
         } else {

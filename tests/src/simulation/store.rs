@@ -82,14 +82,9 @@ impl Store {
         self.leases.keys().copied()
     }
 
-    /// Whether a lease is there, even if its time is over.
-    pub fn has_lease(&self, lease: LeaseId) -> bool {
-        self.leases.contains_key(&lease)
-    }
-
-    /// When the next lease runs out.
-    pub fn next_end(&self) -> Option<Mark> {
-        self.leases.values().map(|lease| lease.ends).min()
+    /// Whether a lease has time left.
+    pub fn lives(&self, lease: LeaseId, now: Mark) -> bool {
+        self.leases.get(&lease).is_some_and(|lease| lease.ends > now)
     }
 
     /// Every change after the first `told` ones.
@@ -278,6 +273,13 @@ impl Store {
         for lease in self.leases.values_mut() {
             lease.ends = now + lease.ttl + timeout;
         }
+    }
+
+    /// What an operator bumps revisions by when a backup is restored, so that no
+    /// epoch comes twice; what was before is forgotten.
+    pub fn bump(&mut self, by: Revision) {
+        self.revision += by;
+        self.compacted = self.revision;
     }
 
     // Changes.

@@ -323,7 +323,7 @@ fn leads(leadership: &Leadership) -> String {
     )
 }
 
-fn office(term: &Term) -> String {
+pub fn office(term: &Term) -> String {
     format!("{}@{}", term.election, term.epoch)
 }
 
@@ -348,7 +348,7 @@ fn became(outcome: &WriteOutcome) -> String {
     }
 }
 
-fn failed(failure: &Failure) -> String {
+pub fn failed(failure: &Failure) -> String {
     match failure {
         Failure::Timeout => "timeout".into(),
         Failure::Unavailable => "unavailable".into(),
@@ -359,7 +359,7 @@ fn failed(failure: &Failure) -> String {
     }
 }
 
-fn found(entry: &Entry) -> String {
+pub fn found(entry: &Entry) -> String {
     let lease = if entry.lease == 0 { "-".into() } else { hex(entry.lease) };
     format!(
         "[{}={} {lease} {} {}]",

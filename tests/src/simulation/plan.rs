@@ -1,0 +1,228 @@
+//! What a seed draws before anything happens: who takes part, and what goes wrong
+//! when, and how hard.
+
+use fastrand::Rng;
+use incumbent_guest::types::{Contest, Duration, Mark};
+
+use super::{MILLISECOND, SECOND};
+
+/// All that is decided before a run. Everything else follows from it and its seed.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Seeds what is drawn while it runs.
+    pub seed: u64,
+    /// How many members the store has.
+    pub members: usize,
+    /// How many processes take part.
+    pub processes: usize,
+    /// The elections: each process is a candidate in each of them.
+    pub offices: Vec<Office>,
+    /// As every elector is opened with.
+    pub lease_ttl: Duration,
+    /// As every elector is opened with.
+    pub safety_margin: Duration,
+    /// As every elector is opened with.
+    pub request_timeout: Duration,
+    /// How long one way through the network takes at most while all is well.
+    pub delay: Duration,
+    /// Whether hosts mend broken watches by themselves, or say that they ended.
+    pub hosts_mend: bool,
+    /// Whether applications write with expectations.
+    pub expectations: bool,
+    /// How long leaders like to lead, on average.
+    pub term: Duration,
+    /// How long work may take to stop.
+    pub stopping: Duration,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// When the last fault is over.
+    pub unrest: Duration,
+}
+
+/// One election.
+#[derive(Clone, Debug)]
+pub struct Office {
+    /// Its name.
+    pub name: String,
+    /// How it is decided.
+    pub contest: Contest,
+}
+
+/// One thing that goes wrong for a while.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fault {
+    /// When it begins.
+    pub at: Mark,
+    /// How long it lasts, where it lasts.
+    pub lasts: Duration,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What can go wrong. Processes and members are counted from 0, elections too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A process stops, and goes on later as if nothing had been.
+    Pause(usize),
+    /// A process is killed, and started again later.
+    Crash(usize),
+    /// A process's component traps.
+    Trap(usize),
+    /// A process's wall clock jumps.
+    WallClock(usize),
+    /// What a process sends does not arrive.
+    CutToStore(usize),
+    /// What is sent to a process does not arrive.
+    CutFromStore(usize),
+    /// Both.
+    Cut(usize),
+    /// A process cannot speak with one member.
+    CutMember(usize, usize),
+    /// Everything takes longer, up to so much one way.
+    Slow(Duration),
+    /// So many of a thousand messages are lost.
+    Loss(u32),
+    /// So many of a thousand answers and news come twice.
+    Repeat(u32),
+    /// Watches of a process go silent, and stay so until they are opened anew.
+    SilentWatches(usize),
+    /// The stream of a process's watches breaks.
+    BrokenStream(usize),
+    /// A member is killed, and started again later.
+    MemberDown(usize),
+    /// A member stops, and goes on later.
+    MemberPaused(usize),
+    /// A member does not reach the others.
+    MemberCutOff(usize),
+    /// All members are away.
+    NoQuorum,
+    /// The store gives itself another leader.
+    Election,
+    /// The store revokes a lease that was kept alive.
+    WrongRevocation,
+    /// The store is put back to what it held when the fault began.
+    Restore {
+        /// Whether revisions are bumped up beyond all that were used.
+        bumped: bool,
+    },
+    /// The store has no space left.
+    NoSpace,
+    /// The store allows a process nothing but to keep its leases.
+    Denied(usize),
+    /// An operator revokes the lease of an election's leader.
+    Revoke(usize),
+    /// An operator deletes the key of an election's leader.
+    Depose(usize),
+    /// An operator deletes the key of the last in line.
+    Delete(usize),
+    /// An operator writes into a leader's key, and takes its lease off.
+    Overwrite(usize),
+    /// An operator writes a new value into a leader's key.
+    Revalue(usize),
+    /// An operator compacts the history.
+    Compact,
+}
+
+impl Plan {
+    /// What this seed draws.
+    pub fn draw(seed: u64) -> Plan {
+        let mut rng = Rng::with_seed(seed);
+        let members = [1, 3, 3, 5][rng.usize(..4)];
+        let processes = rng.usize(2..=4);
+        let contest = if rng.u8(..4) == 0 { Contest::Race } else { Contest::Queue };
+        let mut offices = vec![Office { name: "jobs".into(), contest }];
+        match rng.u8(..8) {
+            0 => offices.push(Office { name: "jobs/night".into(), contest: Contest::Queue }),
+            1 => offices.push(Office { name: "mail".into(), contest: Contest::Race }),
+            _ => {}
+        }
+        let lease_ttl = [2, 5, 10, 10, 10, 30][rng.usize(..6)] * SECOND;
+        let safety_margin = [0, 0, lease_ttl / 20][rng.usize(..3)];
+        let unrest = rng.u64(90..150) * SECOND;
+        let mut plan = Plan {
+            seed: rng.u64(..),
+            members,
+            processes,
+            offices,
+            lease_ttl,
+            safety_margin,
+            request_timeout: 5 * SECOND,
+            delay: rng.u64(1..10) * MILLISECOND,
+            hosts_mend: rng.bool(),
+            expectations: true,
+            term: rng.u64(2..60) * SECOND,
+            stopping: [50 * MILLISECOND, 500 * MILLISECOND, lease_ttl, 3 * lease_ttl]
+                [rng.usize(..4)],
+            faults: Vec::new(),
+            unrest,
+        };
+        plan.draw_faults(&mut rng);
+        plan
+    }
+
+    /// Some kinds of faults, as often and as hard as the seed likes.
+    fn draw_faults(&mut self, rng: &mut Rng) {
+        const KINDS: usize = 28;
+        let gap = rng.u64(4..24) * SECOND;
+        let longest = [2, 8, 20, 40][rng.usize(..4)] * SECOND;
+        let mut chosen: Vec<usize> = (0..KINDS).filter(|_| rng.u8(..3) == 0).collect();
+        // What breaks the store's word is rare: most laws do not hold after it.
+        chosen.retain(|&kind| !matches!(kind, 18 | 19) || rng.u8(..4) == 0);
+        if chosen.is_empty() {
+            chosen.push(0);
+        }
+        let mut at = 0;
+        loop {
+            at += 1 + rng.u64(..2 * gap);
+            if at >= self.unrest {
+                break;
+            }
+            let lasts = (100 * MILLISECOND + rng.u64(..longest)).min(self.unrest - at);
+            let kind = self.kind(chosen[rng.usize(..chosen.len())], rng);
+            self.faults.push(Fault { at, lasts, kind });
+        }
+    }
+
+    fn kind(&self, number: usize, rng: &mut Rng) -> Kind {
+        let process = rng.usize(..self.processes);
+        let member = rng.usize(..self.members);
+        let office = rng.usize(..self.offices.len());
+        match number {
+            0 => Kind::Pause(process),
+            1 => Kind::Crash(process),
+            2 => Kind::Trap(process),
+            3 => Kind::WallClock(process),
+            4 => Kind::CutToStore(process),
+            5 => Kind::CutFromStore(process),
+            6 => Kind::Cut(process),
+            7 => Kind::CutMember(process, member),
+            8 => Kind::Slow(rng.u64(20..3_000) * MILLISECOND),
+            9 => Kind::Loss(rng.u32(10..400)),
+            10 => Kind::Repeat(rng.u32(10..400)),
+            11 => Kind::SilentWatches(process),
+            12 => Kind::BrokenStream(process),
+            13 => Kind::MemberDown(member),
+            14 => Kind::MemberPaused(member),
+            15 => Kind::MemberCutOff(member),
+            16 => Kind::NoQuorum,
+            17 => Kind::Election,
+            18 => Kind::WrongRevocation,
+            19 => Kind::Restore { bumped: rng.bool() },
+            20 => Kind::NoSpace,
+            21 => Kind::Denied(process),
+            22 => Kind::Revoke(office),
+            23 => Kind::Depose(office),
+            24 => Kind::Delete(office),
+            25 => Kind::Overwrite(office),
+            26 => Kind::Revalue(office),
+            _ => Kind::Compact,
+        }
+    }
+
+    /// The same without one of its faults.
+    pub fn without(&self, fault: usize) -> Plan {
+        let mut plan = self.clone();
+        plan.faults.remove(fault);
+        plan
+    }
+}

@@ -1,0 +1,88 @@
+//! What happened, as transcripts that a person reads, and `tests/transcripts` can
+//! keep.
+
+use std::fmt::Write as _;
+
+use incumbent_guest::types::{Config, Event, Mark, Step};
+
+use crate::transcript::{Writer, seconds};
+
+/// Keeps what happens, or does not care.
+#[derive(Debug, Default)]
+pub struct Story {
+    writer: Option<Writer>,
+    chapters: Vec<Chapter>,
+}
+
+#[derive(Debug)]
+struct Chapter {
+    /// The true time.
+    at: Mark,
+    /// Whose it is; none for what happens to all.
+    process: Option<usize>,
+    text: String,
+}
+
+impl Story {
+    /// One that is told.
+    pub fn told_later() -> Story {
+        Story { writer: Some(Writer::default()), chapters: Vec::new() }
+    }
+
+    /// Something happened to all.
+    pub fn note(&mut self, at: Mark, text: &str) {
+        if self.writer.is_some() {
+            let text = format!("# {text}\n");
+            self.chapters.push(Chapter { at, process: None, text });
+        }
+    }
+
+    /// A process has a new elector, when its clock shows `mark`.
+    pub fn opened(&mut self, at: Mark, process: usize, config: Config, mark: Mark) {
+        if let Some(writer) = &self.writer {
+            let text =
+                format!("# an elector opens at {}\n{}\n", seconds(mark), writer.config(config));
+            self.chapters.push(Chapter { at, process: Some(process), text });
+        }
+    }
+
+    /// A process's elector is told something.
+    pub fn told(&mut self, at: Mark, process: usize, mark: Mark, events: &[Event]) {
+        if let Some(writer) = &self.writer {
+            let mut text = format!("at {}\n", seconds(mark));
+            for event in events {
+                let _ = writeln!(text, "{}", writer.event(event));
+            }
+            self.chapters.push(Chapter { at, process: Some(process), text });
+        }
+    }
+
+    /// It says something.
+    pub fn said(&mut self, process: usize, step: &Step) {
+        if let Some(writer) = &mut self.writer {
+            let lines = writer.step(step);
+            if let Some(chapter) = self.chapters.last_mut()
+                && chapter.process == Some(process)
+            {
+                for line in lines {
+                    let _ = writeln!(chapter.text, "> {line}");
+                }
+            }
+        }
+    }
+
+    /// All of it, or what one process has to do with.
+    pub fn tell(&self, only: Option<usize>) -> String {
+        let mut told = String::new();
+        for Chapter { at, process, text } in &self.chapters {
+            if only.is_some() && process.is_some() && *process != only {
+                continue;
+            }
+            if let (Some(process), None) = (process, only) {
+                let _ = writeln!(told, "# {}: process {process}", seconds(*at));
+            }
+            let _ = writeln!(told, "{text}");
+        }
+        told
+    }
+}

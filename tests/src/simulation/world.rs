@@ -1,0 +1,1242 @@
+//! Everything that happens, in order: the network, the members, the hosts around
+//! the electors.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use fastrand::Rng;
+use incumbent_guest::Elector;
+use incumbent_guest::types::*;
+
+use super::application::{Act, Part, counter};
+use super::clock::Clock;
+use super::cluster::Cluster;
+use super::history::History;
+use super::laws::{Broken, Law, Laws};
+use super::plan::{Kind, Plan};
+use super::store::{EXPIRY_TICK, SHORTEST_LEASE, Store};
+use super::story::Story;
+use super::{MILLISECOND, Run, SECOND};
+
+/// How long the store takes at most to give itself a leader.
+const STORE_ELECTION: Duration = 2 * SECOND;
+
+/// What the store adds to every lease when its leader changes.
+const ELECTION_TIMEOUT: Duration = SECOND;
+
+/// How long a host listens to a stream that should speak before it opens another.
+const SILENCE: Duration = 4 * SECOND;
+
+/// More turns of one process in a second than this are a spin.
+const MOST_TURNS: u32 = 2_000;
+
+/// A simulated world.
+pub struct World<'a> {
+    pub plan: &'a Plan,
+    /// The true time.
+    pub now: Mark,
+    pub rng: Rng,
+    pub processes: Vec<Process>,
+    pub cluster: Cluster,
+    pub laws: Laws,
+    pub history: History,
+    pub story: Story,
+    pub run: Run,
+    /// No more faults, and leaders stay.
+    pub calm: bool,
+    /// Nobody campaigns any more.
+    pub closing: bool,
+    queue: BinaryHeap<Reverse<Due>>,
+    last: u64,
+    /// Messages that a cut holds up.
+    held: Vec<Held>,
+    slow: Vec<Duration>,
+    loss: Vec<u32>,
+    repeat: Vec<u32>,
+    backup: Option<Store>,
+    election_due: bool,
+}
+
+/// A process: an application, the host in it, and the elector in that.
+pub struct Process {
+    pub clock: Clock,
+    pub runs: bool,
+    paused: u32,
+    /// Counts its starts.
+    pub life: u32,
+    /// Counts the electors that it had.
+    pub generation: u32,
+    pub elector: Option<Elector>,
+    pub inbox: Vec<Event>,
+    pub parts: Vec<Part>,
+    pub closed: bool,
+    last_election: ElectionId,
+    turning: bool,
+    deadline: Option<Mark>,
+    /// What would have happened while it was stopped.
+    stuck: Vec<Happening>,
+    /// The member that it speaks with.
+    member: usize,
+    stream: Stream,
+    /// Leases that its elector asked for.
+    leases: Vec<LeaseId>,
+    denied: u32,
+    cut_to: Vec<u32>,
+    cut_from: Vec<u32>,
+    turns: (u64, u32),
+}
+
+/// The stream of all watches of a process.
+#[derive(Default)]
+struct Stream {
+    number: u32,
+    watches: BTreeMap<RequestId, OpenWatch>,
+    /// Nothing that was sent later arrives earlier.
+    last_arrival: Mark,
+    flushing: bool,
+    supervised: bool,
+}
+
+struct OpenWatch {
+    key: Vec<u8>,
+    prefix: bool,
+    /// How much of the store's log was told; none before it began.
+    told: Option<usize>,
+    /// The last revision that arrived.
+    heard: Option<Revision>,
+    silent: bool,
+}
+
+/// What is asked of the store.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub process: usize,
+    pub from: Sender,
+    pub operation: Operation,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub enum Sender {
+    /// The elector of this generation.
+    Elector { generation: u32, id: RequestId },
+    /// The host, which gives back the lease of an elector that broke.
+    Host,
+    /// The application, which reads the counter for its next write in a term.
+    Application { life: u32, part: usize, epoch: Epoch },
+}
+
+#[derive(Debug)]
+enum Happening {
+    Turn { process: usize, generation: u32 },
+    Wake { process: usize, generation: u32, mark: Mark },
+    Depart { request: Request, generation: u32 },
+    Arrive { member: usize, request: Request },
+    Answer { request: Request, outcome: Result<Response, Failure> },
+    Open { process: usize, stream: u32, id: RequestId, since: Option<Revision> },
+    Flush { process: usize, stream: u32 },
+    News { process: usize, stream: u32, news: Vec<Watched> },
+    Supervise { process: usize, stream: u32 },
+    Act { process: usize, life: u32, act: Act },
+    Tick,
+    Elect,
+    Begin(usize),
+    End(usize),
+    Reopen { process: usize, life: u32 },
+}
+
+struct Due {
+    at: Mark,
+    number: u64,
+    what: Happening,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+struct Held {
+    process: usize,
+    member: usize,
+    to_store: bool,
+    what: Happening,
+}
+
+enum Transit {
+    After(Duration),
+    Held,
+    Lost,
+}
+
+impl<'a> World<'a> {
+    /// A world before anything happened.
+    pub fn new(plan: &'a Plan, story: Story) -> World<'a> {
+        let mut world = World {
+            plan,
+            now: 0,
+            rng: Rng::with_seed(plan.seed),
+            processes: Vec::new(),
+            cluster: Cluster::new(plan.members),
+            laws: Laws::new(plan),
+            history: History::default(),
+            story,
+            run: Run::default(),
+            calm: false,
+            closing: false,
+            queue: BinaryHeap::new(),
+            last: 0,
+            held: Vec::new(),
+            slow: Vec::new(),
+            loss: Vec::new(),
+            repeat: Vec::new(),
+            backup: None,
+            election_due: false,
+        };
+        for process in 0..plan.processes {
+            let clock = world.draw_clock();
+            world.processes.push(Process {
+                clock,
+                runs: false,
+                paused: 0,
+                life: 0,
+                generation: 0,
+                elector: None,
+                inbox: Vec::new(),
+                parts: plan.offices.iter().map(|_| Part::default()).collect(),
+                closed: false,
+                last_election: 0,
+                turning: false,
+                deadline: None,
+                stuck: Vec::new(),
+                member: process % plan.members,
+                stream: Stream::default(),
+                leases: Vec::new(),
+                denied: 0,
+                cut_to: vec![0; plan.members],
+                cut_from: vec![0; plan.members],
+                turns: (0, 0),
+            });
+            world.start(process);
+        }
+        world.push(EXPIRY_TICK, Happening::Tick);
+        for (index, fault) in plan.faults.iter().enumerate() {
+            world.push(fault.at, Happening::Begin(index));
+            world.push(fault.at + fault.lasts, Happening::End(index));
+        }
+        world
+    }
+
+    /// A rate that the margin allows for.
+    fn draw_clock(&mut self) -> Clock {
+        let ttl = self.plan.lease_ttl.max(SHORTEST_LEASE);
+        let margin = self.plan.safety_margin.max(ttl / 100);
+        // A whole millionth less than what would be just enough.
+        let most = (margin * 1_000_000 / ttl).min(200_000) as i64 - 1;
+        let drift = match self.rng.u8(..4) {
+            0 => -most,
+            1 => 0,
+            _ => self.rng.i64(-most..=most),
+        };
+        Clock { began: self.rng.u64(..1_000 * SECOND), drift }
+    }
+
+    // Time.
+
+    /// Lets everything happen up to `until`.
+    ///
+    /// # Errors
+    ///
+    /// The first law that was broken.
+    pub fn pass(&mut self, until: Mark) -> Result<(), Broken> {
+        while let Some(Reverse(due)) = self.queue.peek()
+            && due.at <= until
+        {
+            let Some(Reverse(due)) = self.queue.pop() else { break };
+            self.now = due.at;
+            self.happen(due.what)?;
+        }
+        self.now = until;
+        Ok(())
+    }
+
+    fn push(&mut self, at: Mark, what: Happening) {
+        self.last += 1;
+        self.queue.push(Reverse(Due { at, number: self.last, what }));
+    }
+
+    fn after(&mut self, pause: Duration, what: Happening) {
+        self.push(self.now + pause, what);
+    }
+
+    fn happen(&mut self, what: Happening) -> Result<(), Broken> {
+        if let Some(process) = what.process()
+            && self.processes[process].paused > 0
+        {
+            self.processes[process].stuck.push(what);
+            return Ok(());
+        }
+        match what {
+            Happening::Turn { process, generation } => {
+                if self.processes[process].generation == generation {
+                    return self.turn(process);
+                }
+            }
+            Happening::Wake { process, generation, mark } => {
+                let it = &mut self.processes[process];
+                if it.generation == generation && it.deadline == Some(mark) && !it.turning {
+                    it.inbox.push(Event::Wake);
+                    return self.turn(process);
+                }
+            }
+            Happening::Depart { request, generation } => {
+                if self.processes[request.process].generation == generation {
+                    self.depart(request);
+                }
+            }
+            Happening::Arrive { member, request } => self.arrive(member, request),
+            Happening::Answer { request, outcome } => self.answered(request, outcome),
+            Happening::Open { process, stream, id, since } => {
+                self.open(process, stream, id, since);
+            }
+            Happening::Flush { process, stream } => self.flush(process, stream),
+            Happening::News { process, stream, news } => self.news(process, stream, news),
+            Happening::Supervise { process, stream } => self.supervise(process, stream),
+            Happening::Act { process, life, act } => {
+                if self.processes[process].runs && self.processes[process].life == life {
+                    return self.act(process, act);
+                }
+            }
+            Happening::Tick => {
+                if self.cluster.leader.is_some() {
+                    self.cluster.store.tick(self.now);
+                    self.changed();
+                }
+                self.after(EXPIRY_TICK, Happening::Tick);
+            }
+            Happening::Elect => self.elect(),
+            Happening::Begin(fault) => return self.begin(fault),
+            Happening::End(fault) => self.end(fault),
+            Happening::Reopen { process, life } => {
+                if self.processes[process].runs && self.processes[process].life == life {
+                    self.reopen(process);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // Processes.
+
+    fn start(&mut self, process: usize) {
+        let clock = self.draw_clock();
+        let it = &mut self.processes[process];
+        it.runs = true;
+        it.life += 1;
+        it.clock = clock;
+        it.last_election = 0;
+        for part in &mut it.parts {
+            *part = Part::default();
+        }
+        self.reopen(process);
+    }
+
+    /// Opens an elector, and campaigns where nothing stands against it.
+    pub fn reopen(&mut self, process: usize) {
+        let seed = (self.rng.u64(..), self.rng.u64(..));
+        let config = Config {
+            lease_ttl: self.plan.lease_ttl,
+            safety_margin: self.plan.safety_margin,
+            request_timeout: self.plan.request_timeout,
+            seed,
+        };
+        let now = self.processes[process].clock.at(self.now);
+        let elector = Elector::open(config, now).expect("the configuration leaves time to lead");
+        self.story.opened(self.now, process, config, now);
+        let it = &mut self.processes[process];
+        it.generation += 1;
+        it.elector = Some(elector);
+        it.closed = false;
+        it.inbox.clear();
+        it.turning = false;
+        it.deadline = None;
+        it.leases.clear();
+        self.laws.opened(process);
+        self.break_stream(process, false);
+        for part in 0..self.plan.offices.len() {
+            self.come_in(process, part);
+        }
+    }
+
+    fn kill(&mut self, process: usize) {
+        let it = &mut self.processes[process];
+        if !it.runs {
+            return;
+        }
+        it.runs = false;
+        it.generation += 1;
+        it.elector = None;
+        it.inbox.clear();
+        it.stuck.clear();
+        it.stream.watches.clear();
+        it.stream.number += 1;
+        for part in &mut it.parts {
+            *part = Part::default();
+        }
+        self.history.abandon(process, self.now);
+    }
+
+    /// The component traps: terms go on to their deadline without it.
+    fn trap(&mut self, process: usize) {
+        let it = &mut self.processes[process];
+        if it.elector.take().is_none() {
+            return;
+        }
+        it.generation += 1;
+        it.inbox.clear();
+        it.stream.watches.clear();
+        it.stream.number += 1;
+        it.deadline = None;
+        let life = it.life;
+        for lease in std::mem::take(&mut it.leases) {
+            self.orphan(process, lease);
+        }
+        self.history.abandon(process, self.now);
+        let pause = 100 * MILLISECOND + self.rng.u64(..SECOND);
+        self.after(pause, Happening::Reopen { process, life });
+    }
+
+    /// Opens another elector after a while.
+    pub fn reopen_later(&mut self, process: usize) {
+        let life = self.processes[process].life;
+        let pause = self.rng.u64(..SECOND);
+        self.after(pause, Happening::Reopen { process, life });
+    }
+
+    /// An election id that was not used before.
+    pub fn next_election(&mut self, process: usize) -> ElectionId {
+        self.processes[process].last_election += 1;
+        self.processes[process].last_election
+    }
+
+    /// Tells an elector something, soon.
+    pub fn tell(&mut self, process: usize, event: Event) {
+        let jitter = self.rng.u64(..200_000);
+        let it = &mut self.processes[process];
+        if it.elector.is_none() {
+            return;
+        }
+        it.inbox.push(event);
+        if !it.turning {
+            it.turning = true;
+            let generation = it.generation;
+            self.after(jitter, Happening::Turn { process, generation });
+        }
+    }
+
+    /// Does something later, if the process lives so long.
+    pub fn later(&mut self, process: usize, pause: Duration, act: Act) {
+        let life = self.processes[process].life;
+        self.after(pause, Happening::Act { process, life, act });
+    }
+
+    /// Does something when the process's clock shows a mark.
+    pub fn at_mark(&mut self, process: usize, mark: Mark, act: Act) {
+        let due = self.processes[process].clock.when(mark).max(self.now);
+        let life = self.processes[process].life;
+        self.push(due, Happening::Act { process, life, act });
+    }
+
+    /// The heart of a host.
+    fn turn(&mut self, process: usize) -> Result<(), Broken> {
+        let it = &mut self.processes[process];
+        it.turning = false;
+        let Some(elector) = &mut it.elector else { return Ok(()) };
+        let now = it.clock.at(self.now);
+        let events = std::mem::take(&mut it.inbox);
+        let generation = it.generation;
+        let second = self.now / SECOND;
+        it.turns = if it.turns.0 == second { (second, it.turns.1 + 1) } else { (second, 1) };
+        if it.turns.1 > MOST_TURNS {
+            return Err(Law::NothingSpins.broken(format!("process {process} spins")));
+        }
+
+        self.laws.hear(process, &events);
+        self.story.told(self.now, process, now, &events);
+        let step = elector.handle(now, events);
+        self.run.steps += 1;
+        self.run.digest(process, now, &step);
+        self.story.said(process, &step);
+        it.deadline = step.deadline;
+        if let Some(mark) = step.deadline {
+            if mark <= now {
+                return Err(Law::NothingSpins.broken("the next deadline is not ahead".into()));
+            }
+            let due = it.clock.when(mark) + self.rng.u64(..1_000_000);
+            self.push(due, Happening::Wake { process, generation, mark });
+        }
+        for command in step.commands {
+            match command {
+                Command::Call(call) => self.call(process, now, call)?,
+                Command::Watch(watch) => self.watch(process, watch),
+                Command::Unwatch(id) => {
+                    self.processes[process].stream.watches.remove(&id);
+                }
+                Command::Notify(notice) => self.notice(process, now, notice)?,
+            }
+        }
+        self.laws.after_step(process, now, &self.processes[process].parts)
+    }
+
+    // Calls.
+
+    fn call(&mut self, process: usize, now: Mark, call: Call) -> Result<(), Broken> {
+        self.laws.call(process, now, &call, &self.processes[process].parts)?;
+        let it = &mut self.processes[process];
+        if let Operation::Grant(grant) = &call.operation
+            && !it.leases.contains(&grant.lease)
+        {
+            it.leases.push(grant.lease);
+        }
+        let generation = it.generation;
+        // Who was not answered in time is asked no more.
+        if self.laws.unanswered(process, now) {
+            it.member = (it.member + 1) % self.plan.members;
+        }
+        let from = Sender::Elector { generation, id: call.id };
+        let request = Request { process, from, operation: call.operation };
+        let pause = self.rng.u64(..100_000);
+        self.after(pause, Happening::Depart { request, generation });
+        Ok(())
+    }
+
+    /// Sends something that no elector asked for.
+    pub fn send(&mut self, request: Request) {
+        let generation = self.processes[request.process].generation;
+        self.after(10_000, Happening::Depart { request, generation });
+    }
+
+    fn depart(&mut self, request: Request) {
+        let (process, member) = (request.process, self.processes[request.process].member);
+        let what = Happening::Arrive { member, request };
+        self.carry(process, member, true, what);
+    }
+
+    fn carry(&mut self, process: usize, member: usize, to_store: bool, what: Happening) {
+        match self.transit(process, member, to_store) {
+            Transit::After(delay) => self.after(delay, what),
+            Transit::Held => self.held.push(Held { process, member, to_store, what }),
+            Transit::Lost => self.run.lost += 1,
+        }
+    }
+
+    fn transit(&mut self, process: usize, member: usize, to_store: bool) -> Transit {
+        let it = &self.processes[process];
+        let cuts = if to_store { &it.cut_to } else { &it.cut_from };
+        if cuts[member] > 0 {
+            // A connection may outlive the cut, or break.
+            return if self.rng.bool() { Transit::Held } else { Transit::Lost };
+        }
+        let loss = self.loss.iter().max().copied().unwrap_or(0);
+        if loss > 0 && self.rng.u32(..1_000) < loss {
+            return Transit::Lost;
+        }
+        Transit::After(self.delay())
+    }
+
+    fn delay(&mut self) -> Duration {
+        let most = self.slow.iter().max().copied().unwrap_or(0).max(self.plan.delay);
+        100_000 + self.rng.u64(..most)
+    }
+
+    fn arrive(&mut self, member: usize, request: Request) {
+        let process = request.process;
+        if self.cluster.members[member].down > 0 {
+            return self.reply(member, request, Err(Failure::Unavailable));
+        }
+        if self.cluster.members[member].paused > 0 {
+            self.cluster.members[member].backlog.push(request);
+            return;
+        }
+        if !self.cluster.serves(member) {
+            if self.rng.bool() {
+                self.cluster.waiting.push((member, request));
+            } else {
+                self.reply(member, request, Err(Failure::Unavailable));
+            }
+            return;
+        }
+        let outcome = match &request.operation {
+            Operation::Grant(_)
+            | Operation::Revoke(_)
+            | Operation::Claim(_)
+            | Operation::Read(_)
+            | Operation::Guarded(_)
+                if self.processes[process].denied > 0 =>
+            {
+                Err(Failure::Denied("permission denied".into()))
+            }
+            operation => self.cluster.store.perform(self.now, operation),
+        };
+        self.changed();
+        self.reply(member, request, outcome);
+    }
+
+    fn reply(&mut self, member: usize, request: Request, outcome: Result<Response, Failure>) {
+        let process = request.process;
+        let repeat = self.repeat.iter().max().copied().unwrap_or(0);
+        if repeat > 0 && self.rng.u32(..1_000) < repeat {
+            let (request, outcome) = (request.clone(), outcome.clone());
+            self.carry(process, member, false, Happening::Answer { request, outcome });
+        }
+        self.carry(process, member, false, Happening::Answer { request, outcome });
+    }
+
+    fn answered(&mut self, request: Request, outcome: Result<Response, Failure>) {
+        let process = request.process;
+        if let Err(Failure::Unavailable) = outcome {
+            let it = &mut self.processes[process];
+            it.member = (it.member + 1) % self.plan.members;
+        }
+        match request.from {
+            Sender::Elector { generation, id } => {
+                if self.processes[process].generation == generation {
+                    self.tell(process, Event::Reply(Reply { id, outcome }));
+                }
+            }
+            Sender::Host => {}
+            Sender::Application { life, part, epoch } => {
+                if self.processes[process].life == life {
+                    self.counter_read(process, part, epoch, outcome);
+                }
+            }
+        }
+    }
+
+    // Watches.
+
+    fn watch(&mut self, process: usize, watch: Watch) {
+        let Watch { id, key, prefix, since } = watch;
+        let it = &mut self.processes[process];
+        it.stream
+            .watches
+            .insert(id, OpenWatch { key, prefix, told: None, heard: None, silent: false });
+        let stream = it.stream.number;
+        let member = it.member;
+        // The stream's messages wait for a cut to end, or for another stream.
+        let delay = self.delay();
+        if self.processes[process].cut_to[member] > 0 {
+            self.supervise_soon(process);
+        } else {
+            self.after(delay, Happening::Open { process, stream, id, since });
+        }
+    }
+
+    fn open(&mut self, process: usize, stream: u32, id: RequestId, since: Option<Revision>) {
+        let it = &mut self.processes[process];
+        let member = it.member;
+        if it.stream.number != stream || !it.stream.watches.contains_key(&id) {
+            return;
+        }
+        if !self.cluster.serves(member) {
+            return self.supervise_soon(process);
+        }
+        let store = &self.cluster.store;
+        let change = match since {
+            None => {
+                if let Some(watch) = it.stream.watches.get_mut(&id) {
+                    watch.told = Some(store.changes());
+                }
+                Change::Started(store.revision())
+            }
+            Some(since) => match store.changes_before(since) {
+                Ok(told) => {
+                    if let Some(watch) = it.stream.watches.get_mut(&id) {
+                        watch.told = Some(told);
+                    }
+                    self.flush_soon(process);
+                    return;
+                }
+                Err(failure) => {
+                    it.stream.watches.remove(&id);
+                    Change::Ended(failure)
+                }
+            },
+        };
+        self.deliver(process, vec![Watched { id, change }]);
+    }
+
+    /// The store changed: whoever watches is told.
+    pub fn changed(&mut self) {
+        for process in 0..self.processes.len() {
+            self.flush_soon(process);
+        }
+    }
+
+    fn flush_soon(&mut self, process: usize) {
+        let changes = self.cluster.store.changes();
+        let stream = &mut self.processes[process].stream;
+        let behind = |watch: &OpenWatch| watch.told.is_some_and(|told| told < changes);
+        if !stream.flushing && stream.watches.values().any(behind) {
+            stream.flushing = true;
+            let number = stream.number;
+            let lag = 50_000 + self.rng.u64(..MILLISECOND);
+            self.after(lag, Happening::Flush { process, stream: number });
+        }
+    }
+
+    /// The member tells what its watches saw.
+    fn flush(&mut self, process: usize, stream: u32) {
+        let it = &mut self.processes[process];
+        if it.stream.number != stream {
+            return;
+        }
+        it.stream.flushing = false;
+        let member = it.member;
+        if !self.cluster.serves(member) || it.cut_from[member] > 0 {
+            return self.supervise_soon(process);
+        }
+        let store = &self.cluster.store;
+        let mut news = Vec::new();
+        for (id, watch) in &mut it.stream.watches {
+            let Some(told) = watch.told.replace(store.changes()) else { continue };
+            if watch.silent {
+                continue;
+            }
+            for (_, change) in store.changes_after(told) {
+                let key = match change {
+                    Change::Put(entry) => &entry.key,
+                    Change::Deleted(deletion) => &deletion.key,
+                    Change::Started(_) | Change::Ended(_) => continue,
+                };
+                if *key == watch.key || watch.prefix && key.starts_with(&watch.key) {
+                    news.push(Watched { id: *id, change: change.clone() });
+                }
+            }
+        }
+        if !news.is_empty() {
+            self.deliver(process, news);
+        }
+    }
+
+    /// What is sent on a stream arrives in order, or not at all.
+    fn deliver(&mut self, process: usize, news: Vec<Watched>) {
+        let delay = self.delay();
+        let stream = &mut self.processes[process].stream;
+        let at = (self.now + delay).max(stream.last_arrival + 1);
+        stream.last_arrival = at;
+        let number = stream.number;
+        self.push(at, Happening::News { process, stream: number, news });
+    }
+
+    fn news(&mut self, process: usize, stream: u32, news: Vec<Watched>) {
+        if self.processes[process].stream.number != stream {
+            return;
+        }
+        let repeat = self.repeat.iter().max().copied().unwrap_or(0);
+        for watched in news {
+            let watches = &mut self.processes[process].stream.watches;
+            if let Some(watch) = watches.get_mut(&watched.id) {
+                watch.heard = match &watched.change {
+                    Change::Started(at) => Some(*at),
+                    Change::Put(entry) => Some(entry.modified),
+                    Change::Deleted(deletion) => Some(deletion.at),
+                    Change::Ended(_) => None,
+                };
+            }
+            if repeat > 0 && self.rng.u32(..1_000) < repeat {
+                self.tell(process, Event::Watched(watched.clone()));
+            }
+            self.tell(process, Event::Watched(watched));
+        }
+    }
+
+    fn supervise_soon(&mut self, process: usize) {
+        let stream = &mut self.processes[process].stream;
+        if !stream.supervised {
+            stream.supervised = true;
+            let number = stream.number;
+            let pause = SILENCE / 2 + self.rng.u64(..SILENCE);
+            self.after(pause, Happening::Supervise { process, stream: number });
+        }
+    }
+
+    /// A stream that has nothing to say for too long is opened elsewhere.
+    fn supervise(&mut self, process: usize, stream: u32) {
+        let it = &mut self.processes[process];
+        if it.stream.number != stream {
+            return;
+        }
+        it.stream.supervised = false;
+        it.member = (it.member + 1) % self.plan.members;
+        self.break_stream(process, self.plan.hosts_mend);
+    }
+
+    /// Opens a new stream. Its watches go on where they were, or are said to have
+    /// ended.
+    fn break_stream(&mut self, process: usize, mends: bool) {
+        let it = &mut self.processes[process];
+        it.stream.number += 1;
+        it.stream.flushing = false;
+        it.stream.supervised = false;
+        let (stream, member) = (it.stream.number, it.member);
+        if !mends {
+            let ended: Vec<RequestId> =
+                std::mem::take(&mut it.stream.watches).into_keys().collect();
+            for id in ended {
+                let change = Change::Ended(Failure::Unavailable);
+                self.tell(process, Event::Watched(Watched { id, change }));
+            }
+            return;
+        }
+        let cut = it.cut_to[member] > 0 || it.cut_from[member] > 0;
+        // What was on its way is lost with the stream: it is told again.
+        let mut watches = Vec::new();
+        for (id, watch) in &mut it.stream.watches {
+            watch.told = None;
+            watches.push((*id, watch.heard.map(|heard| heard + 1)));
+        }
+        if cut || !self.cluster.serves(member) {
+            return self.supervise_soon(process);
+        }
+        for (id, since) in watches {
+            let delay = self.delay();
+            self.after(delay, Happening::Open { process, stream, id, since });
+        }
+    }
+
+    // Faults.
+
+    fn begin(&mut self, index: usize) -> Result<(), Broken> {
+        let fault = self.plan.faults[index];
+        self.run.faults += 1;
+        self.story.note(self.now, &format!("{:?} begins", fault.kind));
+        match fault.kind {
+            Kind::Pause(process) => self.processes[process].paused += 1,
+            Kind::Crash(process) => self.kill(process),
+            Kind::Trap(process) => self.trap(process),
+            // Nobody reads it.
+            Kind::WallClock(_) => {}
+            Kind::CutToStore(process) => self.cut(process, None, true, false),
+            Kind::CutFromStore(process) => self.cut(process, None, false, true),
+            Kind::Cut(process) => self.cut(process, None, true, true),
+            Kind::CutMember(process, member) => self.cut(process, Some(member), true, true),
+            Kind::Slow(most) => self.slow.push(most),
+            Kind::Loss(share) => self.loss.push(share),
+            Kind::Repeat(share) => self.repeat.push(share),
+            Kind::SilentWatches(process) => {
+                self.run.silent = true;
+                for watch in self.processes[process].stream.watches.values_mut() {
+                    watch.silent = true;
+                }
+            }
+            Kind::BrokenStream(process) => {
+                if self.processes[process].runs {
+                    self.break_stream(process, self.plan.hosts_mend);
+                }
+            }
+            Kind::MemberDown(member) => {
+                self.cluster.members[member].down += 1;
+                self.cluster.members[member].backlog.clear();
+                self.leave_member(member);
+            }
+            Kind::MemberPaused(member) => self.cluster.members[member].paused += 1,
+            Kind::MemberCutOff(member) => self.cluster.members[member].cut_off += 1,
+            Kind::NoQuorum => {
+                for member in 0..self.plan.members {
+                    self.cluster.members[member].paused += 1;
+                }
+            }
+            Kind::Election => self.cluster.leader = None,
+            Kind::WrongRevocation => {
+                let leases: Vec<LeaseId> = self.cluster.store.leases().collect();
+                if !leases.is_empty() {
+                    let lease = leases[self.rng.usize(..leases.len())];
+                    self.laws.meddled_with_lease(lease, &self.cluster.store);
+                    self.cluster.store.end_lease(lease);
+                    self.changed();
+                }
+            }
+            Kind::Restore { .. } => self.backup = Some(self.cluster.store.clone()),
+            Kind::NoSpace => self.cluster.store.full = true,
+            Kind::Denied(process) => self.processes[process].denied += 1,
+            Kind::Revoke(office) => {
+                if let Some(entry) = self.leaders_key(office) {
+                    self.laws.meddled_with_lease(entry.lease, &self.cluster.store);
+                    self.cluster.store.end_lease(entry.lease);
+                    self.changed();
+                }
+            }
+            Kind::Depose(office) => {
+                if let Some(entry) = self.leaders_key(office) {
+                    self.laws.meddled_with(entry.created);
+                    self.cluster.store.delete(&entry.key);
+                    self.changed();
+                }
+            }
+            Kind::Delete(office) => {
+                if let Some(entry) = self.candidates(office).pop() {
+                    self.laws.meddled_with(entry.created);
+                    self.cluster.store.delete(&entry.key);
+                    self.changed();
+                }
+            }
+            Kind::Overwrite(office) => {
+                if let Some(entry) = self.leaders_key(office) {
+                    self.laws.meddled_with(entry.created);
+                    self.cluster.store.put(entry.key, b"meddled".into(), 0);
+                    self.changed();
+                }
+            }
+            Kind::Revalue(office) => {
+                if let Some(entry) = self.leaders_key(office) {
+                    self.cluster.store.put(entry.key, b"meddled".into(), entry.lease);
+                    self.changed();
+                }
+            }
+            Kind::Compact => {
+                let revision = self.cluster.store.revision();
+                self.cluster.store.compact(revision);
+            }
+        }
+        self.members_changed();
+        Ok(())
+    }
+
+    fn end(&mut self, index: usize) {
+        let fault = self.plan.faults[index];
+        self.story.note(self.now, &format!("{:?} ends", fault.kind));
+        let remove = |all: &mut Vec<u64>, one: u64| {
+            if let Some(index) = all.iter().position(|other| *other == one) {
+                all.swap_remove(index);
+            }
+        };
+        match fault.kind {
+            Kind::Pause(process) => self.resume(process),
+            Kind::Crash(process) => {
+                if !self.processes[process].runs {
+                    self.start(process);
+                }
+            }
+            Kind::Trap(_)
+            | Kind::WallClock(_)
+            | Kind::SilentWatches(_)
+            | Kind::BrokenStream(_)
+            | Kind::Election
+            | Kind::WrongRevocation
+            | Kind::Revoke(_)
+            | Kind::Depose(_)
+            | Kind::Delete(_)
+            | Kind::Overwrite(_)
+            | Kind::Revalue(_)
+            | Kind::Compact => {}
+            Kind::CutToStore(process) => self.mend(process, None, true, false),
+            Kind::CutFromStore(process) => self.mend(process, None, false, true),
+            Kind::Cut(process) => self.mend(process, None, true, true),
+            Kind::CutMember(process, member) => self.mend(process, Some(member), true, true),
+            Kind::Slow(most) => remove(&mut self.slow, most),
+            Kind::Loss(share) => {
+                if let Some(index) = self.loss.iter().position(|other| *other == share) {
+                    self.loss.swap_remove(index);
+                }
+            }
+            Kind::Repeat(share) => {
+                if let Some(index) = self.repeat.iter().position(|other| *other == share) {
+                    self.repeat.swap_remove(index);
+                }
+            }
+            Kind::MemberDown(member) => {
+                let member = &mut self.cluster.members[member];
+                member.down = member.down.saturating_sub(1);
+            }
+            Kind::MemberPaused(member) => self.resume_member(member),
+            Kind::MemberCutOff(member) => {
+                let member = &mut self.cluster.members[member];
+                member.cut_off = member.cut_off.saturating_sub(1);
+            }
+            Kind::NoQuorum => {
+                for member in 0..self.plan.members {
+                    self.resume_member(member);
+                }
+            }
+            Kind::Restore { bumped } => self.restore(bumped),
+            Kind::NoSpace => self.cluster.store.full = false,
+            Kind::Denied(process) => {
+                let it = &mut self.processes[process];
+                it.denied = it.denied.saturating_sub(1);
+            }
+        }
+        self.members_changed();
+        self.changed();
+    }
+
+    fn resume(&mut self, process: usize) {
+        let it = &mut self.processes[process];
+        it.paused = it.paused.saturating_sub(1);
+        if it.paused == 0 {
+            for what in std::mem::take(&mut it.stuck) {
+                self.after(0, what);
+            }
+        }
+    }
+
+    fn resume_member(&mut self, member: usize) {
+        let it = &mut self.cluster.members[member];
+        it.paused = it.paused.saturating_sub(1);
+        if it.paused == 0 {
+            for request in std::mem::take(&mut it.backlog) {
+                let pause = self.rng.u64(..10 * MILLISECOND);
+                self.after(pause, Happening::Arrive { member, request });
+            }
+        }
+    }
+
+    fn cut(&mut self, process: usize, member: Option<usize>, to: bool, from: bool) {
+        let it = &mut self.processes[process];
+        for other in 0..self.plan.members {
+            if member.is_none_or(|member| member == other) {
+                it.cut_to[other] += u32::from(to);
+                it.cut_from[other] += u32::from(from);
+            }
+        }
+    }
+
+    fn mend(&mut self, process: usize, member: Option<usize>, to: bool, from: bool) {
+        let it = &mut self.processes[process];
+        for other in 0..self.plan.members {
+            if member.is_none_or(|member| member == other) {
+                it.cut_to[other] -= u32::from(to);
+                it.cut_from[other] -= u32::from(from);
+            }
+        }
+        let free = |held: &mut Held| {
+            let it = &self.processes[held.process];
+            let cuts = if held.to_store { &it.cut_to } else { &it.cut_from };
+            cuts[held.member] == 0
+        };
+        let freed: Vec<Held> = self.held.extract_if(.., free).collect();
+        for held in freed {
+            let delay = self.delay();
+            self.after(delay, held.what);
+        }
+        self.supervise_soon(process);
+    }
+
+    /// Streams to a member that is gone break at once.
+    fn leave_member(&mut self, member: usize) {
+        for process in 0..self.processes.len() {
+            if self.processes[process].member == member && self.processes[process].runs {
+                self.supervise_soon(process);
+            }
+        }
+    }
+
+    fn members_changed(&mut self) {
+        if self.cluster.depose() && !self.election_due {
+            self.election_due = true;
+            let pause = STORE_ELECTION / 2 + self.rng.u64(..STORE_ELECTION / 2);
+            self.after(pause, Happening::Elect);
+        }
+    }
+
+    fn elect(&mut self) {
+        self.election_due = false;
+        if self.cluster.leader.is_some() || !self.cluster.elect(&mut self.rng) {
+            return;
+        }
+        self.cluster.store.extend_leases(self.now, ELECTION_TIMEOUT);
+        for (member, request) in std::mem::take(&mut self.cluster.waiting) {
+            // Some are done after all, the others were never more than asked.
+            if self.rng.bool() {
+                let pause = self.rng.u64(..100 * MILLISECOND);
+                self.after(pause, Happening::Arrive { member, request });
+            }
+        }
+        self.changed();
+    }
+
+    fn restore(&mut self, bumped: bool) {
+        let Some(mut store) = self.backup.take() else { return };
+        if bumped {
+            store.bump(1_000_000);
+        }
+        store.extend_leases(self.now, 0);
+        self.laws.restored(&self.cluster.store, &self.processes, bumped);
+        self.cluster.store = store;
+        self.cluster.waiting.clear();
+        for process in 0..self.processes.len() {
+            self.break_stream(process, false);
+        }
+    }
+
+    /// No more faults: all that is stopped, cut or away comes back.
+    pub fn heal(&mut self) {
+        self.calm = true;
+        self.story.note(self.now, "all is well from now on");
+        let ends: Vec<usize> = (0..self.plan.faults.len())
+            .filter(|&index| {
+                let fault = self.plan.faults[index];
+                fault.at <= self.now && fault.at + fault.lasts > self.now
+            })
+            .collect();
+        assert!(ends.is_empty(), "faults end with the unrest");
+        self.be_calm();
+    }
+
+    /// When a leader has to be there, in the words of law 10.
+    pub fn patience(&self) -> Duration {
+        let ttl = self.plan.lease_ttl.max(SHORTEST_LEASE);
+        let silent = if self.run.silent { 30 * SECOND } else { 0 };
+        let store = EXPIRY_TICK + STORE_ELECTION + ELECTION_TIMEOUT;
+        let elector = SECOND + self.plan.request_timeout;
+        // A stream that was given up as silent, and a few round trips.
+        let host = 2 * SILENCE + 2 * SECOND;
+        ttl + store + elector + host + silent
+    }
+
+    /// Whether somebody regards itself as leader.
+    pub fn is_led(&self, office: usize) -> bool {
+        self.processes.iter().any(|process| {
+            let mark = process.clock.at(self.now);
+            process.parts[office].term.as_ref().is_some_and(|term| term.stands(mark))
+        })
+    }
+
+    /// A key without a lease, which an operator left, stands in the way.
+    pub fn is_blocked(&self, office: usize) -> bool {
+        self.candidates(office).iter().any(|entry| entry.lease == 0)
+    }
+
+    /// Everybody leaves.
+    pub fn dismiss(&mut self) {
+        self.closing = true;
+        self.story.note(self.now, "everybody leaves");
+        for process in 0..self.processes.len() {
+            self.close(process);
+        }
+    }
+
+    /// Law 14, the first half: an orderly end leaves nothing.
+    ///
+    /// # Errors
+    ///
+    /// Who is still there.
+    pub fn check_nobody_stays(&self) -> Result<(), Broken> {
+        for (process, it) in self.processes.iter().enumerate() {
+            if !it.closed && it.elector.is_some() {
+                return Err(Law::NothingStays.broken(format!("process {process} does not close")));
+            }
+            let left = it
+                .leases
+                .iter()
+                .find(|lease| self.cluster.store.keys().any(|entry| entry.lease == **lease));
+            if let Some(lease) = left {
+                return Err(Law::NothingStays.broken(format!(
+                    "process {process} has closed, and a key of its lease {lease:x} is there"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Law 14, the second half: what a process left is gone after a lease time.
+    ///
+    /// # Errors
+    ///
+    /// What is still there.
+    pub fn check_nothing_stays(&self) -> Result<(), Broken> {
+        if let Some(lease) = self.cluster.store.leases().next() {
+            return Err(Law::NothingStays.broken(format!("the lease {lease:x} is still there")));
+        }
+        let store = &self.cluster.store;
+        match store.keys().find(|entry| !entry.key.starts_with(b"/counter/") && entry.lease != 0) {
+            Some(entry) => Err(Law::NothingStays.broken(format!("{entry:?} is still there"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether what leaders counted together is right.
+    ///
+    /// # Errors
+    ///
+    /// That it is not.
+    pub fn check_counters(&self) -> Result<(), Broken> {
+        if self.laws.lost_data {
+            return Ok(());
+        }
+        for office in 0..self.plan.offices.len() {
+            let last = self
+                .cluster
+                .store
+                .key(&counter(office))
+                .map_or(0, |entry| String::from_utf8_lossy(&entry.value).parse().unwrap_or(0));
+            if !self.history.is_linearizable(office, last) {
+                return Err(Law::Linearizable.broken(format!(
+                    "no order of the increments of `{}` explains what was seen, and {last} at \
+                     the end",
+                    self.plan.offices[office].name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// An office's keys in the store, the leader's first.
+    pub fn candidates(&self, office: usize) -> Vec<Entry> {
+        let office = &self.plan.offices[office];
+        let prefix = format!("{}/", office.name).into_bytes();
+        let store = &self.cluster.store;
+        let mut found: Vec<Entry> = match office.contest {
+            Contest::Queue => store
+                .keys_below(&prefix)
+                .filter(|entry| !entry.key[prefix.len()..].contains(&b'/'))
+                .cloned()
+                .collect(),
+            Contest::Race => store.key(office.name.as_bytes()).into_iter().cloned().collect(),
+        };
+        found.sort_by_key(|entry| entry.created);
+        found
+    }
+
+    fn leaders_key(&self, office: usize) -> Option<Entry> {
+        self.candidates(office).into_iter().next()
+    }
+}
+
+impl Happening {
+    /// The process that does it, if it is one.
+    fn process(&self) -> Option<usize> {
+        match self {
+            Happening::Turn { process, .. }
+            | Happening::Wake { process, .. }
+            | Happening::Act { process, .. }
+            | Happening::Reopen { process, .. } => Some(*process),
+            Happening::Depart { request, .. } => Some(request.process),
+            Happening::Arrive { .. }
+            | Happening::Answer { .. }
+            | Happening::Open { .. }
+            | Happening::Flush { .. }
+            | Happening::News { .. }
+            | Happening::Supervise { .. }
+            | Happening::Tick
+            | Happening::Elect
+            | Happening::Begin(_)
+            | Happening::End(_) => None,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Events, configurations and steps of the native elector as lines of a transcript.
+
+use incumbent_guest::types::*;
+
+use super::native_codec::{failed, found, office, step};
+use super::text::{Leases, quote, seconds};
+
+/// Writes a transcript, with names for the leases in it.
+#[derive(Debug, Default)]
+pub struct Writer {
+    leases: Leases,
+}
+
+impl Writer {
+    /// The line that opens an elector.
+    pub fn config(&self, config: Config) -> String {
+        format!(
+            "config ttl={} margin={} timeout={} seed={},{}",
+            seconds(config.lease_ttl),
+            seconds(config.safety_margin),
+            seconds(config.request_timeout),
+            config.seed.0,
+            config.seed.1
+        )
+    }
+
+    /// The line of one event.
+    pub fn event(&self, event: &Event) -> String {
+        self.leases.name(written(event))
+    }
+
+    /// The lines of what an elector says.
+    pub fn step(&mut self, said: &Step) -> Vec<String> {
+        step(said, &mut self.leases)
+    }
+}
+
+/// An event, with its leases as they are.
+pub fn written(event: &Event) -> String {
+    match event {
+        Event::Wake => "wake".into(),
+        Event::Campaign(candidacy) => {
+            let rejoin = if candidacy.rejoin { " rejoin" } else { "" };
+            format!(
+                "campaign {} {} {} {}{rejoin}",
+                candidacy.election,
+                quote(candidacy.name.as_bytes()),
+                contest(candidacy.contest),
+                quote(&candidacy.value)
+            )
+        }
+        Event::Observe(observation) => format!("observe {}", observed(observation)),
+        Event::Inspect(observation) => format!("inspect {}", observed(observation)),
+        Event::Proclaim(proclamation) => format!(
+            "proclaim {} ticket {} {}",
+            proclamation.election,
+            proclamation.ticket,
+            quote(&proclamation.value)
+        ),
+        Event::Write(write) => {
+            let mut text = format!("write {} ticket {}", office(&write.term), write.ticket);
+            for expect in &write.expect {
+                text += &format!(" expect {}={}", quote(&expect.key), expect.modified);
+            }
+            for mutation in &write.mutations {
+                text += &match mutation {
+                    Mutation::Put(put) => format!(" put {}={}", quote(&put.key), quote(&put.value)),
+                    Mutation::Proclaim(value) => format!(" proclaim {}", quote(value)),
+                    Mutation::Delete(key) => format!(" delete {}", quote(key)),
+                };
+            }
+            text
+        }
+        Event::Resign(term) => format!("resign {}", office(term)),
+        Event::Yielded(term) => format!("yielded {}", office(term)),
+        Event::Leave(election) => format!("leave {election}"),
+        Event::Close => "close".into(),
+        Event::Reply(reply) => {
+            let outcome = match &reply.outcome {
+                Ok(response) => answered(response),
+                Err(failure) => failed(failure),
+            };
+            format!("#{} {outcome}", reply.id)
+        }
+        Event::Watched(watched) => {
+            let change = match &watched.change {
+                Change::Started(at) => format!("started at {at}"),
+                Change::Put(entry) => format!("put {}", found(entry)),
+                Change::Deleted(deletion) => {
+                    format!("deleted {} at {}", quote(&deletion.key), deletion.at)
+                }
+                Change::Ended(failure) => format!("ended {}", failed(failure)),
+            };
+            format!("~{} {change}", watched.id)
+        }
+    }
+}
+
+fn observed(observation: &Observation) -> String {
+    format!(
+        "{} {} {}",
+        observation.election,
+        quote(observation.name.as_bytes()),
+        contest(observation.contest)
+    )
+}
+
+fn contest(contest: Contest) -> &'static str {
+    match contest {
+        Contest::Queue => "queue",
+        Contest::Race => "race",
+    }
+}
+
+fn answered(response: &Response) -> String {
+    match response {
+        Response::Granted(ttl) => format!("granted {}", seconds(*ttl)),
+        Response::Exists => "exists".into(),
+        Response::Renewed(ttl) => format!("renewed {}", seconds(*ttl)),
+        Response::Expired => "expired".into(),
+        Response::Revoked => "revoked".into(),
+        Response::Claimed(claimed) => {
+            format!("claimed {} at {}", found(&claimed.entry), claimed.at)
+        }
+        Response::Taken(claimed) => format!("taken {} at {}", found(&claimed.entry), claimed.at),
+        Response::Snapshot(snapshot) => {
+            let mut text = format!("found at {}", snapshot.at);
+            for entries in &snapshot.found {
+                let entries: Vec<String> = entries.iter().map(found).collect();
+                text += &format!(" {{{}}}", entries.join(" "));
+            }
+            text
+        }
+        Response::Applied(at) => format!("applied at {at}"),
+        Response::Stale => "stale".into(),
+        Response::Conflict => "conflict".into(),
+    }
+}
