@@ -201,7 +201,9 @@ impl Candidate {
                     if changed && silent {
                         hands.context.renew_watch(&mut outrun.lookout);
                     }
-                    if changed {
+                    // An old key of ours is no news, and no rival either.
+                    let ours = hands.tenure.is_some_and(|tenure| tenure.lease == entry.lease);
+                    if changed || ours {
                         self.rival_changed(hands, &entry);
                     }
                     self.cover(hands);

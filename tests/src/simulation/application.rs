@@ -15,14 +15,16 @@ pub struct Part {
     pub election: Option<ElectionId>,
     /// The last term, until its work has stopped.
     pub term: Option<Tenure>,
+    /// A term whose work has stopped: its elector has not heard of it yet.
+    pub stopped: Option<Tenure>,
     /// The last place in line that was announced.
     pub place: Option<Joined>,
     /// The last epoch in which it led, with its present elector.
     pub newest: Epoch,
     /// Writes without an outcome: the ticket, and the increment in the history.
     writes: Vec<(Ticket, usize)>,
-    /// A try to increment that reads.
-    reading: Option<usize>,
+    /// A try to increment that reads, and when it is given up.
+    pub reading: Option<(usize, Mark)>,
     last_ticket: Ticket,
 }
 
@@ -131,7 +133,7 @@ impl World<'_> {
             // Something that no store guards: by the clock, nobody else may do it now.
             self.check_alone(process, part, epoch)?;
         }
-        if self.processes[process].parts[part].reading.is_none() {
+        if self.processes[process].parts[part].reading.is_none_or(|(_, until)| until < self.now) {
             let key = counter(part);
             let selections = vec![Selection {
                 key,
@@ -140,12 +142,12 @@ impl World<'_> {
                 order: Order::OldestFirst,
                 limit: 0,
             }];
-            let started = self.history.begin(process, part, self.now);
-            self.processes[process].parts[part].reading = Some(started);
+            let increment = self.history.begin(process, part, self.now);
+            self.processes[process].parts[part].reading = Some((increment, self.now + 5 * SECOND));
             let life = self.processes[process].life;
             self.send(Request {
                 process,
-                from: Sender::Application { life, part, epoch },
+                from: Sender::Application { life, part, epoch, increment },
                 operation: Operation::Read(selections),
             });
         }
@@ -186,9 +188,9 @@ impl World<'_> {
         process: usize,
         part: usize,
         epoch: Epoch,
+        increment: usize,
         outcome: Result<Response, Failure>,
     ) {
-        let Some(increment) = self.processes[process].parts[part].reading.take() else { return };
         let Ok(Response::Snapshot(snapshot)) = outcome else {
             return self.history.end(increment, self.now, Outcome::Nothing);
         };
@@ -258,10 +260,11 @@ impl World<'_> {
     fn stopped(&mut self, process: usize, part: usize, epoch: Epoch) {
         let Some(term) = self.term(process, part, epoch) else { return };
         let (term, orphan) = (term.leadership.term, term.orphan);
-        self.processes[process].parts[part].term = None;
+        let stopped = self.processes[process].parts[part].term.take();
         if orphan {
             self.come_in(process, part);
         } else {
+            self.processes[process].parts[part].stopped = stopped;
             self.tell(process, Event::Yielded(term));
         }
     }

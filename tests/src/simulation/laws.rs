@@ -163,9 +163,11 @@ impl Laws {
         self.meddled.extend(store.keys().filter(|key| key.lease == lease).map(|key| key.created));
     }
 
-    /// The store, which was this one, is about to be put back.
-    pub fn restored(&mut self, store: &Store, processes: &[Process], bumped: bool) {
-        self.meddled.extend(store.keys().map(|key| key.created));
+    /// The store is put back: keys are there again that were gone, and others gone.
+    pub fn restored(&mut self, stores: [&Store; 2], processes: &[Process], bumped: bool) {
+        for store in stores {
+            self.meddled.extend(store.keys().map(|key| key.created));
+        }
         let terms = processes.iter().flat_map(|process| &process.parts);
         self.meddled.extend(
             terms.filter_map(|part| part.term.as_ref()).map(|term| term.leadership.term.epoch),
@@ -257,6 +259,7 @@ impl Laws {
     ) -> Result<What, Broken> {
         let Guard { key, epoch, lease } = &guarded.guard;
         let terms = || parts.iter().filter_map(|part| part.term.as_ref());
+        let stopped = || parts.iter().filter_map(|part| part.stopped.as_ref());
         let mut what = What::Other;
         for mutation in &guarded.mutations {
             match mutation {
@@ -273,7 +276,7 @@ impl Laws {
                 Mutation::Proclaim(_) => {}
                 Mutation::Put(_) | Mutation::Delete(_) => {
                     what = What::Write(*epoch);
-                    let stands = terms().any(|term| {
+                    let stands = terms().chain(stopped()).any(|term| {
                         let Leadership { term: id, key: of, lease: under, .. } = &term.leadership;
                         term.stands(now)
                             && id.epoch == *epoch
@@ -321,6 +324,8 @@ impl Laws {
             && entry.created == before.created
             && entry.key != joined.key
             && store.lives(entry.lease, now)
+            // A backup may have brought an old place back.
+            && !self.lost_data
         {
             return Err(Law::PlaceIsKept.broken(format!(
                 "a place of revision {} is given up for one of revision {}",

@@ -123,7 +123,7 @@ pub enum Sender {
     /// The host, which gives back the lease of an elector that broke.
     Host,
     /// The application, which reads the counter for its next write in a term.
-    Application { life: u32, part: usize, epoch: Epoch },
+    Application { life: u32, part: usize, epoch: Epoch, increment: usize },
 }
 
 #[derive(Debug)]
@@ -500,7 +500,9 @@ impl<'a> World<'a> {
                 Command::Notify(notice) => self.notice(process, now, notice)?,
             }
         }
-        self.laws.after_step(process, now, &self.processes[process].parts)
+        let parts = &mut self.processes[process].parts;
+        parts.iter_mut().for_each(|part| part.stopped = None);
+        self.laws.after_step(process, now, parts)
     }
 
     // Calls.
@@ -620,9 +622,11 @@ impl<'a> World<'a> {
                 }
             }
             Sender::Host => {}
-            Sender::Application { life, part, epoch } => {
-                if self.processes[process].life == life {
-                    self.counter_read(process, part, epoch, outcome);
+            Sender::Application { life, part, epoch, increment } => {
+                let it = &mut self.processes[process];
+                let reading = &mut it.parts[part].reading;
+                if it.life == life && reading.take_if(|(it, _)| *it == increment).is_some() {
+                    self.counter_read(process, part, epoch, increment, outcome);
                 }
             }
         }
@@ -1075,8 +1079,9 @@ impl<'a> World<'a> {
         if bumped {
             store.bump(1_000_000);
         }
+        store.full = self.cluster.store.full;
         store.extend_leases(self.now, 0);
-        self.laws.restored(&self.cluster.store, &self.processes, bumped);
+        self.laws.restored([&self.cluster.store, &store], &self.processes, bumped);
         self.cluster.store = store;
         self.cluster.waiting.clear();
         for process in 0..self.processes.len() {
