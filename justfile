@@ -19,6 +19,11 @@ run *ARGS:
 test *ARGS:
     cargo test --workspace --all-features "$@"
 
+# Simulate elections under faults: `just sim --seeds 1000000`, `just sim --seed 7`
+[no-exit-message]
+sim *ARGS:
+    @cargo run --quiet --package incumbent-tests --bin sim -- "$@"
+
 # Check format, lints, licences and advisories, as CI does
 lint:
     cargo fmt --all --check

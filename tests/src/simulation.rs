@@ -51,6 +51,10 @@ pub struct Run {
     pub faults: u64,
     /// How many messages were lost.
     pub lost: u64,
+    /// How many reads electors asked for.
+    pub reads: u64,
+    /// How many places in line there were.
+    pub joined: u64,
     /// How many terms began.
     pub terms: u64,
     /// How many ended, by reason.
@@ -90,6 +94,8 @@ impl Run {
         self.steps += other.steps;
         self.faults += other.faults;
         self.lost += other.lost;
+        self.reads += other.reads;
+        self.joined += other.joined;
         self.terms += other.terms;
         self.increments += other.increments;
         for (reason, count) in &other.ended {

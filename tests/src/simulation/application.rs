@@ -117,7 +117,10 @@ impl World<'_> {
             election,
             name: office.name.clone(),
             contest: office.contest,
-            value: format!("process-{process}").into_bytes(),
+            value: match self.plan.one_identity {
+                true => b"process".into(),
+                false => format!("process-{process}").into_bytes(),
+            },
             rejoin,
         };
         self.processes[process].parts[part].election = Some(election);
@@ -133,7 +136,8 @@ impl World<'_> {
             // Something that no store guards: by the clock, nobody else may do it now.
             self.check_alone(process, part, epoch)?;
         }
-        if self.processes[process].parts[part].reading.is_none_or(|(_, until)| until < self.now) {
+        let reading = self.processes[process].parts[part].reading;
+        if self.plan.writes && reading.is_none_or(|(_, until)| until < self.now) {
             let key = counter(part);
             let selections = vec![Selection {
                 key,
@@ -151,7 +155,7 @@ impl World<'_> {
                 operation: Operation::Read(selections),
             });
         }
-        if self.rng.u8(..16) == 0 {
+        if self.plan.writes && self.rng.u8(..16) == 0 {
             self.proclaim(process, part);
         }
         let pause = 50 * MILLISECOND + self.rng.u64(..2 * SECOND);
@@ -319,9 +323,10 @@ impl World<'_> {
     pub fn notice(&mut self, process: usize, now: Mark, notice: Notice) -> Result<(), Broken> {
         match notice {
             Notice::Joined(joined) => {
+                self.run.joined += 1;
                 if let Some(part) = self.part(process, joined.election) {
                     let place = self.processes[process].parts[part].place.replace(joined.clone());
-                    self.laws.joined(self.now, place, &joined, &self.cluster.store)?;
+                    self.laws.joined(process, self.now, place, &joined, &self.cluster.store)?;
                 }
             }
             Notice::Elected(leadership) => self.elected(process, now, leadership)?,

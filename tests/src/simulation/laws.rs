@@ -109,6 +109,8 @@ struct Asked {
     calls: BTreeMap<RequestId, Call>,
     /// The longest deadline that the acknowledged calls allow, for each lease.
     allowed: BTreeMap<LeaseId, Mark>,
+    /// Leases of which the store said that they are gone.
+    gone: BTreeSet<LeaseId>,
     /// Reads that were answered in this step.
     shown: Vec<(Vec<Selection>, Snapshot)>,
     /// Terms whose guard was refused in this step.
@@ -126,6 +128,7 @@ struct Call {
 #[derive(Debug)]
 enum What {
     Lease(LeaseId),
+    Claim(LeaseId),
     Read(Vec<Selection>),
     Write(Epoch),
     Other,
@@ -199,11 +202,17 @@ impl Laws {
                     let allowed = asked.allowed.entry(lease).or_default();
                     *allowed = until.max(*allowed);
                 }
+                (What::Lease(lease) | What::Claim(lease), Ok(Response::Expired)) => {
+                    asked.gone.insert(lease);
+                }
                 (What::Read(selections), Ok(Response::Snapshot(snapshot))) => {
                     asked.shown.push((selections, snapshot.clone()));
                 }
                 (What::Write(epoch), Ok(Response::Stale)) => asked.refused.push(epoch),
-                (What::Lease(_) | What::Read(_) | What::Write(_) | What::Other, _) => {}
+                (
+                    What::Lease(_) | What::Claim(_) | What::Read(_) | What::Write(_) | What::Other,
+                    _,
+                ) => {}
             }
         }
     }
@@ -228,7 +237,7 @@ impl Laws {
                         term.leadership.term.epoch
                     )));
                 }
-                What::Other
+                What::Claim(claim.lease)
             }
             Operation::Revoke(lease) => {
                 for term in parts.iter().filter_map(|part| part.term.as_ref()) {
@@ -312,6 +321,7 @@ impl Laws {
     /// Judges a place in line.
     pub fn joined(
         &self,
+        process: usize,
         now: Mark,
         before: Option<Joined>,
         joined: &Joined,
@@ -324,6 +334,7 @@ impl Laws {
             && entry.created == before.created
             && entry.key != joined.key
             && store.lives(entry.lease, now)
+            && !self.electors[process].gone.contains(&entry.lease)
             // A backup may have brought an old place back.
             && !self.lost_data
         {

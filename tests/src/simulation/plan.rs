@@ -27,8 +27,12 @@ pub struct Plan {
     pub delay: Duration,
     /// Whether hosts mend broken watches by themselves, or say that they ended.
     pub hosts_mend: bool,
-    /// Whether applications write with expectations.
+    /// Whether leaders write.
+    pub writes: bool,
+    /// Whether they write with expectations.
     pub expectations: bool,
+    /// Whether all processes go by one name.
+    pub one_identity: bool,
     /// How long leaders like to lead, on average.
     pub term: Duration,
     /// How long work may take to stop.
@@ -115,6 +119,8 @@ pub enum Kind {
     Depose(usize),
     /// An operator deletes the key of the last in line.
     Delete(usize),
+    /// An operator revokes the lease of the last in line.
+    RevokeLast(usize),
     /// An operator writes into a leader's key, and takes its lease off.
     Overwrite(usize),
     /// An operator writes a new value into a leader's key.
@@ -149,7 +155,9 @@ impl Plan {
             request_timeout: 5 * SECOND,
             delay: rng.u64(1..10) * MILLISECOND,
             hosts_mend: rng.bool(),
+            writes: true,
             expectations: true,
+            one_identity: rng.u8(..8) == 0,
             term: rng.u64(2..60) * SECOND,
             stopping: [50 * MILLISECOND, 500 * MILLISECOND, lease_ttl, 3 * lease_ttl]
                 [rng.usize(..4)],
@@ -162,7 +170,7 @@ impl Plan {
 
     /// Some kinds of faults, as often and as hard as the seed likes.
     fn draw_faults(&mut self, rng: &mut Rng) {
-        const KINDS: usize = 28;
+        const KINDS: usize = 29;
         let gap = rng.u64(4..24) * SECOND;
         let longest = [2, 8, 20, 40][rng.usize(..4)] * SECOND;
         let mut chosen: Vec<usize> = (0..KINDS).filter(|_| rng.u8(..3) == 0).collect();
@@ -215,7 +223,30 @@ impl Plan {
             24 => Kind::Delete(office),
             25 => Kind::Overwrite(office),
             26 => Kind::Revalue(office),
+            27 => Kind::RevokeLast(office),
             _ => Kind::Compact,
+        }
+    }
+
+    /// Nothing goes wrong, and leaders stay: for scenarios to change.
+    pub fn quiet(seed: u64) -> Plan {
+        Plan {
+            seed,
+            members: 3,
+            processes: 3,
+            offices: vec![Office { name: "jobs".into(), contest: Contest::Queue }],
+            lease_ttl: 10 * SECOND,
+            safety_margin: 0,
+            request_timeout: 5 * SECOND,
+            delay: 2 * MILLISECOND,
+            hosts_mend: false,
+            writes: true,
+            expectations: true,
+            one_identity: false,
+            term: 100_000 * SECOND,
+            stopping: 100 * MILLISECOND,
+            faults: Vec::new(),
+            unrest: 60 * SECOND,
         }
     }
 

@@ -333,7 +333,8 @@ impl<'a> World<'a> {
             Happening::Begin(fault) => return self.begin(fault),
             Happening::End(fault) => self.end(fault),
             Happening::Reopen { process, life } => {
-                if self.processes[process].runs && self.processes[process].life == life {
+                let it = &self.processes[process];
+                if it.runs && it.life == life && (it.elector.is_none() || it.closed) {
                     self.reopen(process);
                 }
             }
@@ -509,6 +510,7 @@ impl<'a> World<'a> {
 
     fn call(&mut self, process: usize, now: Mark, call: Call) -> Result<(), Broken> {
         self.laws.call(process, now, &call, &self.processes[process].parts)?;
+        self.run.reads += u64::from(matches!(call.operation, Operation::Read(_)));
         let it = &mut self.processes[process];
         if let Operation::Grant(grant) = &call.operation
             && !it.leases.contains(&grant.lease)
@@ -900,6 +902,13 @@ impl<'a> World<'a> {
                     self.changed();
                 }
             }
+            Kind::RevokeLast(office) => {
+                if let Some(entry) = self.candidates(office).pop() {
+                    self.laws.meddled_with_lease(entry.lease, &self.cluster.store);
+                    self.cluster.store.end_lease(entry.lease);
+                    self.changed();
+                }
+            }
             Kind::Overwrite(office) => {
                 if let Some(entry) = self.leaders_key(office) {
                     self.laws.meddled_with(entry.created);
@@ -946,6 +955,7 @@ impl<'a> World<'a> {
             | Kind::Revoke(_)
             | Kind::Depose(_)
             | Kind::Delete(_)
+            | Kind::RevokeLast(_)
             | Kind::Overwrite(_)
             | Kind::Revalue(_)
             | Kind::Compact => {}

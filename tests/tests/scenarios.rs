@@ -1,0 +1,303 @@
+//! The edge cases that need no real process, one by one, in the simulation: each
+//! under some dozens of seeds, with the laws judged all the time. (28, 36, 39, 42, 44
+//! and 46 are about what is said and shown: transcripts and `limits.rs` have them. 30
+//! to 33 and 47 need processes.)
+
+use incumbent_guest::types::Contest;
+use incumbent_tests::simulation::laws::Law;
+use incumbent_tests::simulation::plan::{Fault, Kind, Office, Plan};
+use incumbent_tests::simulation::seeds::{Found, run_all};
+use incumbent_tests::simulation::{Run, run};
+
+const SEEDS: u64 = 40;
+const SECOND: u64 = 1_000_000_000;
+
+/// A fault, in seconds.
+fn fault(at: u64, lasts: u64, kind: Kind) -> Fault {
+    Fault { at: at * SECOND, lasts: lasts * SECOND, kind }
+}
+
+/// A plan with these faults and nothing else amiss.
+fn with(faults: &[Fault]) -> impl Fn(u64) -> Plan + Sync + use<> {
+    let faults = faults.to_vec();
+    move |seed| Plan { faults: faults.clone(), ..Plan::quiet(seed) }
+}
+
+/// The same with leaders that change often.
+fn in_turns(plan: impl Fn(u64) -> Plan + Sync) -> impl Fn(u64) -> Plan + Sync {
+    move |seed| Plan { term: 3 * SECOND, ..plan(seed) }
+}
+
+fn play(plan: impl Fn(u64) -> Plan + Sync) -> Run {
+    match run_all(0..SEEDS, &plan) {
+        Ok(summary) => summary.total(),
+        Err(found) => panic!("{}", Found::story(&found, &plan(found.seed))),
+    }
+}
+
+fn ended(run: &Run, reason: &str) -> u64 {
+    run.ended.get(reason).copied().unwrap_or(0)
+}
+
+/// Everybody closes in the end, so each seed's last leader resigns, and no other did.
+fn assert_nobody_stepped_down(run: &Run) {
+    assert_eq!((run.terms, ended(run, "resigned")), (SEEDS, SEEDS), "{:?}", run.ended);
+}
+
+#[test]
+fn row_01_a_waiter_whose_lease_died_does_not_win() {
+    let faults: Vec<Fault> = (0..10).map(|n| fault(5 + 5 * n, 1, Kind::RevokeLast(0))).collect();
+    let run = play(in_turns(with(&faults)));
+    assert!(run.joined > run.terms, "places were lost");
+}
+
+#[test]
+fn row_02_paused_beyond_the_lease() {
+    let run = play(with(&[fault(10, 15, Kind::Pause(0)), fault(30, 15, Kind::Pause(1))]));
+    assert!(ended(&run, "expired") > 0);
+    assert!(run.terms > SEEDS, "others led meanwhile");
+}
+
+#[test]
+fn row_03_the_wall_clock_jumps() {
+    for seed in 0..SEEDS {
+        let jumps = [fault(10, 1, Kind::WallClock(0)), fault(20, 1, Kind::WallClock(1))];
+        let quiet = run(&Plan::quiet(seed)).expect("the laws hold");
+        let jumping = run(&with(&jumps)(seed)).expect("the laws hold");
+        assert_eq!(quiet.fingerprint(), jumping.fingerprint(), "nothing happens");
+    }
+}
+
+#[test]
+fn row_04_clocks_at_different_rates() {
+    // Each clock is off by up to what the margin allows: here the least margin.
+    let pauses = [fault(10, 12, Kind::Cut(0)), fault(30, 12, Kind::Cut(1))];
+    let plan = with(&pauses);
+    play(|seed| Plan { lease_ttl: 2 * SECOND, ..plan(seed) });
+}
+
+#[test]
+fn rows_05_and_38_replies_come_late() {
+    let run = play(with(&[fault(5, 50, Kind::Slow(3 * SECOND))]));
+    assert!(run.terms >= SEEDS);
+}
+
+#[test]
+fn row_06_lease_not_found() {
+    let faults = [Kind::SilentWatches(0), Kind::SilentWatches(1), Kind::SilentWatches(2)]
+        .map(|kind| fault(10, 1, kind));
+    let plan = with(&[&faults[..], &[fault(11, 1, Kind::Revoke(0))]].concat());
+    let run = play(|seed| Plan { writes: false, ..plan(seed) });
+    assert_eq!(ended(&run, "lease-lost"), SEEDS);
+}
+
+#[test]
+fn row_07_a_stream_that_ends_is_no_lost_lease() {
+    let run = play(with(&[
+        fault(10, 1, Kind::BrokenStream(0)),
+        fault(12, 1, Kind::BrokenStream(1)),
+        fault(14, 1, Kind::BrokenStream(2)),
+        fault(20, 4, Kind::Cut(0)),
+        fault(30, 4, Kind::Cut(1)),
+        fault(40, 4, Kind::Cut(2)),
+    ]));
+    assert_nobody_stepped_down(&run);
+}
+
+#[test]
+fn rows_08_and_09_the_lease_is_revoked() {
+    let run = play(with(&[fault(10, 1, Kind::Revoke(0)), fault(20, 1, Kind::Revoke(0))]));
+    assert_eq!(ended(&run, "deposed") + ended(&run, "lease-lost"), 2 * SEEDS);
+    play(with(&[fault(10, 1, Kind::WrongRevocation), fault(20, 1, Kind::WrongRevocation)]));
+}
+
+#[test]
+fn row_10_the_leaders_key_is_deleted() {
+    let run = play(with(&[fault(10, 1, Kind::Depose(0)), fault(20, 1, Kind::Depose(0))]));
+    assert_eq!(ended(&run, "deposed"), 2 * SEEDS);
+}
+
+#[test]
+fn row_11_the_leaders_key_is_overwritten() {
+    let run = play(with(&[fault(10, 1, Kind::Overwrite(0)), fault(20, 1, Kind::Overwrite(0))]));
+    assert_eq!(ended(&run, "deposed"), 2 * SEEDS);
+    let run = play(with(&[fault(10, 1, Kind::Revalue(0)), fault(20, 1, Kind::Revalue(0))]));
+    assert_nobody_stepped_down(&run);
+}
+
+#[test]
+fn rows_12_to_14_and_40_replies_are_lost() {
+    let run = play(in_turns(with(&[fault(1, 58, Kind::Loss(300))])));
+    assert!(run.lost > SEEDS * 20 && run.terms > SEEDS * 3);
+}
+
+#[test]
+fn rows_15_to_17_and_37_leaving_while_the_store_is_stuck() {
+    let stuck: Vec<Fault> = (0..8).map(|n| fault(3 + 7 * n, 5, Kind::MemberPaused(0))).collect();
+    let plan = in_turns(with(&stuck));
+    play(|seed| Plan { members: 1, ..plan(seed) });
+}
+
+#[test]
+fn row_18_the_watched_revision_is_compacted() {
+    let faults: Vec<Fault> = (0..9)
+        .flat_map(|n| {
+            [fault(5 + 6 * n, 1, Kind::Compact), fault(6 + 6 * n, 1, Kind::BrokenStream(0))]
+        })
+        .collect();
+    let plan = in_turns(with(&faults));
+    play(|seed| Plan { hosts_mend: true, ..plan(seed) });
+}
+
+#[test]
+fn row_19_a_deletion_is_never_told() {
+    let silent = [0, 1, 2].map(|process| fault(10, 1, Kind::SilentWatches(process)));
+    let plan = with(&[&silent[..], &[fault(11, 1, Kind::Depose(0))]].concat());
+    let run = play(|seed| Plan { writes: false, ..plan(seed) });
+    assert_eq!(ended(&run, "deposed"), SEEDS);
+    // Who writes learns it sooner.
+    assert_eq!(ended(&play(plan), "fenced"), SEEDS);
+}
+
+#[test]
+fn row_20_replies_and_events_come_twice() {
+    let run = play(in_turns(with(&[fault(1, 58, Kind::Repeat(900))])));
+    assert!(run.terms > SEEDS * 5);
+}
+
+#[test]
+fn rows_21_and_24_a_member_is_killed_paused_or_cut_off() {
+    let run = play(with(&[
+        fault(5, 3, Kind::Election),
+        fault(10, 8, Kind::MemberDown(0)),
+        fault(20, 8, Kind::MemberPaused(1)),
+        fault(30, 8, Kind::MemberCutOff(2)),
+        fault(40, 8, Kind::MemberCutOff(0)),
+    ]));
+    assert_nobody_stepped_down(&run);
+}
+
+#[test]
+fn row_22_no_quorum_for_longer_than_the_lease() {
+    let run = play(with(&[fault(10, 25, Kind::NoQuorum)]));
+    assert_eq!(ended(&run, "expired"), SEEDS, "who leads steps down");
+    assert_eq!(run.terms, 2 * SEEDS, "and somebody gets back in");
+}
+
+#[test]
+fn row_23_cut_off_one_way() {
+    for kind in [Kind::CutToStore, Kind::CutFromStore] {
+        let cuts = [0, 1, 2].map(|process| fault(5 + 18 * process as u64, 15, kind(process)));
+        let run = play(with(&cuts));
+        assert!(ended(&run, "expired") > 0 && run.terms > SEEDS);
+    }
+}
+
+#[test]
+fn row_25_the_role_is_taken_away() {
+    let denied: Vec<Fault> =
+        (0..3).map(|process| fault(5 + 15 * process as u64, 12, Kind::Denied(process))).collect();
+    play(in_turns(with(&denied)));
+    play(|seed| Plan {
+        offices: vec![
+            Office { name: "jobs".into(), contest: Contest::Queue },
+            Office { name: "mail".into(), contest: Contest::Race },
+        ],
+        ..in_turns(with(&denied))(seed)
+    });
+}
+
+#[test]
+fn row_26_no_space_is_left() {
+    assert_nobody_stepped_down(&play(with(&[fault(10, 40, Kind::NoSpace)])));
+    play(in_turns(with(&[fault(10, 40, Kind::NoSpace)])));
+}
+
+#[test]
+fn row_27_restored_from_a_backup() {
+    for bumped in [true, false] {
+        play(in_turns(with(&[fault(10, 30, Kind::Restore { bumped })])));
+    }
+}
+
+#[test]
+fn row_28_elections_below_one_another() {
+    play(|seed| Plan {
+        offices: ["jobs", "jobs/night"]
+            .map(|name| Office { name: name.into(), contest: Contest::Queue })
+            .into(),
+        ..in_turns(with(&[fault(20, 15, Kind::Pause(0))]))(seed)
+    });
+}
+
+#[test]
+fn row_29_the_component_traps() {
+    let traps = [0, 1, 2].map(|process| fault(10 + 10 * process as u64, 1, Kind::Trap(process)));
+    let run = play(with(&traps));
+    assert!(run.terms > SEEDS, "others lead, or a new elector does");
+}
+
+#[test]
+fn row_34_the_same_identity_twice() {
+    play(|seed| Plan { one_identity: true, ..in_turns(with(&[]))(seed) });
+}
+
+#[test]
+fn row_35_one_waiter_wakes_per_handover() {
+    let processes = 300;
+    let plan = |term| Plan { processes, term, unrest: 20 * SECOND, ..Plan::quiet(1) };
+    let quiet = run(&plan(100_000 * SECOND)).expect("the laws hold");
+    let busy = run(&plan(2 * SECOND)).expect("the laws hold");
+    let handovers = busy.terms - quiet.terms;
+    let reads = busy.reads.saturating_sub(quiet.reads);
+    assert!(handovers >= 5, "{handovers} handovers");
+    // The successor surveys; who comes back surveys, and covers its watches.
+    assert!(reads <= 4 * handovers, "{reads} reads for {handovers} handovers");
+}
+
+#[test]
+fn row_41_one_of_two_elections_on_a_lease_is_lost() {
+    let run = play(|seed| Plan {
+        offices: ["jobs", "mail"]
+            .map(|name| Office { name: name.into(), contest: Contest::Queue })
+            .into(),
+        ..with(&[fault(10, 1, Kind::Depose(0)), fault(20, 1, Kind::Depose(0))])(seed)
+    });
+    assert_eq!((ended(&run, "deposed"), run.terms), (2 * SEEDS, 4 * SEEDS));
+}
+
+#[test]
+fn row_43_the_store_is_away_and_waiters_keep_their_places() {
+    let processes = 200;
+    let plan = Plan { processes, ..with(&[fault(20, 12, Kind::NoQuorum)])(1) };
+    let run = run(&plan).expect("the laws hold");
+    // Who led comes back under a new epoch.
+    assert!(run.joined <= processes as u64 + 1, "{} places for {processes}", run.joined);
+}
+
+#[test]
+fn row_45_writes_without_expectations_can_be_lost() {
+    // A member that is stopped commits late what was given up long ago.
+    let stuck: Vec<Fault> =
+        (0..8).map(|n| fault(3 + 7 * n, 6, Kind::MemberPaused(n as usize % 3))).collect();
+    let plan = |expectations| {
+        let faults = stuck.clone();
+        move |seed| Plan {
+            expectations,
+            request_timeout: SECOND,
+            faults: faults.clone(),
+            ..Plan::quiet(seed)
+        }
+    };
+    play(plan(true));
+    let found = run_all(0..1_000, plan(false)).expect_err("an update is lost");
+    assert_eq!(found.broken.law, Law::Linearizable, "{}", found.broken);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_steps() {
+    for seed in 0..SEEDS {
+        let again = || run(&Plan::draw(seed)).map(|run| run.fingerprint());
+        assert_eq!(again(), again());
+    }
+}

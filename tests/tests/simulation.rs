@@ -1,0 +1,24 @@
+//! Ten thousand seeds keep the laws. Prints what they came to; run by `cargo test`,
+//! and by hand as `just sim`.
+
+use incumbent_tests::simulation::plan::Plan;
+use incumbent_tests::simulation::seeds::run_all;
+
+/// Each of them has to be met in so many runs.
+const REASONS: [&str; 5] = ["resigned", "expired", "lease-lost", "deposed", "fenced"];
+
+fn main() {
+    let seeds = 10_000;
+    let summary = match run_all(0..seeds, Plan::draw) {
+        Ok(summary) => summary,
+        Err(found) => panic!("{found}\n\n{}", found.story(&Plan::draw(found.seed))),
+    };
+    println!("{summary}");
+    let total = summary.total();
+    assert!(total.time >= seeds * 120_000_000_000, "a seed covers 120 s");
+    assert!(total.faults >= seeds * 5, "and 5 faults");
+    assert!(total.terms >= seeds * 3, "and 3 terms");
+    for reason in REASONS {
+        assert!(total.ended.contains_key(reason), "a term ends as {reason}");
+    }
+}
