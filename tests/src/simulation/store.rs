@@ -4,12 +4,13 @@
 //! It knows no members and no network, and answers at once: those are the
 //! [cluster](super::cluster)'s. Time is an argument, in nanoseconds.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Included, Unbounded};
 
 use incumbent_guest::types::{
     Change, Claim, Claimed, Deletion, Duration, Entry, Failure, Grant, Guarded, LeaseId, Mark,
-    Mutation, Operation, Order, Response, Revision, Selection, Snapshot,
+    Mutation, Operation, Order, Put, Response, Revision, Selection, Snapshot,
 };
 
 /// How often leases are looked through for those that ran out.
@@ -17,6 +18,9 @@ pub const EXPIRY_TICK: Duration = 500_000_000;
 
 /// The shortest lease that etcd grants with its default election timeout.
 pub const SHORTEST_LEASE: Duration = 2 * SECOND;
+
+/// The longest.
+const LONGEST_LEASE: Duration = 9_000_000_000 * SECOND;
 
 const SECOND: Duration = 1_000_000_000;
 
@@ -30,7 +34,7 @@ pub struct Store {
     leases: BTreeMap<LeaseId, Lease>,
     /// Every change since the beginning, in order.
     log: Vec<(Revision, Change)>,
-    /// No space is left: what would grow the store fails.
+    /// No space is left: grants, claims and an operator's puts fail.
     pub full: bool,
 }
 
@@ -104,7 +108,8 @@ impl Store {
     ///
     /// [`Failure::Compacted`].
     pub fn changes_before(&self, revision: Revision) -> Result<usize, Failure> {
-        if revision < self.compacted {
+        // Before 1 there was nothing to forget.
+        if revision.max(1) < self.compacted {
             return Err(Failure::Compacted(self.compacted));
         }
         Ok(self.log.partition_point(|&(at, _)| at < revision))
@@ -118,6 +123,7 @@ impl Store {
     ///
     /// What etcd refuses.
     pub fn perform(&mut self, now: Mark, operation: &Operation) -> Result<Response, Failure> {
+        check_keys(operation)?;
         match operation {
             Operation::Grant(grant) => self.grant(now, grant),
             Operation::KeepAlive(lease) => Ok(self.keep_alive(now, *lease)),
@@ -134,10 +140,13 @@ impl Store {
     }
 
     fn grant(&mut self, now: Mark, grant: &Grant) -> Result<Response, Failure> {
+        self.check_space()?;
+        if grant.ttl > LONGEST_LEASE {
+            return Err(Failure::Invalid("etcdserver: too large lease TTL".into()));
+        }
         if self.leases.contains_key(&grant.lease) {
             return Ok(Response::Exists);
         }
-        self.check_space()?;
         let ttl = (grant.ttl.div_ceil(SECOND) * SECOND).max(SHORTEST_LEASE);
         self.leases.insert(grant.lease, Lease { ttl, ends: now + ttl });
         Ok(Response::Granted(ttl))
@@ -155,15 +164,15 @@ impl Store {
     }
 
     fn claim(&mut self, claim: &Claim) -> Result<Response, Failure> {
+        // Even one that would change nothing.
+        self.check_space()?;
         if let Some(entry) = self.keys.get(&claim.key) {
             return Ok(Response::Taken(Claimed { entry: entry.clone(), at: self.revision }));
         }
-        if !self.leases.contains_key(&claim.lease) {
-            return Ok(Response::Expired);
-        }
-        self.check_space()?;
-        let entry = self.put(claim.key.clone(), claim.value.clone(), claim.lease);
-        Ok(Response::Claimed(Claimed { entry, at: self.revision }))
+        let put = self.put(claim.key.clone(), claim.value.clone(), claim.lease)?;
+        Ok(put.map_or(Response::Expired, |entry| {
+            Response::Claimed(Claimed { entry, at: self.revision })
+        }))
     }
 
     fn select(&self, selection: &Selection) -> Vec<Entry> {
@@ -173,9 +182,10 @@ impl Store {
             true => self.keys_below(&selection.key).filter(wanted).collect(),
             false => self.keys.get(&selection.key).filter(wanted).into_iter().collect(),
         };
-        found.sort_by_key(|entry| entry.created);
-        if selection.order == Order::NewestFirst {
-            found.reverse();
+        // What one revision made stays in the order of its keys, either way.
+        match selection.order {
+            Order::OldestFirst => found.sort_by_key(|entry| entry.created),
+            Order::NewestFirst => found.sort_by_key(|entry| Reverse(entry.created)),
         }
         let limit = if selection.limit == 0 { found.len() } else { selection.limit as usize };
         found.into_iter().take(limit).cloned().collect()
@@ -198,9 +208,8 @@ impl Store {
         if !holds {
             return Ok(Response::Conflict);
         }
-        if guarded.mutations.iter().any(|mutation| !matches!(mutation, Mutation::Delete(_))) {
-            self.check_space()?;
-        }
+        // Space is not asked for: etcd does not count what a transaction within
+        // another puts.
         self.change(|changes| {
             for mutation in &guarded.mutations {
                 match mutation {
@@ -217,17 +226,31 @@ impl Store {
 
     fn check_space(&self) -> Result<(), Failure> {
         if self.full {
-            return Err(Failure::Other("the store has no space left".into()));
+            return Err(Failure::Other("etcdserver: mvcc: database space exceeded".into()));
         }
         Ok(())
     }
 
     // What an operator does.
 
-    /// Writes a key, whosever it is.
-    pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>, lease: LeaseId) -> Entry {
+    /// Writes a key, whosever it is, under a lease unless that is 0; or nothing, if
+    /// the lease is not there.
+    ///
+    /// # Errors
+    ///
+    /// If no space is left.
+    pub fn put(
+        &mut self,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        lease: LeaseId,
+    ) -> Result<Option<Entry>, Failure> {
+        self.check_space()?;
+        if lease != 0 && !self.leases.contains_key(&lease) {
+            return Ok(None);
+        }
         self.change(|changes| changes.put(key.clone(), value, lease));
-        self.keys[&key].clone()
+        Ok(self.keys.get(&key).cloned())
     }
 
     /// Deletes a key, if it is there.
@@ -246,9 +269,14 @@ impl Store {
         found
     }
 
-    /// Forgets what happened before a revision.
-    pub fn compact(&mut self, revision: Revision) {
-        self.compacted = self.compacted.max(revision.min(self.revision));
+    /// Forgets what happened before a revision. False if that is forgotten
+    /// already, or the revision not there yet.
+    pub fn compact(&mut self, revision: Revision) -> bool {
+        let possible = self.compacted < revision && revision <= self.revision;
+        if possible {
+            self.compacted = revision;
+        }
+        possible
     }
 
     // What time does.
@@ -316,4 +344,40 @@ impl Changes<'_> {
             self.log.push((self.at, Change::Deleted(deletion)));
         }
     }
+}
+
+/// Whether these are keys that etcd takes together, whatever it holds.
+fn check_keys(operation: &Operation) -> Result<(), Failure> {
+    let mut keys: Vec<&Vec<u8>> = Vec::new();
+    let mut put: BTreeSet<&Vec<u8>> = BTreeSet::new();
+    let mut deleted: BTreeSet<&Vec<u8>> = BTreeSet::new();
+    let mut twice = false;
+    match operation {
+        Operation::Grant(_) | Operation::KeepAlive(_) | Operation::Revoke(_) => {}
+        Operation::Claim(claim) => keys.push(&claim.key),
+        Operation::Read(selections) => {
+            let single = selections.iter().filter(|selection| !selection.prefix);
+            keys.extend(single.map(|selection| &selection.key));
+        }
+        Operation::Guarded(Guarded { guard, expect, mutations }) => {
+            keys.push(&guard.key);
+            keys.extend(expect.iter().map(|expect| &expect.key));
+            for mutation in mutations {
+                match mutation {
+                    Mutation::Put(Put { key, .. }) => twice |= !put.insert(key),
+                    Mutation::Proclaim(_) => twice |= !put.insert(&guard.key),
+                    Mutation::Delete(key) => {
+                        deleted.insert(key);
+                    }
+                }
+            }
+        }
+    }
+    if keys.iter().chain(&put).chain(&deleted).any(|key| key.is_empty()) {
+        return Err(Failure::Invalid("etcdserver: key is not provided".into()));
+    }
+    if twice || !put.is_disjoint(&deleted) {
+        return Err(Failure::Invalid("etcdserver: duplicate key given in txn request".into()));
+    }
+    Ok(())
 }
