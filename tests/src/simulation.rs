@@ -12,6 +12,7 @@
 //! | `store`, `cluster` | what etcd holds and does, and its members |
 //! | `world` | the order of all that happens: network, members, hosts, faults |
 //! | `application` | those who campaign, work and stop |
+//! | `machine` | the elector in a process: native, or the component |
 //! | `laws`, `history` | what is judged |
 //! | `story` | what happened, as a transcript |
 //! | `seeds` | many runs, and what they came to |
@@ -26,6 +27,7 @@ mod clock;
 mod cluster;
 pub mod history;
 pub mod laws;
+mod machine;
 pub mod plan;
 pub mod seeds;
 pub mod store;
@@ -33,6 +35,7 @@ mod story;
 mod world;
 
 use laws::{Broken, Law};
+use machine::{Open, native};
 use plan::Plan;
 use story::Story;
 use world::World;
@@ -110,14 +113,29 @@ impl Run {
 ///
 /// The first law that was broken.
 pub fn run(plan: &Plan) -> Result<Run, Broken> {
-    let mut world = World::new(plan, Story::default());
+    run_with(plan, &native)
+}
+
+/// Runs a plan with the component in every process. The native elector runs beside
+/// it, and has to say the same, step by step.
+///
+/// # Errors
+///
+/// The first law that was broken.
+#[cfg(feature = "component")]
+pub fn run_component(plan: &Plan) -> Result<Run, Broken> {
+    run_with(plan, &machine::component)
+}
+
+fn run_with(plan: &Plan, open: Open<'_>) -> Result<Run, Broken> {
+    let mut world = World::new(plan, open, Story::default());
     play(&mut world)?;
     Ok(world.run)
 }
 
 /// Runs a plan, and tells what happened: all of it, or one process's part.
 pub fn tell(plan: &Plan, process: Option<usize>) -> (Result<Run, Broken>, String) {
-    let mut world = World::new(plan, Story::told_later());
+    let mut world = World::new(plan, &native, Story::told_later());
     let result = play(&mut world);
     let told = world.story.tell(process);
     (result.map(|()| world.run), told)

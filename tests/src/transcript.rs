@@ -131,6 +131,33 @@ impl Subject for Wasm {
     }
 }
 
+/// Events and steps on their way between the two sets of types.
+#[cfg(feature = "component")]
+#[derive(Clone, Copy, Debug)]
+pub struct Texts;
+
+#[cfg(feature = "component")]
+impl Texts {
+    /// Reads events, a line each, for the component.
+    ///
+    /// # Errors
+    ///
+    /// A line that is no event.
+    pub fn events(lines: &[String]) -> Result<Vec<incumbent::types::Event>, String> {
+        component_codec::events(lines, &Leases::default())
+    }
+
+    /// Writes what the component says.
+    pub fn component(step: &incumbent::types::Step) -> Vec<String> {
+        component_codec::step(step, &mut Leases::default())
+    }
+
+    /// Writes what the native elector says.
+    pub fn native(step: &incumbent_guest::types::Step) -> Vec<String> {
+        native_codec::step(step, &mut Leases::default())
+    }
+}
+
 /// Plays a transcript anew: what a subject says in place of the `>` lines.
 ///
 /// # Errors

@@ -86,13 +86,9 @@ const BREAKS: &[Break] = &[
         edits: &[("elector.rs", "Timer::Recheck => self.recheck(),", "Timer::Recheck => {}")],
     },
     Break {
-        law: 14,
-        what: "leaves its key behind when it leaves the line",
-        edits: &[(
-            "candidate.rs",
-            "let remains = self.remains(key, lease, Some(lookout));\n                hands.farewells.remove(hands.context, remains, created);",
-            "let _ = (key, lease, created, lookout);",
-        )],
+        law: 13,
+        what: "tries again at once",
+        edits: &[("backoff.rs", "full / 2 + random.below(full / 2)", "1 + random.below(1)")],
     },
 ];
 

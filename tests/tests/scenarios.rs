@@ -29,7 +29,7 @@ fn in_turns(plan: impl Fn(u64) -> Plan + Sync) -> impl Fn(u64) -> Plan + Sync {
 }
 
 fn play(plan: impl Fn(u64) -> Plan + Sync) -> Run {
-    match run_all(0..SEEDS, &plan) {
+    match run_all(0..SEEDS, &plan, run) {
         Ok(summary) => summary.total(),
         Err(found) => panic!("{}", Found::story(&found, &plan(found.seed))),
     }
@@ -290,7 +290,7 @@ fn row_45_writes_without_expectations_can_be_lost() {
         }
     };
     play(plan(true));
-    let found = run_all(0..1_000, plan(false)).expect_err("an update is lost");
+    let found = run_all(0..1_000, plan(false), run).expect_err("an update is lost");
     assert_eq!(found.broken.law, Law::Linearizable, "{}", found.broken);
 }
 
@@ -299,5 +299,18 @@ fn the_same_seed_gives_the_same_steps() {
     for seed in 0..SEEDS {
         let again = || run(&Plan::draw(seed)).map(|run| run.fingerprint());
         assert_eq!(again(), again());
+    }
+}
+
+#[test]
+#[cfg(feature = "component")]
+fn the_component_takes_the_same_steps() {
+    use incumbent_tests::simulation::run_component;
+
+    for seed in 0..SEEDS {
+        let plan = Plan::draw(seed);
+        let component = run_component(&plan).expect("the laws hold");
+        let native = run(&plan).expect("the laws hold");
+        assert_eq!(component.fingerprint(), native.fingerprint());
     }
 }

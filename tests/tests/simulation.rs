@@ -2,6 +2,7 @@
 //! and by hand as `just sim`.
 
 use incumbent_tests::simulation::plan::Plan;
+use incumbent_tests::simulation::run;
 use incumbent_tests::simulation::seeds::run_all;
 
 /// Each of them has to be met in so many runs.
@@ -9,7 +10,7 @@ const REASONS: [&str; 5] = ["resigned", "expired", "lease-lost", "deposed", "fen
 
 fn main() {
     let seeds = 10_000;
-    let summary = match run_all(0..seeds, Plan::draw) {
+    let summary = match run_all(0..seeds, Plan::draw, run) {
         Ok(summary) => summary,
         Err(found) => panic!("{found}\n\n{}", found.story(&Plan::draw(found.seed))),
     };

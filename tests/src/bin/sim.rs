@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use incumbent_tests::simulation::plan::Plan;
-use incumbent_tests::simulation::{seeds, tell};
+use incumbent_tests::simulation::{run, seeds, tell};
 
 /// Simulates elections under faults, and judges the laws.
 #[derive(Parser)]
@@ -18,6 +18,10 @@ struct Arguments {
     /// Run this one alone, and tell its story.
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
+    /// Run the component, step by step beside the native elector.
+    #[cfg(feature = "component")]
+    #[arg(long, conflicts_with = "seed")]
+    component: bool,
     /// Of one seed, only what this process has to do with: a transcript.
     #[arg(long, requires = "seed")]
     process: Option<usize>,
@@ -42,7 +46,9 @@ fn main() -> ExitCode {
             }
         };
     }
-    match seeds::run_all(arguments.first..arguments.first + arguments.seeds, Plan::draw) {
+    #[cfg(feature = "component")]
+    let run = if arguments.component { incumbent_tests::simulation::run_component } else { run };
+    match seeds::run_all(arguments.first..arguments.first + arguments.seeds, Plan::draw, run) {
         Ok(summary) => {
             println!("{summary}");
             ExitCode::SUCCESS

@@ -114,7 +114,7 @@ struct Asked {
     /// Reads that were answered in this step.
     shown: Vec<(Vec<Selection>, Snapshot)>,
     /// Terms whose guard was refused in this step.
-    refused: Vec<Epoch>,
+    refused: Vec<(Vec<u8>, Epoch)>,
 }
 
 #[derive(Debug)]
@@ -130,7 +130,7 @@ enum What {
     Lease(LeaseId),
     Claim(LeaseId),
     Read(Vec<Selection>),
-    Write(Epoch),
+    Write(Vec<u8>, Epoch),
     Other,
 }
 
@@ -208,9 +208,9 @@ impl Laws {
                 (What::Read(selections), Ok(Response::Snapshot(snapshot))) => {
                     asked.shown.push((selections, snapshot.clone()));
                 }
-                (What::Write(epoch), Ok(Response::Stale)) => asked.refused.push(epoch),
+                (What::Write(key, epoch), Ok(Response::Stale)) => asked.refused.push((key, epoch)),
                 (
-                    What::Lease(_) | What::Claim(_) | What::Read(_) | What::Write(_) | What::Other,
+                    What::Lease(_) | What::Claim(_) | What::Read(_) | What::Write(..) | What::Other,
                     _,
                 ) => {}
             }
@@ -284,7 +284,7 @@ impl Laws {
                 }
                 Mutation::Proclaim(_) => {}
                 Mutation::Put(_) | Mutation::Delete(_) => {
-                    what = What::Write(*epoch);
+                    what = What::Write(key.clone(), *epoch);
                     let stands = terms().chain(stopped()).any(|term| {
                         let Leadership { term: id, key: of, lease: under, .. } = &term.leadership;
                         term.stands(now)
@@ -406,7 +406,7 @@ impl Laws {
         asked.shown.clear();
         let refused = std::mem::take(&mut asked.refused);
         for term in parts.iter().filter_map(|part| part.term.as_ref()) {
-            let Leadership { term: id, valid_until, .. } = &term.leadership;
+            let Leadership { term: id, key, valid_until, .. } = &term.leadership;
             if term.over || term.orphan {
                 continue;
             }
@@ -416,7 +416,7 @@ impl Laws {
                     id.epoch
                 )));
             }
-            if refused.contains(&id.epoch) {
+            if refused.iter().any(|(of, epoch)| of == key && *epoch == id.epoch) {
                 return Err(Law::Guarded.broken(format!(
                     "a guard of epoch {} was refused, and process {process} leads on",
                     id.epoch

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::laws::Broken;
 use super::plan::Plan;
-use super::{Run, SECOND, run, shrink, tell};
+use super::{Run, SECOND, shrink, tell};
 
 /// What many runs came to.
 #[derive(Debug)]
@@ -27,12 +27,16 @@ pub struct Found {
     pub broken: Broken,
 }
 
-/// Runs all seeds, on all processors.
+/// Runs a plan for each seed, on all processors.
 ///
 /// # Errors
 ///
 /// The lowest seed that was found to break a law before the others stopped.
-pub fn run_all(seeds: Range<u64>, plan: impl Fn(u64) -> Plan + Sync) -> Result<Summary, Found> {
+pub fn run_all(
+    seeds: Range<u64>,
+    plan: impl Fn(u64) -> Plan + Sync,
+    run: fn(&Plan) -> Result<Run, Broken>,
+) -> Result<Summary, Found> {
     let began = Instant::now();
     let next = AtomicU64::new(seeds.start);
     let runs = Mutex::new(Vec::new());

@@ -5,7 +5,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use fastrand::Rng;
-use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 
 use super::application::{Act, Part, counter};
@@ -13,6 +12,7 @@ use super::clock::Clock;
 use super::cluster::Cluster;
 use super::history::History;
 use super::laws::{Broken, Law, Laws};
+use super::machine::{Machine, Open};
 use super::plan::{Kind, Plan};
 use super::store::{EXPIRY_TICK, SHORTEST_LEASE, Store};
 use super::story::Story;
@@ -33,6 +33,7 @@ const MOST_TURNS: u32 = 2_000;
 /// A simulated world.
 pub struct World<'a> {
     pub plan: &'a Plan,
+    open: Open<'a>,
     /// The true time.
     pub now: Mark,
     pub rng: Rng,
@@ -66,7 +67,7 @@ pub struct Process {
     pub life: u32,
     /// Counts the electors that it had.
     pub generation: u32,
-    pub elector: Option<Elector>,
+    pub elector: Option<Box<dyn Machine>>,
     pub inbox: Vec<Event>,
     pub parts: Vec<Part>,
     pub closed: bool,
@@ -186,9 +187,10 @@ enum Transit {
 
 impl<'a> World<'a> {
     /// A world before anything happened.
-    pub fn new(plan: &'a Plan, story: Story) -> World<'a> {
+    pub fn new(plan: &'a Plan, open: Open<'a>, story: Story) -> World<'a> {
         let mut world = World {
             plan,
+            open,
             now: 0,
             rng: Rng::with_seed(plan.seed),
             processes: Vec::new(),
@@ -367,7 +369,7 @@ impl<'a> World<'a> {
             seed,
         };
         let now = self.processes[process].clock.at(self.now);
-        let elector = Elector::open(config, now).expect("the configuration leaves time to lead");
+        let elector = (self.open)(config, now);
         self.story.opened(self.now, process, config, now);
         let it = &mut self.processes[process];
         it.generation += 1;
@@ -479,7 +481,7 @@ impl<'a> World<'a> {
 
         self.laws.hear(process, &events);
         self.story.told(self.now, process, now, &events);
-        let step = elector.handle(now, events);
+        let step = elector.handle(now, events)?;
         self.run.steps += 1;
         self.run.digest(process, now, &step);
         self.story.said(process, &step);
@@ -912,13 +914,14 @@ impl<'a> World<'a> {
             Kind::Overwrite(office) => {
                 if let Some(entry) = self.leaders_key(office) {
                     self.laws.meddled_with(entry.created);
-                    self.cluster.store.put(entry.key, b"meddled".into(), 0);
+                    // A full store does not let it.
+                    let _ = self.cluster.store.put(entry.key, b"meddled".into(), 0);
                     self.changed();
                 }
             }
             Kind::Revalue(office) => {
                 if let Some(entry) = self.leaders_key(office) {
-                    self.cluster.store.put(entry.key, b"meddled".into(), entry.lease);
+                    let _ = self.cluster.store.put(entry.key, b"meddled".into(), entry.lease);
                     self.changed();
                 }
             }

@@ -1,0 +1,179 @@
+//! Leaders on a real etcd count together, while the network, etcd and an operator do
+//! their worst: every increment that was acknowledged was made once, and no other but
+//! those whose outcome nobody knows.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use incumbent::types::{Entry, Failure};
+use incumbent::{
+    Credentials, EtcdStore, Fence, Options, Session, StoreUrl, Write, WriteError, outside,
+};
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::on_each_version;
+use incumbent_tests::relay::Relay;
+use incumbent_tests::simulation::history::{History, Outcome};
+use tokio::time::{sleep, timeout};
+
+const NAME: &str = "office";
+const COUNTER: &str = "counter";
+const WORKERS: usize = 3;
+
+/// How many faults there are, and how long each may last, in milliseconds.
+const FAULTS: usize = 14;
+const LONGEST: u64 = 1_600;
+
+on_each_version! { no_increment_is_lost_and_none_is_a_deposed_leaders }
+
+async fn no_increment_is_lost_and_none_is_a_deposed_leaders(version: Version) {
+    let etcd = Etcd::start(version);
+    let counting = Arc::new(Counting::default());
+    let mut relays = Vec::new();
+    let mut workers = Vec::new();
+    for worker in 0..WORKERS {
+        let relay = Relay::start(etcd.address()).await;
+        workers.push(tokio::spawn(work(worker, relay.url(), Arc::clone(&counting))));
+        relays.push(relay);
+    }
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    disturb(&etcd, &relays, &mut fastrand::Rng::with_seed(seed)).await;
+
+    // Those who were waiting come to lead, and count, when all is well again.
+    let before = counting.applied();
+    timeout(Duration::from_secs(20), async {
+        while counting.applied() < before + 20 {
+            sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .expect("leaders count on");
+    counting.over.store(true, Ordering::Relaxed);
+    for worker in workers {
+        worker.await.expect("a worker ends");
+    }
+    let last = value_of(store(&etcd.url()).await.get(COUNTER.as_bytes(), false).await);
+    let (last, _) = last.expect("etcd answers");
+    let history = counting.history.lock().expect("not poisoned");
+    println!("{} of {last} increments were acknowledged", history.applied());
+    assert!(history.is_linearizable(0, last), "no order explains what was seen");
+}
+
+/// What all workers see, in one order.
+struct Counting {
+    began: Instant,
+    history: Mutex<History>,
+    over: AtomicBool,
+}
+
+impl Default for Counting {
+    fn default() -> Counting {
+        Counting { began: Instant::now(), history: Mutex::default(), over: AtomicBool::new(false) }
+    }
+}
+
+impl Counting {
+    fn applied(&self) -> usize {
+        self.history.lock().expect("not poisoned").applied()
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Notes something, at the time when it is noted.
+    fn note<T>(&self, note: impl FnOnce(&mut History, u64) -> T) -> T {
+        let mut history = self.history.lock().expect("not poisoned");
+        let now = u64::try_from(self.began.elapsed().as_nanos()).expect("a test is short");
+        note(&mut history, now)
+    }
+}
+
+/// Campaigns, counts while it leads, and lets others have their turn.
+async fn work(worker: usize, url: String, counting: Arc<Counting>) {
+    let options = Options {
+        identity: format!("worker-{worker}"),
+        ttl: Duration::from_secs(2),
+        ..Options::default()
+    };
+    let session = Session::connect(&url, options).await.expect("connects");
+    let store = store(&url).await;
+    let election = session.election(NAME);
+    while !counting.is_over() {
+        let Ok(campaign) = timeout(Duration::from_secs(1), election.campaign()).await else {
+            continue;
+        };
+        let leadership = campaign.expect("nothing ends a candidacy");
+        let fence = leadership.fence();
+        for _ in 0..40 {
+            // On after the term is over, too: what is written then is to be refused.
+            let is_over = !leadership.is_valid();
+            increment(worker, &store, &fence, &counting).await;
+            sleep(Duration::from_millis(5)).await;
+            if is_over {
+                break;
+            }
+        }
+        drop(leadership);
+    }
+    session.close().await.expect("closes");
+}
+
+async fn increment(worker: usize, store: &EtcdStore, fence: &Fence, counting: &Counting) {
+    let increment = counting.note(|history, now| history.begin(worker, 0, now));
+    let end = |outcome| counting.note(|history, now| history.end(increment, now, outcome));
+    let Ok((value, modified)) = value_of(store.get(COUNTER.as_bytes(), false).await) else {
+        return end(Outcome::Nothing);
+    };
+    counting.note(|history, now| history.read(increment, now, value));
+    let write = Write::new().expect(COUNTER, modified).put(COUNTER, (value + 1).to_string());
+    end(match fence.write(write).await {
+        Ok(_) => Outcome::Applied,
+        Err(WriteError::Stale | WriteError::Conflict | WriteError::Failed(_)) => Outcome::Nothing,
+        Err(_) => Outcome::Unknown,
+    });
+}
+
+/// The counter's value, and the revision of its last change.
+fn value_of(read: Result<Option<Entry>, Failure>) -> Result<(u64, i64), Failure> {
+    Ok(read?.map_or((0, 0), |entry| {
+        let text = String::from_utf8(entry.value).expect("a counter is text");
+        (text.parse().expect("and a number"), entry.modified)
+    }))
+}
+
+async fn store(url: &str) -> EtcdStore {
+    let url: StoreUrl = url.parse().expect("is a URL");
+    let within = Duration::from_secs(5);
+    EtcdStore::connect(&url, &Credentials::default(), within).await.expect("connects")
+}
+
+/// Cuts, stalls, pauses, deposes.
+async fn disturb(etcd: &Etcd, relays: &[Relay], rng: &mut fastrand::Rng) {
+    let operator = store(&etcd.url()).await;
+    for _ in 0..FAULTS {
+        let relay = &relays[rng.usize(..relays.len())];
+        let lasts = Duration::from_millis(rng.u64(50..LONGEST));
+        match rng.u8(..7) {
+            0 => relay.cut(),
+            1 => relay.refuse(),
+            2 => relay.stall_requests(),
+            3 => relay.stall_replies(),
+            4 => etcd.pause(),
+            5 => {
+                // A leader may have gone meanwhile.
+                let within = Duration::from_secs(5);
+                let _ = outside::depose(&operator, NAME, Default::default(), None, within).await;
+            }
+            _ => relays.iter().for_each(Relay::stall_replies),
+        }
+        sleep(lasts).await;
+        etcd.resume();
+        for relay in relays {
+            relay.accept();
+            relay.flow();
+        }
+        sleep(Duration::from_millis(rng.u64(50..400))).await;
+    }
+}
