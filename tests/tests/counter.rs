@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use incumbent::types::{Entry, Failure};
 use incumbent::{
-    Credentials, EtcdStore, Fence, Options, Session, StoreUrl, Write, WriteError, outside,
+    Contest, Credentials, EtcdStore, Fence, Options, Session, StoreUrl, Write, WriteError, outside,
 };
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
@@ -164,7 +164,7 @@ async fn disturb(etcd: &Etcd, relays: &[Relay], rng: &mut fastrand::Rng) {
             5 => {
                 // A leader may have gone meanwhile.
                 let within = Duration::from_secs(5);
-                let _ = outside::depose(&operator, NAME, Default::default(), None, within).await;
+                let _ = outside::depose(&operator, NAME, Contest::Queue, None, within).await;
             }
             _ => relays.iter().for_each(Relay::stall_replies),
         }

@@ -190,7 +190,7 @@ impl Laws {
     // What an elector hears and asks.
 
     /// Notes what an elector is about to hear.
-    pub fn hear(&mut self, process: usize, events: &[Event]) {
+    pub fn hear(&mut self, process: usize, now: Mark, events: &[Event]) {
         let asked = &mut self.electors[process];
         for event in events {
             let Event::Reply(Reply { id, outcome }) = event else { continue };
@@ -208,7 +208,10 @@ impl Laws {
                 (What::Read(selections), Ok(Response::Snapshot(snapshot))) => {
                     asked.shown.push((selections, snapshot.clone()));
                 }
-                (What::Write(key, epoch), Ok(Response::Stale)) => asked.refused.push((key, epoch)),
+                // What was given up is answered no more.
+                (What::Write(key, epoch), Ok(Response::Stale)) if now < call.give_up => {
+                    asked.refused.push((key, epoch));
+                }
                 (
                     What::Lease(_) | What::Claim(_) | What::Read(_) | What::Write(..) | What::Other,
                     _,

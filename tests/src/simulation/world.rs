@@ -479,7 +479,7 @@ impl<'a> World<'a> {
             return Err(Law::NothingSpins.broken(format!("process {process} spins")));
         }
 
-        self.laws.hear(process, &events);
+        self.laws.hear(process, now, &events);
         self.story.told(self.now, process, now, &events);
         let step = elector.handle(now, events)?;
         self.run.steps += 1;
