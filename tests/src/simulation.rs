@@ -173,6 +173,10 @@ fn play(world: &mut World<'_>) -> Result<(), Broken> {
                 patience / SECOND
             )));
         }
+        // Who has seen newer epochs than there are now is told of no older ones.
+        if !world.laws.lost_data {
+            world.check_sights(office)?;
+        }
     }
 
     // Everybody leaves.

@@ -21,11 +21,24 @@ pub struct Part {
     pub place: Option<Joined>,
     /// The last epoch in which it led, with its present elector.
     pub newest: Epoch,
+    /// What it sees as an observer.
+    pub sight: Sight,
     /// Writes without an outcome: the ticket, and the increment in the history.
     writes: Vec<(Ticket, usize)>,
     /// A try to increment that reads, and when it is given up.
     pub reading: Option<(usize, Mark)>,
     last_ticket: Ticket,
+}
+
+/// What a process sees of an election that it follows.
+#[derive(Clone, Debug, Default)]
+pub struct Sight {
+    /// The observation; none while there is no elector.
+    observation: Option<ElectionId>,
+    /// Who leads, as it was last told.
+    pub leader: Option<Epoch>,
+    /// The newest epoch that it was told of.
+    newest: Epoch,
 }
 
 /// A term, as its application knows it. It is gone once its work has stopped.
@@ -70,6 +83,16 @@ impl World<'_> {
         it.newest = 0;
         let pause = self.rng.u64(..if self.calm { 100 * MILLISECOND } else { SECOND });
         self.later(process, pause, Act::Campaign(part));
+    }
+
+    /// Follows who leads in an election.
+    pub fn look_on(&mut self, process: usize, part: usize) {
+        let election = self.next_election(process);
+        let office = &self.plan.offices[part];
+        let (name, contest) = (office.name.clone(), office.contest);
+        let sight = Sight { observation: Some(election), ..Sight::default() };
+        self.processes[process].parts[part].sight = sight;
+        self.tell(process, Event::Observe(Observation { election, name, contest }));
     }
 
     /// Does what an application has in mind.
@@ -383,7 +406,44 @@ impl World<'_> {
                     self.reopen_later(process);
                 }
             }
-            Notice::Endangered(_) | Notice::Leader(_) | Notice::Listed(_) | Notice::Trouble(_) => {}
+            Notice::Leader(sighting) => self.sighted(process, sighting)?,
+            Notice::Endangered(_) | Notice::Listed(_) | Notice::Trouble(_) => {}
+        }
+        Ok(())
+    }
+
+    fn sighted(&mut self, process: usize, sighting: Sighting) -> Result<(), Broken> {
+        let parts = &mut self.processes[process].parts;
+        let of = |part: &&mut Part| part.sight.observation == Some(sighting.election);
+        let Some(Part { sight, .. }) = parts.iter_mut().find(of) else { return Ok(()) };
+        sight.leader = sighting.leader.map(|leader| leader.created);
+        if let Some(epoch) = sight.leader {
+            if epoch < sight.newest && !self.laws.lost_data {
+                return Err(Law::Observed.broken(format!(
+                    "process {process} is told of epoch {epoch} after one of {}",
+                    sight.newest
+                )));
+            }
+            sight.newest = epoch;
+        }
+        Ok(())
+    }
+
+    /// Whether all who follow an election see who leads.
+    ///
+    /// # Errors
+    ///
+    /// Who does not.
+    pub fn check_sights(&self, office: usize) -> Result<(), Broken> {
+        let leader = self.candidates(office).first().map(|entry| entry.created);
+        for (process, it) in self.processes.iter().enumerate() {
+            let sight = &it.parts[office].sight;
+            if sight.observation.is_some() && sight.leader != leader {
+                return Err(Law::Observed.broken(format!(
+                    "process {process} sees {:?} lead, and it is {leader:?}",
+                    sight.leader
+                )));
+            }
         }
         Ok(())
     }

@@ -39,6 +39,8 @@ pub enum Law {
     NothingSpins,
     /// 14: nothing stays behind.
     NothingStays,
+    /// Observers see who leads, and never an older epoch after a newer one.
+    Observed,
     /// What leaders count together is counted once each.
     Linearizable,
 }
@@ -74,6 +76,7 @@ impl Law {
             Law::PlaceIsKept => "law 11, a waiter keeps its place",
             Law::NothingSpins => "law 13, nothing spins",
             Law::NothingStays => "law 14, nothing stays behind",
+            Law::Observed => "what observers are told",
             Law::Linearizable => "the guarded counter is linearizable",
         }
     }

@@ -15,6 +15,8 @@ pub struct Plan {
     pub members: usize,
     /// How many processes take part.
     pub processes: usize,
+    /// How many of them follow the elections as well.
+    pub observers: usize,
     /// The elections: each process is a candidate in each of them.
     pub offices: Vec<Office>,
     /// As every elector is opened with.
@@ -149,6 +151,7 @@ impl Plan {
             seed: rng.u64(..),
             members,
             processes,
+            observers: rng.usize(..2),
             offices,
             lease_ttl,
             safety_margin,
@@ -234,6 +237,7 @@ impl Plan {
             seed,
             members: 3,
             processes: 3,
+            observers: 0,
             offices: vec![Office { name: "jobs".into(), contest: Contest::Queue }],
             lease_ttl: 10 * SECOND,
             safety_margin: 0,

@@ -383,6 +383,9 @@ impl<'a> World<'a> {
         self.break_stream(process, false);
         for part in 0..self.plan.offices.len() {
             self.come_in(process, part);
+            if process < self.plan.observers {
+                self.look_on(process, part);
+            }
         }
     }
 
@@ -722,7 +725,8 @@ impl<'a> World<'a> {
         let store = &self.cluster.store;
         let mut news = Vec::new();
         for (id, watch) in &mut it.stream.watches {
-            let Some(told) = watch.told.replace(store.changes()) else { continue };
+            let Some(told) = &mut watch.told else { continue };
+            let told = std::mem::replace(told, store.changes());
             if watch.silent {
                 continue;
             }
