@@ -93,7 +93,8 @@ fn an_elector_holds_1000_elections_at_most() {
     assert!(matches!(step.commands[..], [Command::Notify(Notice::Withdrawn(_))]));
 }
 
-/// Law 10: the check of silent watches leaves none out, and no read is too large.
+/// Law 10: the check of silent watches leaves none out, and no read is too large, or
+/// smaller than it may be.
 #[test]
 fn all_watches_are_checked_every_30_seconds() {
     let mut elector = Elector::open(config(), 0).expect("the configuration is good");
@@ -114,8 +115,7 @@ fn all_watches_are_checked_every_30_seconds() {
                 command => panic!("{command:?}"),
             })
             .collect();
-        assert!(sizes.iter().all(|size| *size <= 64), "{sizes:?}");
-        assert_eq!(sizes.iter().sum::<usize>(), 1_000);
+        assert_eq!(sizes, [vec![64; 15], vec![40]].concat());
     }
 }
 
