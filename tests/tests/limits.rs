@@ -119,6 +119,34 @@ fn all_watches_are_checked_every_30_seconds() {
     }
 }
 
+/// Names nest (EDGE-CASES 28): who finds only others' candidates asks for more.
+#[test]
+fn a_look_gets_wider_until_it_asks_for_all() {
+    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let observation = Observation { election: 1, name: "jobs".into(), contest: Contest::Queue };
+    elector.handle(0, vec![Event::Observe(observation)]);
+    let mut news = Event::Watched(Watched { id: 1, change: Change::Started(9_000) });
+    let mut limits = Vec::new();
+    loop {
+        let step = elector.handle(1, vec![news]);
+        let [Command::Call(Call { id, operation: Operation::Read(selections), .. })] =
+            step.commands.as_slice()
+        else {
+            break;
+        };
+        let limit = selections[0].limit;
+        limits.push(limit);
+        let nested = |number| {
+            let key = format!("jobs/night/{number:x}").into_bytes();
+            Entry { key, value: Vec::new(), lease: 7, created: number, modified: number }
+        };
+        let found = vec![(1..=i64::from(limit)).map(nested).collect()];
+        let snapshot = Response::Snapshot(Snapshot { at: 9_000, found });
+        news = Event::Reply(Reply { id: *id, outcome: Ok(snapshot) });
+    }
+    assert_eq!(limits, [1, 8, 64, 512, 4_096, 0]);
+}
+
 #[test]
 fn a_configuration_leaves_time_to_lead() {
     let open = |change: fn(&mut Config)| {
