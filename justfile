@@ -33,10 +33,14 @@ doc *ARGS:
 bench *ARGS:
     cargo bench --package incumbent-tests --all-features "$@"
 
-# Change the elector in all small ways, file by file, and list what no quick test notices
+# Change the elector, or files of it, in all small ways: what does no quick test notice?
 mutants *FILES:
     #!/usr/bin/env bash
     set -euo pipefail
+    # Each file is a shard. One that was stopped goes on where it was, for `--iterate` leaves
+    # out what was caught (and does so before `--shard` counts). Without target/mutants it
+    # starts over.
+    command -v cargo-mutants >/dev/null || { echo 'no cargo-mutants: cargo install --locked cargo-mutants'; exit 1; }
     out=${CARGO_TARGET_DIR:-$PWD/target}/mutants
     export CARGO_TARGET_DIR=$out/build
     # The same cases for each mutant, and no time spent on making a failure small.
@@ -45,8 +49,6 @@ mutants *FILES:
     # For mutants that gather things without end.
     ulimit -v 8000000
     (($#)) || mapfile -t all < <(cargo mutants --list | cut -d: -f1 | uniq)
-    # A file is a shard, which goes on where it was stopped: what was caught, `--iterate`
-    # leaves out. (It does so before `--shard` counts.) Without target/mutants it starts over.
     for file in "${@:-${all[@]}}"; do
         shard=$out/${file//\//.}
         mkdir -p "$shard"
@@ -60,7 +62,7 @@ mutants *FILES:
         done
     done
     # Lines move: a survivor is known by what was done in which function.
-    new=$(cat "$out"/*/mutants.out/missed.txt | sed -E 's/:[0-9]+:[0-9]+: / /' | sort -u |
+    new=$(cat "$out"/*/mutants.out/missed.txt | sed -E 's/:[0-9]+:[0-9]+: /: /' | sort -u |
         grep -vxFf <(grep -o '`guest/src/[^`]*`' tests/mutants.md | tr -d '`') || true)
     if [ -n "$new" ]; then
         echo "Neither caught nor in tests/mutants.md:"
