@@ -368,11 +368,11 @@ impl Candidate {
             return;
         }
         let key = self.layout.key(lease);
-        if let Some(failure) = hands.farewells.refusal(&key, lease) {
+        if let Some(failure) = hands.farewells.refusal(&key) {
             let failure = failure.clone();
             self.withdraw(hands, failure);
-        } else if !hands.farewells.blocks(&key, lease) {
-            self.given_up += hands.farewells.absorb(hands.context, &key, lease);
+        } else if !hands.farewells.blocks(&key) {
+            self.given_up += hands.farewells.absorb(hands.context, &key);
             let watcher = Watcher::Own(self.election);
             let lookout = hands.context.watch(watcher, key.clone(), false);
             self.claim(hands, Claiming { key, lease, lookout, call: None });

@@ -465,7 +465,7 @@ impl Elector {
         self.context.trouble(None, Failure::Other(sentence.into()));
         self.each_candidate(Candidate::lease_lost);
         self.farewells.lease_ended(&mut self.context);
-        self.session.lose(&mut self.context, lease);
+        self.session.lose(&mut self.context);
     }
 
     /// Nobody needs the lease, and what may still turn up under it goes with it.

@@ -19,7 +19,8 @@ const REFUSED: Duration = 10 * SECOND;
 /// Names one farewell.
 pub type FarewellId = u64;
 
-/// All keys that are to go. None of them may be claimed anew before it is gone.
+/// All keys that are to go, under the present lease: it takes them with it. None of
+/// them may be claimed anew before it is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Farewells {
     last: FarewellId,
@@ -78,20 +79,16 @@ impl Farewells {
     }
 
     /// Whether a key may not be claimed yet.
-    pub fn blocks(&self, key: &[u8], lease: LeaseId) -> bool {
-        self.open.values().any(|farewell| {
-            farewell.key == key
-                && farewell.lease == lease
-                && !matches!(farewell.phase, Phase::Waiting { .. })
-        })
+    pub fn blocks(&self, key: &[u8]) -> bool {
+        self.open
+            .values()
+            .any(|farewell| farewell.key == key && !matches!(farewell.phase, Phase::Waiting { .. }))
     }
 
     /// Why a key cannot be removed, and so not be claimed either.
-    pub fn refusal(&self, key: &[u8], lease: LeaseId) -> Option<&Failure> {
+    pub fn refusal(&self, key: &[u8]) -> Option<&Failure> {
         self.open.values().find_map(|farewell| match &farewell.phase {
-            Phase::Refused { failure, .. } if farewell.key == key && farewell.lease == lease => {
-                Some(failure)
-            }
+            Phase::Refused { failure, .. } if farewell.key == key => Some(failure),
             Phase::Refused { .. }
             | Phase::Claiming(_)
             | Phase::Removing { .. }
@@ -109,14 +106,12 @@ impl Farewells {
 
     /// Stops waiting for a key to turn up, because it is claimed again; returns
     /// how many claims may still land.
-    pub fn absorb(&mut self, context: &mut Context, key: &[u8], lease: LeaseId) -> u32 {
+    pub fn absorb(&mut self, context: &mut Context, key: &[u8]) -> u32 {
         let absorbed: Vec<FarewellId> = self
             .open
             .iter()
             .filter(|(_, farewell)| {
-                farewell.key == key
-                    && farewell.lease == lease
-                    && matches!(farewell.phase, Phase::Waiting { .. })
+                farewell.key == key && matches!(farewell.phase, Phase::Waiting { .. })
             })
             .map(|(id, _)| id)
             .collect();

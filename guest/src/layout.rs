@@ -61,8 +61,7 @@ impl Layout {
     /// The key that a candidate has, or fights for, under this lease.
     pub fn key(&self, lease: LeaseId) -> Vec<u8> {
         match self.contest {
-            // Go's `%x` of the 64 bits: lower case, no padding, a minus sign.
-            Contest::Queue if lease < 0 => format!("{}/-{:x}", self.name, lease.unsigned_abs()),
+            // As Go's `%x`: lower case, no padding; and no sign, for ours are positive.
             Contest::Queue => format!("{}/{:x}", self.name, lease),
             Contest::Race => self.name.clone(),
         }

@@ -174,16 +174,11 @@ impl Session {
         }
     }
 
-    /// Forgets a lease of which the store said that it is gone. False if it is not
-    /// the present one.
-    pub fn lose(&mut self, context: &mut Context, lease: LeaseId) -> bool {
-        match &self.lease {
-            Lease::Held(held) if held.id == lease => {
-                self.come_back_slowly = held.failed > 0 || !held.proven;
-                self.drop_lease(context);
-                true
-            }
-            Lease::None | Lease::Granting(_) | Lease::Held(_) => false,
+    /// Forgets the lease: the store says that it is gone.
+    pub fn lose(&mut self, context: &mut Context) {
+        if let Lease::Held(held) = &self.lease {
+            self.come_back_slowly = held.failed > 0 || !held.proven;
+            self.drop_lease(context);
         }
     }
 

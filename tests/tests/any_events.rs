@@ -1063,11 +1063,13 @@ fn play(honesty: Honesty, moves: &[Move]) -> World {
     world
 }
 
+/// So many cases, unless `PROPTEST_CASES` says otherwise, as mutation testing does.
 fn quick(cases: u32) -> ProptestConfig {
+    let asked = ProptestConfig::default();
     let persistence = FileFailurePersistence::Direct("tests/any_events.seeds");
     ProptestConfig {
-        cases,
-        failure_persistence: Some(Box::new(persistence)),
+        cases: std::env::var_os("PROPTEST_CASES").map_or(cases, |_| asked.cases),
+        failure_persistence: asked.failure_persistence.map(|_| Box::new(persistence) as _),
         // Most of the time went into the other, which is not optimized here.
         rng_algorithm: RngAlgorithm::XorShift,
         ..ProptestConfig::default()
