@@ -18,9 +18,7 @@ use incumbent_tests::simulation::store::EXPIRY_TICK;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use recovery::Recovery;
-use world::{Action, Budget, REQUEST_TIMEOUT, Scope, World};
-
-const SECOND: Duration = 1_000_000_000;
+use world::{Action, Budget, REQUEST_TIMEOUT, STEP, Scope, World};
 
 /// A world, known by its print.
 #[derive(Clone, Debug)]
@@ -35,7 +33,7 @@ impl State {
     }
 
     fn keeps(&self, law: u8) -> bool {
-        self.world.broken.is_none_or(|broken| broken.law != law)
+        self.world.broken.iter().all(|broken| broken.law != law)
     }
 }
 
@@ -63,13 +61,13 @@ impl Elections {
     /// call that nobody answers, and the pause after it; the check of silent watches.
     fn bound(&self) -> Duration {
         if let Ok(b) = std::env::var("BOUND") {
-            return b.parse::<u64>().unwrap() * SECOND;
+            return b.parse::<u64>().unwrap() * STEP;
         }
-        self.scope.ttl + EXPIRY_TICK + REQUEST_TIMEOUT + 2 * SECOND
+        self.scope.ttl + EXPIRY_TICK + REQUEST_TIMEOUT + 2 * STEP
     }
 
     fn recovers(&self, world: &World) -> bool {
-        if world.is_led() || world.broken.is_some() {
+        if world.is_led() || !world.broken.is_empty() {
             return true;
         }
         let recovery = world.clone().recovers(
@@ -161,11 +159,12 @@ fn a_queue_of_two() {
         Scope {
             contest: if b("RACE", 0) == 1 { Contest::Race } else { Contest::Queue },
             candidates: b("N", 2) as usize,
-            ttl: u64::from(b("TTL", 90)) * SECOND,
+            ttl: u64::from(b("TTL", 90)) * STEP,
             budget: Budget {
                 faults: b("FAULTS", 0),
                 delays: b("DELAYS", 0),
                 pauses: b("PAUSES", 0),
+                cuts: b("CUTS", 0),
                 resignations: b("RESIGN", 0),
                 writes: b("WRITES", 0),
                 departures: b("LEAVE", 0),

@@ -5,7 +5,7 @@ use incumbent_guest::types::{Duration, Mark};
 use incumbent_tests::simulation::store::EXPIRY_TICK;
 
 use crate::view::print;
-use crate::world::World;
+use crate::world::{World, in_steps};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl World {
                 break self.now + left;
             }
             passed.push((seen, self.now));
-            let tick = self.store.next_end().map(|end| end + EXPIRY_TICK);
+            let tick = self.store.next_end().map(|end| in_steps(end + EXPIRY_TICK));
             let next = self.next_mark().into_iter().chain(tick).min();
             let Some(next) = next.filter(|mark| *mark <= begun + bound) else {
                 return Recovery::Failed;
@@ -64,6 +64,7 @@ impl World {
             while !self.candidates[who].strays.is_empty() {
                 self.land(who, 0);
             }
+            self.mend(who);
             if self.candidates[who].asleep.is_some() {
                 self.resume(who);
             }

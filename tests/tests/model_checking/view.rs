@@ -1,7 +1,8 @@
 //! What makes two worlds the same: they are hashed through glasses that see
 //!
-//! - a mark as the time from now, and a long past as one;
+//! - a mark as the steps of time from now, and a long past as one;
 //! - a revision as its distance from the store's;
+//! - a number of failures beyond a few as many;
 //! - leases, requests and watches by the order in which they are met;
 //! - no random number, so that of two worlds that differ in their jitter alone one
 //!   is explored;
@@ -12,19 +13,21 @@
 //! number is follows from its type and its size: everything begins at a mark beyond
 //! all spans, spans are beyond all ids, leases beyond all revisions.
 
-use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
 use incumbent_guest::types::{Duration, LeaseId, Mark, Revision};
 use incumbent_tests::simulation::store::Store;
 
-use crate::world::{BEGINNING, Candidate, NAME, World};
+use crate::world::{BEGINNING, Candidate, NAME, World, in_steps};
 
 /// Random numbers are beyond this, but for one in 4,096: those hide nothing.
 const MARKS_END: u64 = 4 * BEGINNING;
 /// 17 ms: less is an id.
 const SPANS_BEGIN: u64 = 1 << 24;
 const LEASES_BEGIN: u64 = 1 << 40;
+/// More failures are as many: their pauses take one step of time all the same, and
+/// fewer claims than this are under way.
+const MANY: u32 = 4;
 
 /// A number for each world that is the same.
 pub fn print(world: &World) -> u64 {
@@ -34,19 +37,19 @@ pub fn print(world: &World) -> u64 {
         .map(|candidate| {
             let mut view = View::new(world);
             candidate.see(&mut view, &world.store);
-            (view.hash.finish(), view.leases)
+            (view.finish(), view.leases)
         })
         .collect();
     seen.sort_by_key(|(print, _)| *print);
     let mut view = View::new(world);
     for (print, leases) in &seen {
-        view.hash.write_u64(*print);
+        view.hash.mix(*print);
         for lease in leases {
             view.write_i64(*lease);
         }
     }
     world.see(&mut view);
-    view.hash.finish()
+    view.finish()
 }
 
 impl World {
@@ -85,15 +88,34 @@ impl Candidate {
             }
         }
         self.asleep.hash(view);
-        self.term.hash(view);
+        if let Some(tenancy) = &self.term {
+            tenancy.yielded.hash(view);
+            match tenancy.yielded {
+                // Of what is done only the key may be left.
+                true => tenancy.leadership.term.hash(view),
+                false => tenancy.hash(view),
+            }
+        }
         self.earlier.hash(view);
         self.allowed.hash(view);
+        self.cut.hash(view);
         self.withdrawn.hash(view);
     }
 }
 
+/// Mixes numbers into one: a state is a few hundred of them.
+#[derive(Default)]
+struct Mixer(u64);
+
+impl Mixer {
+    fn mix(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number ^ 0x9e37_79b9_7f4a_7c15) * 0xda94_2042_e4dd_58b5;
+        self.0 = (product as u64 ^ (product >> 64) as u64).rotate_left(23);
+    }
+}
+
 struct View {
-    hash: DefaultHasher,
+    hash: Mixer,
     now: Mark,
     long_past: Duration,
     revision: Revision,
@@ -104,7 +126,7 @@ struct View {
 impl View {
     fn new(world: &World) -> View {
         View {
-            hash: DefaultHasher::new(),
+            hash: Mixer::default(),
             now: world.now,
             // Nothing in an elector reaches back further than a lease lives.
             long_past: world.ttl,
@@ -127,13 +149,13 @@ impl View {
     }
 
     fn kind(&mut self, kind: u8, number: u64) {
-        self.hash.write_u64(u64::from(kind) << 56 ^ number);
+        self.hash.mix(u64::from(kind) << 56 ^ number);
     }
 }
 
 impl Hasher for View {
     fn finish(&self) -> u64 {
-        self.hash.finish()
+        self.hash.0
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -141,7 +163,9 @@ impl Hasher for View {
         let id = id.and_then(|id| std::str::from_utf8(id).ok());
         match id.and_then(|id| LeaseId::from_str_radix(id, 16).ok()) {
             Some(lease) => self.lease(lease),
-            None => self.hash.write(bytes),
+            None => bytes.chunks(8).for_each(|chunk| {
+                self.hash.mix(chunk.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+            }),
         }
     }
 
@@ -150,6 +174,7 @@ impl Hasher for View {
             0 => self.kind(b'0', 0),
             MARKS_END.. => self.kind(b'r', 0),
             BEGINNING.. => {
+                let number = in_steps(number);
                 let past = self.now.saturating_sub(number).min(self.long_past);
                 self.kind(b'm', number.saturating_sub(self.now));
                 self.kind(b'm', past);
@@ -176,18 +201,18 @@ impl Hasher for View {
     // The sizes and kinds of things, and small counts, are what they are.
 
     fn write_u8(&mut self, number: u8) {
-        self.hash.write_u8(number);
+        self.hash.mix(number.into());
     }
 
     fn write_u32(&mut self, number: u32) {
-        self.hash.write_u32(number);
+        self.hash.mix(number.min(MANY).into());
     }
 
     fn write_usize(&mut self, number: usize) {
-        self.hash.write_usize(number);
+        self.hash.mix(number as u64);
     }
 
     fn write_isize(&mut self, number: isize) {
-        self.hash.write_isize(number);
+        self.hash.mix(number as u64);
     }
 }

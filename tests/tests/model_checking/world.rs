@@ -9,8 +9,13 @@ use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 use incumbent_tests::simulation::store::Store;
 
+/// Time goes in steps of this: whoever is to wake meanwhile wakes a little late, as
+/// on a busy machine. It makes jitter of no account, and worlds alike that differ in
+/// nothing else.
+pub const STEP: Duration = 1_000_000_000;
+
 /// When everything begins: so late that no span and no number reaches it.
-pub const BEGINNING: Mark = 1 << 50;
+pub const BEGINNING: Mark = 1_200_000 * STEP;
 
 /// The election.
 pub const NAME: &str = "jobs";
@@ -20,17 +25,16 @@ const DATA: &[u8] = b"/data";
 const LAST: &[u8] = b"last";
 const EARLIER: &[u8] = b"earlier";
 
-const MILLISECOND: Duration = 1_000_000;
-const MARGIN: Duration = 100 * MILLISECOND;
+const MARGIN: Duration = STEP;
 /// How long a call waits for its answer.
-pub const REQUEST_TIMEOUT: Duration = 5_000 * MILLISECOND;
+pub const REQUEST_TIMEOUT: Duration = 5 * STEP;
 
 /// What is explored.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     pub contest: Contest,
     pub candidates: usize,
-    /// A multiple of a second.
+    /// A multiple of six seconds.
     pub ttl: Duration,
     pub budget: Budget,
 }
@@ -44,6 +48,8 @@ pub struct Budget {
     pub delays: u8,
     /// How often a process is stopped for a while.
     pub pauses: u8,
+    /// How often the way to the store is cut for a while.
+    pub cuts: u8,
     pub resignations: u8,
     pub writes: u8,
     pub departures: u8,
@@ -71,6 +77,9 @@ pub enum Action {
     /// The process stops; what it is told gathers.
     Pause(usize),
     Resume(usize),
+    /// Nothing comes through to the store, or from it.
+    Cut(usize),
+    Mend(usize),
     Resign(usize),
     /// The work has stopped, because the term is over.
     Yield(usize),
@@ -93,7 +102,8 @@ pub struct World {
     pub left: Budget,
     /// The newest epoch that anyone was elected in.
     pub newest: Epoch,
-    pub broken: Option<Broken>,
+    /// What was broken by the last thing that happened: nothing follows it.
+    pub broken: Vec<Broken>,
 }
 
 /// The law that was broken, and how.
@@ -114,6 +124,7 @@ pub struct Candidate {
     pub watches: Vec<OpenWatch>,
     /// What gathers while the process is stopped.
     pub asleep: Option<Vec<Told>>,
+    pub cut: bool,
     pub term: Option<Tenancy>,
     pub earlier: Option<Term>,
     /// The longest deadline that the acknowledged calls allow, for each lease.
@@ -182,6 +193,7 @@ impl World {
                 strays: Vec::new(),
                 watches: Vec::new(),
                 asleep: None,
+                cut: false,
                 term: None,
                 earlier: None,
                 allowed: Vec::new(),
@@ -195,7 +207,7 @@ impl World {
             candidates: (0..scope.candidates).map(candidate).collect(),
             left: scope.budget,
             newest: 0,
-            broken: None,
+            broken: Vec::new(),
         };
         for who in 0..scope.candidates {
             let candidacy = Candidacy {
@@ -224,8 +236,8 @@ impl World {
     }
 
     fn law(&mut self, law: u8, holds: bool, how: &'static str) {
-        if !holds && self.broken.is_none() {
-            self.broken = Some(Broken { law, how });
+        if !holds {
+            self.broken.push(Broken { law, how });
         }
     }
 
@@ -233,7 +245,7 @@ impl World {
 
     /// What can happen next, in an order that only depends on the state.
     pub fn actions(&self, actions: &mut Vec<Action>) {
-        if self.broken.is_some() {
+        if !self.broken.is_empty() {
             return;
         }
         for (who, candidate) in self.candidates.iter().enumerate() {
@@ -250,27 +262,13 @@ impl World {
 
     fn actions_of(&self, who: usize, candidate: &Candidate, actions: &mut Vec<Action>) {
         let left = &self.left;
-        for Pending { call, answer, .. } in &candidate.calls {
-            actions.push(Action::Answer(who, call.id));
-            if left.faults > 0 && answer.is_none() {
-                actions.push(Action::Keep(who, call.id));
-                actions.push(Action::Fail(who, call.id));
-                actions.push(Action::Lose(who, call.id));
-            }
-        }
         for stray in 0..candidate.strays.len() {
             actions.push(Action::Land(who, stray));
         }
-        for open in &candidate.watches {
-            let id = open.watch.id;
-            if open.told.is_none() {
-                actions.push(Action::Start(who, id));
-            } else if open.news(&self.store).next().is_some() {
-                actions.push(Action::Tell(who, id));
-            }
-            if left.faults > 0 {
-                actions.push(Action::Break(who, id));
-            }
+        if candidate.cut {
+            actions.push(Action::Mend(who));
+        } else {
+            self.deliveries(who, candidate, actions);
         }
         if candidate.asleep.is_some() {
             actions.push(Action::Resume(who));
@@ -281,6 +279,9 @@ impl World {
         }
         if left.pauses > 0 {
             actions.push(Action::Pause(who));
+        }
+        if left.cuts > 0 && !candidate.cut {
+            actions.push(Action::Cut(who));
         }
         if left.departures > 0 && !candidate.withdrawn {
             actions.push(Action::Leave(who));
@@ -301,15 +302,40 @@ impl World {
         }
     }
 
+    /// What the store and the network can do.
+    fn deliveries(&self, who: usize, candidate: &Candidate, actions: &mut Vec<Action>) {
+        let faulty = self.left.faults > 0;
+        for Pending { call, answer, .. } in &candidate.calls {
+            actions.push(Action::Answer(who, call.id));
+            if faulty && answer.is_none() {
+                actions.push(Action::Keep(who, call.id));
+                actions.push(Action::Fail(who, call.id));
+                actions.push(Action::Lose(who, call.id));
+            }
+        }
+        for open in &candidate.watches {
+            let id = open.watch.id;
+            if open.told.is_none() {
+                actions.push(Action::Start(who, id));
+            } else if open.news(&self.store).next().is_some() {
+                actions.push(Action::Tell(who, id));
+            }
+            if faulty {
+                actions.push(Action::Break(who, id));
+            }
+        }
+    }
+
     /// Whether nothing is left to be done or delivered before time passes.
     fn is_quiet(&self) -> bool {
         self.candidates.iter().filter(|candidate| candidate.asleep.is_none()).all(|candidate| {
-            candidate.calls.iter().all(|pending| pending.answer.is_some())
+            let delivered = candidate.calls.iter().all(|pending| pending.answer.is_some())
                 && candidate
                     .watches
                     .iter()
-                    .all(|open| open.told.is_some() && open.news(&self.store).next().is_none())
-                && candidate.term.as_ref().is_none_or(|term| !term.over || term.yielded)
+                    .all(|open| open.told.is_some() && open.news(&self.store).next().is_none());
+            let yielded = candidate.term.as_ref().is_none_or(|term| !term.over || term.yielded);
+            (candidate.cut || delivered) && yielded
         })
     }
 
@@ -319,7 +345,8 @@ impl World {
         // Those who sleep through a deadline may wake before or after the term's.
         let ends = self.terms().map(|tenancy| tenancy.leadership.valid_until);
         let leases = self.store.leases().filter_map(|lease| self.store.end_of(lease));
-        deadlines.chain(ends).chain(leases).filter(|mark| *mark > self.now).min()
+        let marks = deadlines.chain(ends).chain(leases);
+        marks.map(in_steps).filter(|mark| *mark > self.now).min()
     }
 
     // What happens.
@@ -331,7 +358,9 @@ impl World {
                 self.left.faults -= 1;
                 let mut pending = self.take_call(who, id);
                 pending.answer = Some(self.perform(&pending.call.operation));
-                self.candidate(who).calls.push(pending);
+                let calls = &mut self.candidate(who).calls;
+                let index = calls.partition_point(|other| other.call.id < id);
+                calls.insert(index, pending);
             }
             Action::Fail(who, id) => {
                 self.left.faults -= 1;
@@ -360,6 +389,11 @@ impl World {
                 self.candidate(who).asleep = Some(Vec::new());
             }
             Action::Resume(who) => self.resume(who),
+            Action::Cut(who) => {
+                self.left.cuts -= 1;
+                self.candidate(who).cut = true;
+            }
+            Action::Mend(who) => self.mend(who),
             Action::Resign(who) => {
                 self.left.resignations -= 1;
                 if let Some(term) = self.term_of(who) {
@@ -450,6 +484,10 @@ impl World {
         self.tell(who, Told::Other(Event::Wake));
     }
 
+    pub fn mend(&mut self, who: usize) {
+        self.candidate(who).cut = false;
+    }
+
     /// The work stops, and the application says so.
     pub fn yield_term(&mut self, who: usize) {
         if let Some(tenancy) = &mut self.candidate(who).term {
@@ -484,14 +522,16 @@ impl World {
         let ttl = self.ttl;
         for candidate in &mut self.candidates {
             // A host abandons calls then, but for renewals: their late answers count.
+            let cut = candidate.cut;
             let is_over = |pending: &Pending| match pending.call.operation {
-                Operation::KeepAlive(_) => pending.sent + ttl <= mark,
+                Operation::KeepAlive(_) if !cut => pending.sent + ttl <= mark,
                 _ => pending.call.give_up <= mark,
             };
             if candidate.calls.iter().any(is_over) {
                 let candidate = Arc::make_mut(candidate);
                 for pending in candidate.calls.extract_if(.., |pending| is_over(pending)) {
-                    if pending.answer.is_none() && is_lasting(&pending.call.operation) {
+                    // What was not sent off before it was cut has not left.
+                    if !cut && pending.answer.is_none() && is_lasting(&pending.call.operation) {
                         candidate.strays.push(pending.call.operation);
                     }
                 }
@@ -772,6 +812,11 @@ impl Told {
         }
         own && free
     }
+}
+
+/// When time, in its steps, has come to a mark.
+pub fn in_steps(mark: Mark) -> Mark {
+    mark.next_multiple_of(STEP)
 }
 
 /// Whether it matters that an operation is done when nobody waits for it.
