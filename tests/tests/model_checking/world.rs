@@ -34,7 +34,7 @@ pub const REQUEST_TIMEOUT: Duration = 5 * STEP;
 pub struct Scope {
     pub contest: Contest,
     pub candidates: usize,
-    /// A multiple of six seconds.
+    /// Whole seconds.
     pub ttl: Duration,
     pub budget: Budget,
 }
