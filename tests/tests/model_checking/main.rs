@@ -193,7 +193,8 @@ fn a_race() {
         Contest::Race,
         &[
             (2, 30, Budget { faults: 1, resignations: 1, ..NONE }),
-            (2, 90, Budget { faults: 1, delays: 1, departures: 1, ..NONE }),
+            (2, 90, Budget { faults: 1, delays: 1, ..NONE }),
+            (2, 90, Budget { delays: 1, departures: 1, ..NONE }),
             (2, 30, Budget { pauses: 1, ..NONE }),
             (2, 30, Budget { cuts: 1, ..NONE }),
             (2, 90, Budget { resignations: 2, writes: 1, ..NONE }),
@@ -214,6 +215,7 @@ fn more_of_each() {
                 (2, 30, Budget { faults: 1, cuts: 1, ..NONE }),
                 (2, 90, Budget { pauses: 1, resignations: 1, writes: 1, ..NONE }),
                 (2, 90, Budget { faults: 1, delays: 1, resignations: 1, ..NONE }),
+                (2, 90, Budget { faults: 1, delays: 1, departures: 1, ..NONE }),
                 (3, 90, Budget { faults: 1, ..NONE }),
                 (3, 90, Budget { pauses: 1, ..NONE }),
                 (3, 90, Budget { resignations: 1, departures: 1, ..NONE }),
