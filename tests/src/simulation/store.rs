@@ -91,6 +91,16 @@ impl Store {
         self.leases.get(&lease).is_some_and(|lease| lease.ends > now)
     }
 
+    /// When a lease runs out, if it is there.
+    pub fn end_of(&self, lease: LeaseId) -> Option<Mark> {
+        self.leases.get(&lease).map(|lease| lease.ends)
+    }
+
+    /// When the next lease runs out.
+    pub fn next_end(&self) -> Option<Mark> {
+        self.leases.values().map(|lease| lease.ends).min()
+    }
+
     /// Every change after the first `told` ones.
     pub fn changes_after(&self, told: usize) -> &[(Revision, Change)] {
         self.log.get(told..).unwrap_or_default()
