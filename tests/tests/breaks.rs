@@ -62,7 +62,7 @@ const BREAKS: &[Break] = &[
         law: 6,
         what: "takes a key of a dead epoch for a new one",
         edits: &[
-            ("candidate.rs", "} else if !hands.farewells.blocks(&key, lease) {", "} else {"),
+            ("candidate.rs", "} else if !hands.farewells.blocks(&key) {", "} else {"),
             ("candidate/roles.rs", "if entry.created <= self.newest {", "if false {"),
         ],
     },
