@@ -1,7 +1,8 @@
-//! What the tests share: transcripts, and the tools around a real etcd.
+//! What the tests share: transcripts, properties, and the tools around a real etcd.
 
 #[cfg(feature = "etcd")]
 pub mod etcd;
+pub mod properties;
 #[cfg(feature = "etcd")]
 pub mod relay;
 pub mod simulation;
