@@ -2,6 +2,8 @@
 
 use incumbent_tests::properties::elections::{Honesty, Move, play};
 use incumbent_tests::properties::events;
+#[cfg(feature = "component")]
+use incumbent_tests::properties::steps;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, RngAlgorithm};
@@ -88,5 +90,15 @@ proptest! {
     #[test]
     fn with_events_that_are_nonsense(bytes in bytes()) {
         events::check(&bytes);
+    }
+}
+
+#[cfg(feature = "component")]
+proptest! {
+    #![proptest_config(quick(40))]
+
+    #[test]
+    fn with_an_elector_that_is_nonsense(bytes in bytes()) {
+        steps::check(&bytes);
     }
 }
