@@ -135,8 +135,15 @@ fn a_command_that_cannot_be_run_is_found_before_joining() {
     end(in_path).expect(126);
 }
 
+/// No instant is that far away.
+#[test]
+fn the_longest_time_out_is_none_too_long() {
+    let store = ["--store", "etcd://127.0.0.1:1", "--dial-timeout", "18446744073709551615s"];
+    end(incumbent(["leader", "e"].iter().chain(&store))).expect(4);
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
     fn anything_at_all(bytes in vec(any::<u8>(), 0..200)) {

@@ -9,8 +9,18 @@ use std::process::{Command, Stdio};
 
 use arbitrary::{Result, Unstructured};
 
-const COMMANDS: [&str; 10] =
-    ["campaign", "run", "observe", "watch", "leader", "candidates", "put", "get", "depose", "help"];
+const SOUND: [&[&str]; 10] = [
+    &["campaign", "e"],
+    &["run", "e", "--", "true"],
+    &["observe", "e"],
+    &["watch", "e"],
+    &["leader", "e"],
+    &["candidates", "e"],
+    &["put", "k", "v", "--fence", "e:5"],
+    &["get", "k"],
+    &["depose", "e:5"],
+    &["help"],
+];
 
 const FLAGS: [&str; 28] = [
     "--cacert",
@@ -141,21 +151,22 @@ pub fn check(bytes: &[u8], program: &Path) {
 type Invocation = (Vec<OsString>, Vec<(String, OsString)>);
 
 fn invocation(bytes: &mut Unstructured<'_>) -> Result<Invocation> {
-    let mut arguments = Vec::new();
-    if bytes.ratio(15, 16)? {
-        arguments.push((*bytes.choose(&COMMANDS)?).into());
-    }
-    for _ in 0..bytes.int_in_range(0..=8)? {
-        arguments.push(match bytes.int_in_range(0..=7)? {
-            0..=2 => (*bytes.choose(&FLAGS)?).into(),
-            3 => {
-                let mut both: OsString = (*bytes.choose(&FLAGS)?).into();
-                both.push("=");
-                both.push(value(bytes)?);
-                both
+    // Mostly what would be taken but for a flag or two, or the checks would not be reached.
+    let sound: &[&str] = bytes.choose(&SOUND)?;
+    let mut arguments: Vec<OsString> = sound.iter().map(Into::into).collect();
+    for _ in 0..bytes.int_in_range(0..=3)? {
+        let flag: OsString = (*bytes.choose(&FLAGS)?).into();
+        let value = value(bytes)?;
+        match bytes.int_in_range(0..=15)? {
+            0..=9 => drop(arguments.splice(1..1, [flag, value])),
+            10..=12 => arguments.insert(1, [flag, value].join(OsStr::new("="))),
+            13 => arguments.insert(1, flag),
+            14 => arguments.push(value),
+            _ => {
+                let index = bytes.choose_index(arguments.len())?;
+                arguments[index] = value;
             }
-            _ => value(bytes)?,
-        });
+        }
     }
     let mut variables = Vec::new();
     for _ in 0..bytes.int_in_range(0..=3)? {
