@@ -58,7 +58,7 @@ mutants *FILES:
         shard=$out/${file//\//.}
         mkdir -p "$shard"
         # What the quickest tests have not caught, the others may.
-        for test in transcripts limits any_events; do
+        for test in transcripts limits properties; do
             code=0
             nice cargo mutants --iterate --file "$file" --output "$shard" \
                 --cargo-arg="--test=$test" || code=$?

@@ -1,7 +1,10 @@
-//! What the tests share: transcripts, and the tools around a real etcd.
+//! What the tests share: transcripts, properties, and the tools around a real etcd.
 
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "component")]
+pub mod hostile;
+pub mod properties;
 #[cfg(feature = "etcd")]
 pub mod relay;
 pub mod simulation;

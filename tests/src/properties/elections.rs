@@ -2,109 +2,137 @@
 //!
 //! A small store answers calls at once, late, twice or never, loses what it did or
 //! does it after all, and tells its watches as slowly as it likes; rivals come and
-//! go. In the first test it is otherwise true to its word; in the second an operator
-//! meddles; in the third any answer may be nonsense.
+//! go. How far it can be trusted otherwise is a matter of its [honesty](Honesty).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use arbitrary::{Arbitrary, Unstructured};
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
-use proptest::prelude::*;
-use proptest::test_runner::{FileFailurePersistence, RngAlgorithm};
 
 const MS: u64 = 1_000_000;
 const TTL: u64 = 10_000 * MS;
 const MARGIN: u64 = 50 * MS;
+/// How many moves are played at most.
+const MOST: usize = 300;
 
 /// What can happen. The numbers choose among what is there.
-#[derive(Clone, Debug)]
-enum Move {
+#[derive(Arbitrary, Clone, Debug)]
+pub enum Move {
     /// The elector is given what has gathered.
     Handle,
     /// All is well for as long as a few answers take.
     Round,
-    Pass(u64),
+    /// Milliseconds go by.
+    Pass(#[arbitrary(with = milliseconds)] u64),
+    /// The elector is woken when it wants to be.
     PassToDeadline,
     /// The store does what a call asks, and answers.
-    Answer(usize),
+    Answer(#[arbitrary(with = index)] usize),
     /// The store does what a call asks, and says nothing yet.
-    Commit(usize),
+    Commit(#[arbitrary(with = index)] usize),
     /// A call fails. It may be done all the same, or later.
-    Fail(usize, u8),
+    Fail(#[arbitrary(with = index)] usize, u8),
     /// What a call asked that was given up is done after all.
-    Land(usize),
-    StartWatch(usize),
+    Land(#[arbitrary(with = index)] usize),
+    /// A watch is on.
+    StartWatch(#[arbitrary(with = index)] usize),
     /// A watch tells its next news.
-    Tell(usize),
-    EndWatch(usize),
-    Repeat(usize),
-    Campaign(usize, bool),
-    Observe(usize),
-    Inspect(usize),
-    Leave(usize),
-    Resign(usize, bool),
-    Yield(usize, bool),
-    Write(usize, bool),
-    Proclaim(usize),
+    Tell(#[arbitrary(with = index)] usize),
+    /// A watch ends.
+    EndWatch(#[arbitrary(with = index)] usize),
+    /// An event comes twice.
+    Repeat(#[arbitrary(with = index)] usize),
+    /// A candidate joins; perhaps to rejoin.
+    Campaign(#[arbitrary(with = index)] usize, bool),
+    /// Somebody looks on.
+    Observe(#[arbitrary(with = index)] usize),
+    /// Somebody asks for the candidates.
+    Inspect(#[arbitrary(with = index)] usize),
+    /// Whoever takes part leaves.
+    Leave(#[arbitrary(with = index)] usize),
+    /// A term is given back, the last one or an old one.
+    Resign(#[arbitrary(with = index)] usize, bool),
+    /// Its work has stopped.
+    Yield(#[arbitrary(with = index)] usize, bool),
+    /// Something is written in it.
+    Write(#[arbitrary(with = index)] usize, bool),
+    /// A candidate changes its value.
+    Proclaim(#[arbitrary(with = index)] usize),
+    /// The elector is to close.
     Close,
-    RivalJoins(usize),
-    RivalLeaves(usize),
-    Operator(usize, u8),
-    Nonsense(usize, u8, i64),
-    WatchNonsense(usize, u8, i64),
+    /// Another candidate joins.
+    RivalJoins(#[arbitrary(with = index)] usize),
+    /// Another candidate leaves.
+    RivalLeaves(#[arbitrary(with = index)] usize),
+    /// An operator deletes or changes a key or a lease.
+    Operator(#[arbitrary(with = index)] usize, u8),
+    /// A call is answered with anything.
+    Nonsense(#[arbitrary(with = index)] usize, u8, #[arbitrary(with = number)] i64),
+    /// A watch tells anything.
+    WatchNonsense(#[arbitrary(with = index)] usize, u8, #[arbitrary(with = number)] i64),
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Honesty {
+/// How far the store can be trusted.
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq)]
+pub enum Honesty {
+    /// True to its word.
     Honest,
+    /// An operator changes and deletes keys and leases.
     Meddled,
+    /// Any answer may be nonsense.
     Nonsense,
 }
 
-fn moves(honesty: Honesty) -> impl Strategy<Value = Vec<Move>> {
-    use Move::*;
-    let at = || 0..8usize;
-    let common = prop_oneof![
-        12 => Just(Handle),
-        8 => Just(Round),
-        6 => (1..4_000u64).prop_map(Pass),
-        2 => (4_000..40_000u64).prop_map(Pass),
-        6 => Just(PassToDeadline),
-        30 => at().prop_map(Answer),
-        4 => at().prop_map(Commit),
-        4 => (at(), any::<u8>()).prop_map(|(i, k)| Fail(i, k)),
-        3 => at().prop_map(Land),
-        8 => at().prop_map(StartWatch),
-        10 => at().prop_map(Tell),
-        1 => at().prop_map(EndWatch),
-        1 => at().prop_map(Repeat),
-        3 => (at(), any::<bool>()).prop_map(|(i, again)| Campaign(i, again)),
-        1 => at().prop_map(Observe),
-        1 => at().prop_map(Inspect),
-        2 => at().prop_map(Leave),
-        2 => (at(), any::<bool>()).prop_map(|(i, old)| Resign(i, old)),
-        5 => (at(), any::<bool>()).prop_map(|(i, old)| Yield(i, old)),
-        3 => (at(), any::<bool>()).prop_map(|(i, old)| Write(i, old)),
-        2 => at().prop_map(Proclaim),
-        3 => at().prop_map(RivalJoins),
-        4 => at().prop_map(RivalLeaves),
-    ]
-    .boxed();
-    let close = (1u32, Just(Close).boxed());
-    let operator = (18u32, (at(), any::<u8>()).prop_map(|(i, k)| Operator(i, k)).boxed());
-    let numbers = || prop_oneof![0..40i64, any::<i64>()];
-    let nonsense =
-        (20u32, (at(), any::<u8>(), numbers()).prop_map(|(i, k, n)| Nonsense(i, k, n)).boxed());
-    let gossip =
-        (8u32, (at(), any::<u8>(), numbers()).prop_map(|(i, k, n)| WatchNonsense(i, k, n)).boxed());
-    let mut kinds = vec![(300u32, common), close];
-    if honesty != Honesty::Honest {
-        kinds.push(operator);
+fn index(bytes: &mut Unstructured<'_>) -> arbitrary::Result<usize> {
+    bytes.int_in_range(0..=7)
+}
+
+fn milliseconds(bytes: &mut Unstructured<'_>) -> arbitrary::Result<u64> {
+    bytes.int_in_range(1..=40_000)
+}
+
+fn number(bytes: &mut Unstructured<'_>) -> arbitrary::Result<i64> {
+    if bytes.arbitrary()? { bytes.arbitrary() } else { bytes.int_in_range(0..=39) }
+}
+
+/// Plays what the bytes say, to the end.
+///
+/// # Panics
+///
+/// If the elector breaks a law.
+pub fn check(bytes: &[u8]) {
+    let mut bytes = Unstructured::new(bytes);
+    let Ok(honesty) = bytes.arbitrary() else { return };
+    let moves = bytes.arbitrary_iter::<Move>().into_iter().flatten().flatten();
+    let moves: Vec<Move> = moves.filter(|a_move| suits(honesty, a_move)).take(MOST).collect();
+    play(honesty, &moves);
+}
+
+fn suits(honesty: Honesty, a_move: &Move) -> bool {
+    match a_move {
+        Move::Operator(..) => honesty != Honesty::Honest,
+        Move::Nonsense(..) | Move::WatchNonsense(..) => honesty == Honesty::Nonsense,
+        _ => true,
     }
-    if honesty == Honesty::Nonsense {
-        kinds.extend([nonsense, gossip]);
+}
+
+/// Plays these moves, and lets all faults end.
+///
+/// # Panics
+///
+/// If the elector breaks a law.
+pub fn play(honesty: Honesty, moves: &[Move]) {
+    let mut world = World::new(honesty);
+    world.campaign(0, true);
+    world.campaign(1, true);
+    for a_move in moves {
+        world.make(a_move);
     }
-    proptest::collection::vec(proptest::strategy::Union::new_weighted(kinds), 1..160)
+    match honesty {
+        Honesty::Honest | Honesty::Meddled => world.end(),
+        Honesty::Nonsense => world.handle(),
+    }
 }
 
 // The store.
@@ -1051,46 +1079,4 @@ fn nonsense(operation: &Operation, kind: u8, number: i64) -> Result<Response, Fa
         17 => return Err(Failure::Invalid("no".into())),
         _ => return Err(Failure::Timeout),
     })
-}
-
-fn play(honesty: Honesty, moves: &[Move]) -> World {
-    let mut world = World::new(honesty);
-    world.campaign(0, true);
-    world.campaign(1, true);
-    for a_move in moves {
-        world.make(a_move);
-    }
-    world
-}
-
-/// So many cases, unless `PROPTEST_CASES` says otherwise, as mutation testing does.
-fn quick(cases: u32) -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    let persistence = FileFailurePersistence::Direct("tests/any_events.seeds");
-    ProptestConfig {
-        cases: std::env::var_os("PROPTEST_CASES").map_or(cases, |_| asked.cases),
-        failure_persistence: asked.failure_persistence.map(|_| Box::new(persistence) as _),
-        // Most of the time went into the other, which is not optimized here.
-        rng_algorithm: RngAlgorithm::XorShift,
-        ..ProptestConfig::default()
-    }
-}
-
-proptest! {
-    #![proptest_config(quick(2_000))]
-
-    #[test]
-    fn with_a_store_that_is_true_to_its_word(moves in moves(Honesty::Honest)) {
-        play(Honesty::Honest, &moves).end();
-    }
-
-    #[test]
-    fn with_an_operator_who_meddles(moves in moves(Honesty::Meddled)) {
-        play(Honesty::Meddled, &moves).end();
-    }
-
-    #[test]
-    fn with_answers_that_are_nonsense(moves in moves(Honesty::Nonsense)) {
-        play(Honesty::Nonsense, &moves).handle();
-    }
 }
