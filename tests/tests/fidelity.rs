@@ -361,9 +361,9 @@ impl Both {
             }
         }
         assert!(ends <= self.now(), "etcd ended lease {lease} early");
-        assert!(self.model.has_lease(lease));
+        assert!(self.model.end_of(lease).is_some());
         self.model.tick(self.now());
-        assert!(!self.model.has_lease(lease));
+        assert!(self.model.end_of(lease).is_none());
         self.settle().await;
         self.ask(Operation::KeepAlive(lease)).await;
         self.ask(Operation::Revoke(lease)).await;
