@@ -166,8 +166,16 @@ fn check_all(contest: Contest, scopes: &[(usize, u64, Budget)]) {
 }
 
 /// Nothing out of the ordinary.
-const NONE: Budget =
-    Budget { faults: 0, delays: 0, pauses: 0, cuts: 0, resignations: 0, writes: 0, departures: 0 };
+const NONE: Budget = Budget {
+    faults: 0,
+    delays: 0,
+    pauses: 0,
+    cuts: 0,
+    resignations: 0,
+    writes: 0,
+    departures: 0,
+    removals: 0,
+};
 
 // With leases of 90 s a renewal and the check of silent watches fall together, and
 // there are fewer worlds; with 30 s there are three renewals to a check.
@@ -182,6 +190,7 @@ fn a_queue() {
             (2, 30, Budget { pauses: 1, ..NONE }),
             (2, 90, Budget { cuts: 1, ..NONE }),
             (2, 90, Budget { resignations: 1, writes: 1, ..NONE }),
+            (2, 90, Budget { removals: 1, ..NONE }),
             (3, 90, NONE),
         ],
     );
@@ -198,13 +207,14 @@ fn a_race() {
             (2, 30, Budget { pauses: 1, ..NONE }),
             (2, 30, Budget { cuts: 1, ..NONE }),
             (2, 90, Budget { resignations: 2, writes: 1, ..NONE }),
+            (2, 90, Budget { removals: 1, writes: 1, ..NONE }),
             (3, 90, Budget { faults: 1, ..NONE }),
         ],
     );
 }
 
 #[test]
-#[ignore = "takes hours, and gigabytes: for nights"]
+#[ignore = "takes long, and gigabytes: for nights"]
 fn more_of_each() {
     for contest in [Contest::Queue, Contest::Race] {
         check_all(
@@ -216,6 +226,7 @@ fn more_of_each() {
                 (2, 90, Budget { pauses: 1, resignations: 1, writes: 1, ..NONE }),
                 (2, 90, Budget { faults: 1, delays: 1, resignations: 1, ..NONE }),
                 (2, 90, Budget { faults: 1, delays: 1, departures: 1, ..NONE }),
+                (2, 90, Budget { removals: 1, resignations: 1, writes: 1, ..NONE }),
                 (3, 90, Budget { faults: 1, ..NONE }),
                 (3, 90, Budget { pauses: 1, ..NONE }),
                 (3, 90, Budget { resignations: 1, departures: 1, ..NONE }),

@@ -57,6 +57,7 @@ impl World {
     fn see(&self, view: &mut View) {
         self.left.hash(view);
         self.newest.hash(view);
+        self.meddled.hash(view);
         self.broken.hash(view);
         let mut entries: Vec<_> = self.store.keys().collect();
         entries.sort_by_key(|entry| (entry.created, entry.modified));

@@ -53,6 +53,8 @@ pub struct Budget {
     pub resignations: u8,
     pub writes: u8,
     pub departures: u8,
+    /// How often an operator removes a key, or the lease that it is under.
+    pub removals: u8,
 }
 
 /// What can happen, and to which candidate.
@@ -86,6 +88,10 @@ pub enum Action {
     /// The application writes, in its last term or the one before.
     Write(usize, bool),
     Leave(usize),
+    /// An operator deletes a key, the oldest being the first.
+    Depose(usize),
+    /// An operator revokes the lease of a key.
+    Revoke(usize),
     /// Time passes until something is due.
     Pass,
     /// The store ends the leases that are over.
@@ -102,6 +108,8 @@ pub struct World {
     pub left: Budget,
     /// The newest epoch that anyone was elected in.
     pub newest: Epoch,
+    /// An operator has removed something: two may believe that they lead.
+    pub meddled: bool,
     /// What was broken by the last thing that happened: nothing follows it.
     pub broken: Vec<Broken>,
 }
@@ -207,6 +215,7 @@ impl World {
             candidates: (0..scope.candidates).map(candidate).collect(),
             left: scope.budget,
             newest: 0,
+            meddled: false,
             broken: Vec::new(),
         };
         for who in 0..scope.candidates {
@@ -250,6 +259,11 @@ impl World {
         }
         for (who, candidate) in self.candidates.iter().enumerate() {
             self.actions_of(who, candidate, actions);
+        }
+        if self.left.removals > 0 {
+            for index in 0..self.store.keys().count() {
+                actions.extend([Action::Depose(index), Action::Revoke(index)]);
+            }
         }
         let due = self.candidates.iter().any(|candidate| candidate.is_due(self.now));
         if !due && self.next_mark().is_some() && (self.left.delays > 0 || self.is_quiet()) {
@@ -406,6 +420,14 @@ impl World {
                 self.left.departures -= 1;
                 self.tell(who, Told::Other(Event::Leave(1)));
             }
+            Action::Depose(index) => {
+                let key = self.meddle(index).key;
+                Arc::make_mut(&mut self.store).delete(&key);
+            }
+            Action::Revoke(index) => {
+                let lease = self.meddle(index).lease;
+                Arc::make_mut(&mut self.store).end_lease(lease);
+            }
             Action::Pass => {
                 if !self.is_quiet() {
                     self.left.delays -= 1;
@@ -419,7 +441,16 @@ impl World {
         self.drop_idle_strays();
         let now = self.now;
         let at_work = self.terms().filter(|tenancy| tenancy.may_work(now)).count();
-        self.law(1, at_work <= 1, "two may work at one instant");
+        self.law(1, at_work <= 1 || self.meddled, "two may work at one instant");
+    }
+
+    /// An operator takes a key, by its age.
+    fn meddle(&mut self, index: usize) -> Entry {
+        self.left.removals -= 1;
+        self.meddled = true;
+        let mut entries: Vec<&Entry> = self.store.keys().collect();
+        entries.sort_by_key(|entry| entry.created);
+        entries[index].clone()
     }
 
     fn term_of(&self, who: usize) -> Option<Term> {
