@@ -128,10 +128,11 @@ pub(super) async fn connect(
         .iter()
         .map(|address| Arc::new(Endpoint::new(address, access.clone())))
         .collect();
-    let deadline = Instant::now() + dial_timeout;
+    // No deadline: a very long time-out ends beyond what an instant can hold.
+    let start = Instant::now();
     let mut telling: Option<ConnectError> = None;
     for (left, endpoint) in (1..=all.len()).rev().zip(&all) {
-        let remaining = deadline.saturating_duration_since(Instant::now());
+        let remaining = dial_timeout.saturating_sub(start.elapsed());
         let share = remaining / u32::try_from(left).unwrap_or(u32::MAX);
         match try_member(endpoint, keyspace, share).await {
             Ok(()) => return Ok(Endpoints::new(all.clone(), Arc::clone(endpoint))),
