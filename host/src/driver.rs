@@ -19,6 +19,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::task::coop::consume_budget;
 use tracing::{debug, error, info, warn};
 
 use crate::candidate::{self, Seat, Stage};
@@ -177,18 +178,19 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         deadline: None,
         events: Vec::new(),
         calls: FuturesUnordered::new(),
-        outstanding: BTreeSet::new(),
+        outstanding: BTreeMap::new(),
         sleep: None,
         seats: BTreeMap::new(),
         tickets: BTreeMap::new(),
         last_ticket: 0,
         leases: BTreeSet::new(),
-        longest: 0,
+        granted: BTreeMap::new(),
         opened,
         pause: PAUSES.0,
         orphaned: Vec::new(),
         revocations: FuturesUnordered::new(),
         closing: None,
+        close_by: Mark::MAX,
         troubles,
     };
     tokio::spawn(driver.run());
@@ -220,7 +222,9 @@ struct Driver {
     /// What the elector is to be told next.
     events: Vec<Event>,
     calls: FuturesUnordered<BoxFuture<'static, Reply>>,
-    outstanding: BTreeSet<RequestId>,
+    /// The calls that are under way; and what a grant or a renewal may prove: that
+    /// the lease lives on for a time, from this mark on.
+    outstanding: BTreeMap<RequestId, Option<(LeaseId, Mark)>>,
     watches: Box<dyn Watches>,
     sleep: Option<(Mark, BoxFuture<'static, ()>)>,
 
@@ -230,8 +234,8 @@ struct Driver {
 
     /// The leases that the elector asked for and has not given back.
     leases: BTreeSet<LeaseId>,
-    /// The longest time to live that the store has granted.
-    longest: u64,
+    /// How long the store lets the leases live, by what it has answered.
+    granted: BTreeMap<LeaseId, Mark>,
     /// When the elector was opened, or broke.
     opened: Mark,
     pause: Duration,
@@ -240,6 +244,8 @@ struct Driver {
     revocations: FuturesUnordered<BoxFuture<'static, ()>>,
 
     closing: Option<Vec<oneshot::Sender<()>>>,
+    /// When an elector that has not closed by then is given up.
+    close_by: Mark,
     troubles: broadcast::Sender<Failure>,
 }
 
@@ -291,6 +297,8 @@ impl Driver {
             self.arm();
             poll_fn(|context| self.poll_news(context)).await;
             self.turn();
+            // An elector that always wants to be woken at once leaves others their turn.
+            consume_budget().await;
         }
         for (_, attendant) in mem::take(&mut self.seats) {
             attendant.withdraw(None);
@@ -354,7 +362,10 @@ impl Driver {
     fn arm(&mut self) {
         let orphans = self.seats.values().filter_map(Attendant::orphan);
         let wake = match self.elector {
-            State::Running(_) => self.deadline,
+            State::Running(_) => {
+                let close_by = self.closing.as_ref().map(|_| self.close_by);
+                self.deadline.into_iter().chain(close_by).min()
+            }
             State::Broken(reopen) => Some(reopen).filter(|_| self.closing.is_none()),
             State::Closed => None,
         };
@@ -370,12 +381,17 @@ impl Driver {
     fn turn(&mut self) {
         self.tend_orphans(self.clock.now());
         self.reopen();
+        let now = self.clock.now();
+        if let State::Running(_) = self.elector
+            && self.close_by <= now
+        {
+            self.elector_broke(&ComponentError::Step("it does not close".into()));
+        }
         let State::Running(elector) = &mut self.elector else {
             self.events.clear();
             return;
         };
         let mut events = mem::take(&mut self.events);
-        let now = self.clock.now();
         if events.is_empty() {
             if self.deadline.is_none_or(|deadline| now < deadline) {
                 return;
@@ -494,6 +510,12 @@ impl Driver {
             && let State::Running(_) = self.elector
         {
             self.events.push(Event::Close);
+            // Terms that are held to their end, and after them the lease.
+            let now = self.clock.now();
+            let granted = self.granted.values().map(|until| until.saturating_sub(now)).max();
+            let lease = granted.unwrap_or_default().max(self.config.lease_ttl);
+            let whole = lease.saturating_add(self.config.request_timeout).saturating_mul(2);
+            self.close_by = now.saturating_add(whole);
         }
         self.closing.get_or_insert_default().extend(done);
     }
@@ -501,9 +523,14 @@ impl Driver {
     // What the store says.
 
     fn reply(&mut self, reply: Reply) {
-        self.outstanding.remove(&reply.id);
-        if let Ok(Response::Granted(time) | Response::Renewed(time)) = &reply.outcome {
-            self.longest = self.longest.max(*time);
+        let proves = self.outstanding.remove(&reply.id).flatten();
+        if let Ok(Response::Granted(time) | Response::Renewed(time)) = &reply.outcome
+            && let Some((lease, sent)) = proves
+        {
+            let now = self.clock.now();
+            self.granted.retain(|_, until| *until > now);
+            let until = self.granted.entry(lease).or_default();
+            *until = sent.saturating_add(*time).max(*until);
         }
         match &reply.outcome {
             Ok(response) => debug!(id = reply.id, answer = response_name(response), "reply"),
@@ -547,20 +574,20 @@ impl Driver {
 
     fn call(&mut self, now: Mark, call: Call) -> Result<(), ComponentError> {
         let Call { id, give_up, operation } = call;
-        if !self.outstanding.insert(id) {
-            return Err(ComponentError::Step(format!("it uses the request {id} twice")));
-        }
-        match &operation {
+        let may_prove = match &operation {
             Operation::Grant(grant) => {
                 self.leases.insert(grant.lease);
+                Some((grant.lease, now))
             }
+            Operation::KeepAlive(lease) => Some((*lease, now)),
             Operation::Revoke(lease) => {
                 self.leases.remove(lease);
+                None
             }
-            Operation::KeepAlive(_)
-            | Operation::Claim(_)
-            | Operation::Read(_)
-            | Operation::Guarded(_) => {}
+            Operation::Claim(_) | Operation::Read(_) | Operation::Guarded(_) => None,
+        };
+        if self.outstanding.insert(id, may_prove).is_some() {
+            return Err(ComponentError::Step(format!("it uses the request {id} twice")));
         }
         debug!(id, operation = operation_name(&operation), "call");
         let within = Duration::from_nanos(give_up.saturating_sub(now));
@@ -585,8 +612,14 @@ impl Driver {
             }
             Notice::Elected(leadership) => self.elected(now, leadership)?,
             Notice::Extended(leadership) => {
-                self.check_valid_until(now, &leadership)?;
+                self.check_valid_until(&leadership)?;
                 let (candidate, term) = self.leader(leadership.term)?;
+                if leadership.lease != term.lease() {
+                    return Err(ComponentError::Step(format!(
+                        "epoch {} has changed its lease",
+                        leadership.term.epoch
+                    )));
+                }
                 debug!(
                     election = candidate.candidacy.name,
                     epoch = leadership.term.epoch,
@@ -649,6 +682,9 @@ impl Driver {
                 None => return Err(misplaced(withdrawal.election)),
             },
             Notice::Trouble(trouble) => self.trouble(trouble),
+            Notice::Closed if self.closing.is_none() => {
+                return Err(ComponentError::Step("it closes, and nobody asked for it".into()));
+            }
             Notice::Closed => {
                 info!("closed");
                 self.elector = State::Closed;
@@ -659,7 +695,7 @@ impl Driver {
     }
 
     fn elected(&mut self, now: Mark, leadership: types::Leadership) -> Result<(), ComponentError> {
-        self.check_valid_until(now, &leadership)?;
+        self.check_valid_until(&leadership)?;
         let clock = Arc::clone(&self.clock);
         let types::Term { election, epoch } = leadership.term;
         let candidate = self.candidate(election)?;
@@ -729,12 +765,9 @@ impl Driver {
     }
 
     /// What the store has not granted, nobody can be given.
-    fn check_valid_until(
-        &self,
-        now: Mark,
-        leadership: &types::Leadership,
-    ) -> Result<(), ComponentError> {
-        if leadership.valid_until <= now.saturating_add(self.longest) {
+    fn check_valid_until(&self, leadership: &types::Leadership) -> Result<(), ComponentError> {
+        let granted = self.granted.get(&leadership.lease);
+        if granted.is_some_and(|until| leadership.valid_until <= *until) {
             return Ok(());
         }
         Err(ComponentError::Step(format!(
@@ -792,6 +825,7 @@ impl Driver {
         self.events.clear();
         self.calls = FuturesUnordered::new();
         self.outstanding.clear();
+        self.granted.clear();
         self.watches = self.store.watches();
         for (_, pending) in mem::take(&mut self.tickets) {
             pending.answer(WriteOutcome::Unknown);
