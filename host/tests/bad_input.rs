@@ -13,6 +13,9 @@ mod support;
 
 use std::fs;
 
+use incumbent_tests::properties::command_line;
+use proptest::collection::vec;
+use proptest::prelude::*;
 use support::{end, incumbent};
 use tempfile::TempDir;
 
@@ -130,6 +133,22 @@ fn a_command_that_cannot_be_run_is_found_before_joining() {
     let mut in_path = incumbent(["run", "e", "--store", "etcd://127.0.0.1:1", "--", "data"]);
     in_path.env("PATH", directory.path());
     end(in_path).expect(126);
+}
+
+/// No instant is that far away.
+#[test]
+fn the_longest_time_out_is_none_too_long() {
+    let store = ["--store", "etcd://127.0.0.1:1", "--dial-timeout", "18446744073709551615s"];
+    end(incumbent(["leader", "e"].iter().chain(&store))).expect(4);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn anything_at_all(bytes in vec(any::<u8>(), 0..200)) {
+        command_line::check(&bytes, env!("CARGO_BIN_EXE_incumbent").as_ref());
+    }
 }
 
 #[track_caller]

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "component")]
+pub mod hostile;
 pub mod properties;
 #[cfg(feature = "etcd")]
 pub mod relay;

@@ -2,8 +2,17 @@
 //! happens, so that `tests/properties.rs` draws them at random, and `just fuzz` lets a
 //! fuzzer look for those that lead somewhere new.
 
+pub mod command_line;
+#[cfg(feature = "component")]
+pub mod component;
 pub mod elections;
 pub mod events;
+#[cfg(feature = "component")]
+mod panics;
+#[cfg(feature = "component")]
+pub mod steps;
+#[cfg(feature = "etcd")]
+pub mod store_answers;
 
 /// Included once for the native elector's types and once for the component's, which are
 /// the same in all but the path.
@@ -17,3 +26,5 @@ macro_rules! anything {
 }
 
 anything!(native, incumbent_guest::types);
+#[cfg(feature = "component")]
+anything!(embedded, incumbent::types);

@@ -1,14 +1,23 @@
 //! The component in its sandbox: what it wants of a host, what it may use, and
 //! what becomes of the host when it breaks.
 
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use incumbent::types::{Config, Event};
-use incumbent::{BootClock, Clock, Component, ComponentError, Elector, ManualClock};
+use futures_util::future::{BoxFuture, ready};
+use incumbent::types::{
+    Call, Command, Config, Event, Failure, Grant, Leadership, Notice, Operation, RequestId,
+    Response, Step, Term, Watch, Watched,
+};
+use incumbent::{
+    BootClock, Clock, Component, ComponentError, Elector, ManualClock, Options, Session, Store,
+    Watches,
+};
+use incumbent_tests::hostile;
+use tokio::time::timeout;
 use wasmparser::{Encoding, Parser, Payload};
-use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
-use wit_parser::Resolve;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -71,7 +80,7 @@ fn what_is_no_elector_is_refused_with_a_sentence() {
 
 #[test]
 fn a_trap_ends_the_elector_and_not_the_host() {
-    let mut elector = open(&hostile("unreachable")).expect("opens");
+    let mut elector = open(&doing("unreachable")).expect("opens");
     let error = elector.handle(1, &[]).expect_err("traps");
     assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
     let error = elector.handle(2, &[]).expect_err("is poisoned");
@@ -83,14 +92,14 @@ fn a_trap_ends_the_elector_and_not_the_host() {
 
 #[test]
 fn an_endless_loop_is_ended() {
-    let mut elector = open(&hostile("(loop $for_ever (br $for_ever))")).expect("opens");
+    let mut elector = open(&doing("(loop $for_ever (br $for_ever))")).expect("opens");
     let error = elector.handle(1, &[]).expect_err("is ended");
     assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
 }
 
 #[test]
 fn an_endless_recursion_is_ended() {
-    let mut elector = open(&hostile("(call $again)")).expect("opens");
+    let mut elector = open(&doing("(call $again)")).expect("opens");
     let error = elector.handle(1, &[]).expect_err("is ended");
     assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
 }
@@ -100,7 +109,7 @@ fn an_endless_recursion_is_ended() {
 fn more_memory_than_the_limit_is_not_given() {
     let grow = "(if (i32.ne (memory.grow (i32.const 2048)) (i32.const -1)) (then return))
         unreachable";
-    let mut elector = open(&hostile(grow)).expect("opens");
+    let mut elector = open(&doing(grow)).expect("opens");
     let error = elector.handle(1, &[]).expect_err("is refused");
     assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
 }
@@ -109,7 +118,7 @@ fn more_memory_than_the_limit_is_not_given() {
 #[test]
 fn a_step_out_of_bounds_is_refused() {
     let lie = "(i32.store (i32.const 64) (i32.const 8)) (i32.store (i32.const 68) (i32.const -1))";
-    let mut elector = open(&hostile(lie)).expect("opens");
+    let mut elector = open(&doing(lie)).expect("opens");
     let error = elector.handle(1, &[]).expect_err("is refused");
     assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
 }
@@ -118,7 +127,7 @@ fn a_step_out_of_bounds_is_refused() {
 #[test]
 fn a_deadline_that_is_past_is_refused() {
     let past = "(i32.store8 (i32.const 72) (i32.const 1)) (i64.store (i32.const 80) (i64.const 7))";
-    let mut elector = open(&hostile(past)).expect("opens");
+    let mut elector = open(&doing(past)).expect("opens");
     let step = elector.handle(6, &[]).expect("is ahead yet");
     assert_eq!(step.deadline, Some(7));
     let error = elector.handle(7, &[]).expect_err("is refused");
@@ -198,6 +207,93 @@ async fn the_manual_clock_wakes_whom_it_passes() {
     clock.sleep_until(5).await;
 }
 
+/// What an elector that is to close never says.
+#[tokio::test]
+async fn a_session_closes_without_its_elector() {
+    let clock = ManualClock::default();
+    let session = session(&hostile::elector(&[]), Arc::new(clock.clone())).await;
+    let closing = tokio::spawn(async move { session.close().await });
+    for _ in 0..60 {
+        tokio::task::yield_now().await;
+        clock.advance(Duration::from_secs(1));
+    }
+    timeout(Duration::from_secs(5), closing).await.expect("closes").expect("ends").expect("closes");
+}
+
+/// The only thread is not to be its own.
+#[tokio::test]
+async fn an_elector_in_a_hurry_leaves_others_their_turn() {
+    let soon = "(i32.store8 (i32.const 72) (i32.const 1))
+        (i64.store (i32.const 80) (i64.add (local.get 0) (i64.const 1)))";
+    let session = session(&importing_bytes("", "", soon), Arc::new(BootClock)).await;
+    let _candidate = session.election("jobs").enter();
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The first call comes too early for the second lease, on which nothing was granted.
+#[tokio::test]
+async fn a_leadership_is_not_believed_beyond_the_grant_of_its_own_lease() {
+    for (lease, valid_until, stands) in
+        [(7, 10 * SECOND, true), (7, 10 * SECOND + 1, false), (8, 10 * SECOND, false)]
+    {
+        let grant = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
+        let call = Call { id: 1, give_up: SECOND, operation: grant };
+        let term = Term { election: 1, epoch: 1 };
+        let leadership = Leadership { term, key: b"jobs/7".into(), lease, valid_until };
+        let steps = [
+            Step { commands: vec![Command::Call(call)], deadline: None },
+            Step { commands: vec![Command::Notify(Notice::Elected(leadership))], deadline: None },
+            Step { commands: Vec::new(), deadline: None },
+        ];
+        let session = session(&hostile::elector(&steps), Arc::<ManualClock>::default()).await;
+        let mut candidate = session.election("jobs").enter();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let elected = candidate.elected().now_or_never();
+        assert_eq!(elected.is_some(), stands, "{lease} until {valid_until}");
+    }
+}
+
+async fn session(component: &[u8], clock: Arc<dyn Clock>) -> Session {
+    let options = Options { component: Some(component.into()), clock, ..Options::default() };
+    Session::open(Generous, options).await.expect("opens")
+}
+
+/// A store that grants, and nothing else.
+#[derive(Debug)]
+struct Generous;
+
+impl Store for Generous {
+    fn call(
+        &self,
+        operation: Operation,
+        _: Duration,
+    ) -> BoxFuture<'static, Result<Response, Failure>> {
+        ready(match operation {
+            Operation::Grant(grant) => Ok(Response::Granted(grant.ttl)),
+            _ => Err(Failure::Unavailable),
+        })
+        .boxed()
+    }
+
+    fn watches(&self) -> Box<dyn Watches> {
+        Box::new(Generous)
+    }
+}
+
+impl Watches for Generous {
+    fn open(&mut self, _: Watch) {}
+
+    fn close(&mut self, _: RequestId) {}
+
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Watched> {
+        Poll::Pending
+    }
+}
+
 fn config() -> Config {
     Config { lease_ttl: 10 * SECOND, safety_margin: 0, request_timeout: 5 * SECOND, seed: (1, 2) }
 }
@@ -208,12 +304,16 @@ fn open(component: &Component) -> Result<Elector, ComponentError> {
 
 /// A component of the same WIT that does this when it is to handle something.
 /// Its step lies at 64.
-fn hostile(deed: &str) -> Component {
+fn doing(deed: &str) -> Component {
     importing("", "", deed)
 }
 
 /// The same, with imports of WASI as well.
 fn importing(wit: &str, imports: &str, deed: &str) -> Component {
+    Component::from_bytes(&importing_bytes(wit, imports, deed)).expect("loads")
+}
+
+fn importing_bytes(wit: &str, imports: &str, deed: &str) -> Vec<u8> {
     let module = format!(
         r#"(module
             {imports}
@@ -221,7 +321,7 @@ fn importing(wit: &str, imports: &str, deed: &str) -> Component {
                 (func $new (param i32) (result i32)))
             (memory (export "memory") 1)
             (func $again (call $again))
-            (func $deed {deed})
+            (func $deed (param i64) {deed})
             (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
                 i32.const 1024)
             (func (export "incumbent:election/elector@0.1.0#[static]elector.open")
@@ -230,22 +330,8 @@ fn importing(wit: &str, imports: &str, deed: &str) -> Component {
                 i32.const 0)
             (func (export "incumbent:election/elector@0.1.0#[method]elector.handle")
                 (param i32 i64 i32 i32) (result i32)
-                (call $deed)
+                (call $deed (local.get 1))
                 i32.const 64))"#
     );
-    let mut module = wat::parse_str(module).expect("the module parses");
-    let mut resolve = Resolve::default();
-    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
-    let (package, _) = resolve.push_dir(ours).expect("the WIT parses");
-    let world = resolve.select_world(&[package], None).expect("has a world");
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
-    if !wit.is_empty() {
-        let package = resolve.push_str("wasi.wit", wit).expect("the WIT parses");
-        let world = resolve.select_world(&[package], None).expect("has a world");
-        embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
-    }
-    let mut encoder = ComponentEncoder::default();
-    let encoder = encoder.module(&module).expect("fits");
-    let bytes = encoder.encode().expect("is a component");
-    Component::from_bytes(&bytes).expect("loads")
+    hostile::component(&module, wit)
 }

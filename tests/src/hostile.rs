@@ -1,0 +1,150 @@
+//! Components that are not what an elector should be.
+
+use std::sync::LazyLock;
+
+use incumbent::types::Step;
+use wasmtime::component::{Component, Linker};
+use wasmtime::{Engine, Store};
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+const WIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
+/// Where the steps lie, and how far from one another.
+const STEPS: usize = 64;
+const APART: usize = 32;
+/// Where all that they point to begins.
+const HEAP: usize = 4_096;
+
+/// A component of the elector's world, and of the last package's in `wit` if there is
+/// one, around a core module as text.
+///
+/// # Panics
+///
+/// If they do not go together.
+pub fn component(module: &str, wit: &str) -> Vec<u8> {
+    let mut module = wat::parse_str(module).expect("the module parses");
+    let mut resolve = Resolve::default();
+    let (package, _) = resolve.push_dir(WIT).expect("the WIT parses");
+    let world = resolve.select_world(&[package], None).expect("has a world");
+    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
+    embed(&mut module, &mut resolve, wit);
+    encoded(&module)
+}
+
+fn embed(module: &mut Vec<u8>, resolve: &mut Resolve, wit: &str) {
+    if !wit.is_empty() {
+        let package = resolve.push_str("more.wit", wit).expect("the WIT parses");
+        let world = resolve.select_world(&[package], None).expect("has a world");
+        embed_component_metadata(module, resolve, world, StringEncoding::UTF8).expect("fits");
+    }
+}
+
+fn encoded(module: &[u8]) -> Vec<u8> {
+    let mut encoder = ComponentEncoder::default();
+    let encoder = encoder.module(module).expect("fits");
+    encoder.encode().expect("is a component")
+}
+
+/// An elector that says these steps one after the other, whatever it is told, and begins
+/// again after the last one.
+///
+/// # Panics
+///
+/// If there are more than a hundred, or more than a megabyte of them.
+pub fn elector(steps: &[Step]) -> Vec<u8> {
+    let image = image(steps);
+    let data: String = image.iter().map(|byte| format!("\\{byte:02x}")).collect();
+    let (end, many) = (image.len().next_multiple_of(8), steps.len().max(1));
+    component(
+        &format!(
+            r#"(module
+            (import "[export]incumbent:election/elector@0.1.0" "[resource-new]elector"
+                (func $new (param i32) (result i32)))
+            (memory (export "memory") 64)
+            (global $next (mut i32) (i32.const 0))
+            (global $free (mut i32) (i32.const {end}))
+            (data (i32.const 0) "{data}")
+            {REALLOC}
+            (func (export "incumbent:election/elector@0.1.0#[static]elector.open")
+                (param i64 i64 i64 i64 i64 i64) (result i32)
+                (i32.store (i32.const 4) (call $new (i32.const 0)))
+                i32.const 0)
+            (func (export "incumbent:election/elector@0.1.0#[method]elector.handle")
+                (param i32 i64 i32 i32) (result i32)
+                (local $step i32)
+                (global.set $free (i32.const {end}))
+                (local.set $step
+                    (i32.add (i32.const {STEPS}) (i32.mul (global.get $next) (i32.const {APART}))))
+                (global.set $next
+                    (i32.rem_u (i32.add (global.get $next) (i32.const 1)) (i32.const {many})))
+                local.get $step))"#
+        ),
+        "",
+    )
+}
+
+/// What is given is never taken back.
+const REALLOC: &str = r#"
+    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
+        (local $at i32)
+        (local.set $at (i32.and (i32.add (global.get $free) (i32.const 7)) (i32.const -8)))
+        (global.set $free (i32.add (local.get $at) (local.get 3)))
+        local.get $at)"#;
+
+/// A memory that holds these steps, as a component would return them. To find out, a
+/// component is given them as arguments, and asked for its memory.
+fn image(steps: &[Step]) -> Vec<u8> {
+    static MEMORY: LazyLock<Component> = LazyLock::new(memory);
+    let component = &*MEMORY;
+    let engine = component.engine();
+    let mut store = Store::new(engine, ());
+    let instance = Linker::new(engine).instantiate(&mut store, component).expect("starts");
+    let memory = instance.get_export_index(&mut store, None, "incumbent:test/memory");
+    let named = |store: &mut Store<()>, name| {
+        instance.get_export_index(store, memory.as_ref(), name).expect("is exported")
+    };
+    let (hold, all) = (named(&mut store, "hold"), named(&mut store, "all"));
+    let hold = instance.get_typed_func::<(&Step,), ()>(&mut store, hold).expect("fits");
+    let all = instance.get_typed_func::<(), (Vec<u8>,)>(&mut store, all).expect("fits");
+    for step in steps {
+        hold.call(&mut store, (step,)).expect("holds");
+    }
+    all.call(&mut store, ()).expect("tells").0
+}
+
+/// A component that holds the steps that it is given.
+fn memory() -> Component {
+    let module = format!(
+        r#"(module
+        (memory (export "memory") 64)
+        (global $free (mut i32) (i32.const {HEAP}))
+        (global $next (mut i32) (i32.const {STEPS}))
+        {REALLOC}
+        (func (export "incumbent:test/memory#hold") (param i32 i32 i32 i64)
+            (i32.store (global.get $next) (local.get 0))
+            (i32.store offset=4 (global.get $next) (local.get 1))
+            (i32.store8 offset=8 (global.get $next) (local.get 2))
+            (i64.store offset=16 (global.get $next) (local.get 3))
+            (global.set $next (i32.add (global.get $next) (i32.const {APART}))))
+        (func (export "incumbent:test/memory#all") (result i32)
+            (i32.store (i32.const 0) (i32.const 0))
+            (i32.store (i32.const 4) (global.get $free))
+            i32.const 0))"#
+    );
+    let mut module = wat::parse_str(module).expect("the module parses");
+    let mut resolve = Resolve::default();
+    resolve.push_dir(WIT).expect("the WIT parses");
+    let wit = "package incumbent:test;
+        interface memory {
+            use incumbent:election/types@0.1.0.{step};
+            hold: func(step: step);
+            all: func() -> list<u8>;
+        }
+        world test {
+            export incumbent:election/types@0.1.0;
+            export memory;
+        }";
+    embed(&mut module, &mut resolve, wit);
+
+    Component::new(&Engine::default(), encoded(&module)).expect("loads")
+}
