@@ -75,6 +75,27 @@ mutants *FILES:
         exit 1
     fi
 
+# Look for bytes that break a property of tests/src/properties, with cargo-fuzz
+fuzz TARGET SECONDS="60":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo +nightly fuzz --version >/dev/null 2>&1 || {
+        echo 'fuzzing needs nightly Rust and cargo-fuzz: rustup toolchain install nightly, and cargo install --locked cargo-fuzz' >&2
+        exit 1
+    }
+    features=()
+    case $1 in
+    command_line)
+        cargo build --quiet --package incumbent
+        export INCUMBENT_PROGRAM=$(realpath "${CARGO_TARGET_DIR:-target}")/debug/incumbent ;;
+    component | steps | store_answers)
+        just component
+        export INCUMBENT_COMPONENT=$(realpath "${CARGO_TARGET_DIR:-target}")/incumbent.wasm
+        features=(--features host) ;;
+    esac
+    # All of it is safe Rust: coverage is enough.
+    cargo +nightly fuzz run --fuzz-dir tests/fuzz --sanitizer none "${features[@]}" "$1" -- -max_len=4000 -max_total_time="$2"
+
 # Leave the component as target/incumbent.wasm
 component:
     #!/usr/bin/env bash

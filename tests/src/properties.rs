@@ -3,12 +3,16 @@
 //! fuzzer look for those that lead somewhere new.
 
 pub mod command_line;
+#[cfg(feature = "component")]
+pub mod component;
 pub mod elections;
 pub mod events;
 #[cfg(feature = "component")]
 mod panics;
 #[cfg(feature = "component")]
 pub mod steps;
+#[cfg(feature = "etcd")]
+pub mod store_answers;
 
 /// Included once for the native elector's types and once for the component's, which are
 /// the same in all but the path.
@@ -23,4 +27,4 @@ macro_rules! anything {
 
 anything!(native, incumbent_guest::types);
 #[cfg(feature = "component")]
-anything!(component, incumbent::types);
+anything!(embedded, incumbent::types);

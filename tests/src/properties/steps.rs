@@ -14,7 +14,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use incumbent::types::{self, *};
 use incumbent::{Candidate, Clock, Leadership, ManualClock, Options, Session, Store, Watches};
 
-use super::component::{self as anything, Bytes, Known, number, span, text};
+use super::embedded::{self as anything, Bytes, Known, number, span, text};
 use super::panics::Panics;
 use crate::hostile;
 

@@ -1,6 +1,7 @@
 //! The operations that are one request each: how they are put to etcd, and what
 //! its answers mean.
 
+use std::panic::catch_unwind;
 use std::time::Duration;
 
 use etcd_client::{
@@ -60,7 +61,7 @@ pub(super) async fn claim(
         };
         return Ok(Response::Claimed(Claimed { entry, at }));
     }
-    let entry = found(&keyspace, &answer)
+    let entry = found(&keyspace, &answer)?
         .into_iter()
         .flatten()
         .next()
@@ -81,7 +82,7 @@ pub(super) async fn read(
         gets.push(TxnOp::get([0], Some(GetOptions::new().with_count_only())));
     }
     let answer = kv(client).txn(Txn::new().and_then(gets)).await.map_err(failure)?;
-    let mut found = found(&keyspace, &answer);
+    let mut found = found(&keyspace, &answer)?;
     found.truncate(wanted);
     if found.len() != wanted {
         return Err(unexpected("answers another number of reads than asked"));
@@ -107,7 +108,7 @@ pub(super) async fn guarded(
     if !answer.succeeded() {
         return Ok(Response::Stale);
     }
-    let expected = answer.op_responses().into_iter().any(|response| match response {
+    let expected = operations(&answer)?.into_iter().any(|response| match response {
         TxnOpResponse::Txn(inner) => inner.succeeded(),
         TxnOpResponse::Put(_) | TxnOpResponse::Get(_) | TxnOpResponse::Delete(_) => false,
     });
@@ -189,15 +190,22 @@ fn change(keyspace: &Keyspace, leader_key: &[u8], mutation: Mutation) -> TxnOp {
 }
 
 /// What each read of a transaction found.
-fn found(keyspace: &Keyspace, answer: &TxnResponse) -> Vec<Vec<Entry>> {
-    answer
-        .op_responses()
+fn found(keyspace: &Keyspace, answer: &TxnResponse) -> Result<Vec<Vec<Entry>>, Failure> {
+    let found = operations(answer)?
         .into_iter()
         .map(|response| match response {
             TxnOpResponse::Get(get) => get.kvs().iter().map(|kv| keyspace.entry(kv)).collect(),
             TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => Vec::new(),
         })
-        .collect()
+        .collect();
+    Ok(found)
+}
+
+/// What each operation of a transaction came to. etcd-client panics where an answer
+/// does not say of what operation it is.
+fn operations(answer: &TxnResponse) -> Result<Vec<TxnOpResponse>, Failure> {
+    catch_unwind(|| answer.op_responses())
+        .map_err(|_| unexpected("answers, and does not say of what operation"))
 }
 
 fn revision(answer: &TxnResponse) -> Result<Revision, Failure> {
