@@ -2,7 +2,7 @@
 //! faults: the elector keeps its laws in all of them.
 //!
 //! Each scope is explored to its end: there are no more worlds to be met in it. A law
-//! that is broken is shown with a shortest way there. `cargo test -p incumbent-tests
+//! that is broken is shown with a short way there. `cargo test -p incumbent-tests
 //! --test model_checking -- --ignored --nocapture` explores more, for nights.
 
 mod recovery;
