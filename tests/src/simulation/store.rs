@@ -87,6 +87,11 @@ impl Store {
         self.leases.contains_key(&lease)
     }
 
+    /// When a lease runs out, if it is there.
+    pub fn end_of(&self, lease: LeaseId) -> Option<Mark> {
+        self.leases.get(&lease).map(|lease| lease.ends)
+    }
+
     /// When the next lease runs out.
     pub fn next_end(&self) -> Option<Mark> {
         self.leases.values().map(|lease| lease.ends).min()

@@ -1,0 +1,877 @@
+//! A few electors and their applications, the store, and what is under way between
+//! them: what can happen next, and what must be true of it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use incumbent_guest::Elector;
+use incumbent_guest::types::*;
+use incumbent_tests::simulation::store::Store;
+
+/// Time goes in steps of this: whoever is to wake meanwhile wakes a little late, as
+/// on a busy machine. It makes jitter of no account, and worlds alike that differ in
+/// nothing else.
+pub const STEP: Duration = 1_000_000_000;
+
+/// When everything begins: so late that no span and no number reaches it.
+pub const BEGINNING: Mark = 1_200_000 * STEP;
+
+/// The election.
+pub const NAME: &str = "jobs";
+
+const DATA: &[u8] = b"/data";
+/// What is written in the last term, and what in the one before.
+const LAST: &[u8] = b"last";
+const EARLIER: &[u8] = b"earlier";
+
+const MARGIN: Duration = STEP;
+/// How long a call waits for its answer.
+pub const REQUEST_TIMEOUT: Duration = 5 * STEP;
+
+/// What is explored.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    pub contest: Contest,
+    pub candidates: usize,
+    /// Whole seconds.
+    pub ttl: Duration,
+    pub budget: Budget,
+}
+
+/// How much of what is out of the ordinary may happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Budget {
+    /// Calls that fail, answers that are late, watches that break.
+    pub faults: u8,
+    /// How often time passes although something could be delivered or done.
+    pub delays: u8,
+    /// How often a process is stopped for a while.
+    pub pauses: u8,
+    /// How often the way to the store is cut for a while.
+    pub cuts: u8,
+    pub resignations: u8,
+    pub writes: u8,
+    pub departures: u8,
+    /// How often an operator removes a key, or the lease that it is under.
+    pub removals: u8,
+}
+
+/// What can happen, and to which candidate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// The store does what a call asks, if it has not yet, and the answer comes.
+    Answer(usize, RequestId),
+    /// The store does what a call asks; the answer is on its way.
+    Keep(usize, RequestId),
+    /// The call fails at once. The store may do it all the same, then or later.
+    Fail(usize, RequestId),
+    /// There will be no answer. The store may do it all the same, then or later.
+    Lose(usize, RequestId),
+    /// The store does what was asked by a call that failed or was given up.
+    Land(usize, usize),
+    Start(usize, RequestId),
+    /// A watch tells its next news.
+    Tell(usize, RequestId),
+    Break(usize, RequestId),
+    /// The elector's deadline has come.
+    Wake(usize),
+    /// The process stops; what it is told gathers.
+    Pause(usize),
+    Resume(usize),
+    /// Nothing comes through to the store, or from it.
+    Cut(usize),
+    Mend(usize),
+    Resign(usize),
+    /// The work has stopped, because the term is over.
+    Yield(usize),
+    /// The application writes, in its last term or the one before.
+    Write(usize, bool),
+    Leave(usize),
+    /// An operator deletes a key, the oldest being the first.
+    Depose(usize),
+    /// An operator revokes the lease of a key.
+    Revoke(usize),
+    /// Time passes until something is due.
+    Pass,
+    /// The store ends the leases that are over.
+    Tick,
+}
+
+/// Everything.
+#[derive(Clone)]
+pub struct World {
+    pub ttl: Duration,
+    pub now: Mark,
+    pub store: Arc<Store>,
+    pub candidates: Vec<Arc<Candidate>>,
+    pub left: Budget,
+    /// The newest epoch that anyone was elected in.
+    pub newest: Epoch,
+    /// An operator has removed something: two may believe that they lead.
+    pub meddled: bool,
+    /// What was broken by the last thing that happened: nothing follows it.
+    pub broken: Vec<Broken>,
+}
+
+/// The law that was broken, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Broken {
+    pub law: u8,
+    pub how: &'static str,
+}
+
+/// A candidate's process, and what is under way to and from it.
+#[derive(Clone)]
+pub struct Candidate {
+    pub elector: Elector,
+    pub deadline: Option<Mark>,
+    pub calls: Vec<Pending>,
+    /// What the store may do although nobody waits for it any more.
+    pub strays: Vec<Operation>,
+    pub watches: Vec<OpenWatch>,
+    /// What gathers while the process is stopped.
+    pub asleep: Option<Vec<Told>>,
+    pub cut: bool,
+    pub term: Option<Tenancy>,
+    pub earlier: Option<Term>,
+    /// The longest deadline that the acknowledged calls allow, for each lease.
+    pub allowed: Vec<(LeaseId, Mark)>,
+    pub withdrawn: bool,
+}
+
+/// A call under way.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Pending {
+    pub sent: Mark,
+    pub call: Call,
+    pub answer: Option<Result<Response, Failure>>,
+}
+
+/// A watch, and how much of the store's history it has told.
+#[derive(Clone)]
+pub struct OpenWatch {
+    pub watch: Watch,
+    pub told: Option<usize>,
+}
+
+/// What an elector is told: an answer together with its call.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Told {
+    Answer(Pending),
+    Other(Event),
+}
+
+/// A term, as the application knows it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Tenancy {
+    pub leadership: Leadership,
+    pub over: bool,
+    pub yielded: bool,
+}
+
+impl Tenancy {
+    /// Whether the work may go on.
+    fn may_work(&self, now: Mark) -> bool {
+        !self.yielded && now < self.leadership.valid_until
+    }
+
+    fn stands(&self, now: Mark) -> bool {
+        !self.over && self.may_work(now)
+    }
+
+    fn is_of(&self, guard: &Guard) -> bool {
+        self.leadership.key == guard.key && self.leadership.term.epoch == guard.epoch
+    }
+}
+
+impl World {
+    pub fn new(scope: &Scope) -> World {
+        let candidate = |number: usize| {
+            let config = Config {
+                lease_ttl: scope.ttl,
+                safety_margin: MARGIN,
+                request_timeout: REQUEST_TIMEOUT,
+                seed: (number as u64 + 1, 7),
+            };
+            Arc::new(Candidate {
+                elector: Elector::open(config, BEGINNING).expect("the configuration is good"),
+                deadline: None,
+                calls: Vec::new(),
+                strays: Vec::new(),
+                watches: Vec::new(),
+                asleep: None,
+                cut: false,
+                term: None,
+                earlier: None,
+                allowed: Vec::new(),
+                withdrawn: false,
+            })
+        };
+        let mut world = World {
+            ttl: scope.ttl,
+            now: BEGINNING,
+            store: Arc::new(Store::default()),
+            candidates: (0..scope.candidates).map(candidate).collect(),
+            left: scope.budget,
+            newest: 0,
+            meddled: false,
+            broken: Vec::new(),
+        };
+        for who in 0..scope.candidates {
+            let candidacy = Candidacy {
+                election: 1,
+                name: NAME.into(),
+                contest: scope.contest,
+                value: b"us".into(),
+                rejoin: true,
+            };
+            world.tell(who, Told::Other(Event::Campaign(candidacy)));
+        }
+        world
+    }
+
+    /// Whether somebody regards itself as leader.
+    pub fn is_led(&self) -> bool {
+        self.terms().any(|tenancy| tenancy.stands(self.now))
+    }
+
+    fn terms(&self) -> impl Iterator<Item = &Tenancy> {
+        self.candidates.iter().filter_map(|candidate| candidate.term.as_ref())
+    }
+
+    fn candidate(&mut self, who: usize) -> &mut Candidate {
+        Arc::make_mut(&mut self.candidates[who])
+    }
+
+    fn law(&mut self, law: u8, holds: bool, how: &'static str) {
+        if !holds {
+            self.broken.push(Broken { law, how });
+        }
+    }
+
+    // What can happen.
+
+    /// What can happen next, in an order that only depends on the state.
+    pub fn actions(&self, actions: &mut Vec<Action>) {
+        if !self.broken.is_empty() {
+            return;
+        }
+        for (who, candidate) in self.candidates.iter().enumerate() {
+            self.actions_of(who, candidate, actions);
+        }
+        if self.left.removals > 0 {
+            for index in 0..self.store.keys().count() {
+                actions.extend([Action::Depose(index), Action::Revoke(index)]);
+            }
+        }
+        let due = self.candidates.iter().any(|candidate| candidate.is_due(self.now));
+        if !due && self.next_mark().is_some() && (self.left.delays > 0 || self.is_quiet()) {
+            actions.push(Action::Pass);
+        }
+        if self.store.next_end().is_some_and(|end| end <= self.now) {
+            actions.push(Action::Tick);
+        }
+    }
+
+    fn actions_of(&self, who: usize, candidate: &Candidate, actions: &mut Vec<Action>) {
+        let left = &self.left;
+        for stray in 0..candidate.strays.len() {
+            actions.push(Action::Land(who, stray));
+        }
+        if candidate.cut {
+            actions.push(Action::Mend(who));
+        } else {
+            self.deliveries(who, candidate, actions);
+        }
+        if candidate.asleep.is_some() {
+            actions.push(Action::Resume(who));
+            return;
+        }
+        if candidate.is_due(self.now) {
+            actions.push(Action::Wake(who));
+        }
+        if left.pauses > 0 {
+            actions.push(Action::Pause(who));
+        }
+        if left.cuts > 0 && !candidate.cut {
+            actions.push(Action::Cut(who));
+        }
+        if left.departures > 0 && !candidate.withdrawn {
+            actions.push(Action::Leave(who));
+        }
+        if let Some(tenancy) = &candidate.term {
+            if !tenancy.over && left.resignations > 0 {
+                actions.push(Action::Resign(who));
+            }
+            if tenancy.over && !tenancy.yielded {
+                actions.push(Action::Yield(who));
+            }
+            if left.writes > 0 {
+                actions.push(Action::Write(who, false));
+            }
+        }
+        if candidate.earlier.is_some() && left.writes > 0 {
+            actions.push(Action::Write(who, true));
+        }
+    }
+
+    /// What the store and the network can do.
+    fn deliveries(&self, who: usize, candidate: &Candidate, actions: &mut Vec<Action>) {
+        let faulty = self.left.faults > 0;
+        for Pending { call, answer, .. } in &candidate.calls {
+            actions.push(Action::Answer(who, call.id));
+            if faulty && answer.is_none() {
+                actions.push(Action::Keep(who, call.id));
+                actions.push(Action::Fail(who, call.id));
+                actions.push(Action::Lose(who, call.id));
+            }
+        }
+        for open in &candidate.watches {
+            let id = open.watch.id;
+            if open.told.is_none() {
+                actions.push(Action::Start(who, id));
+            } else if open.news(&self.store).next().is_some() {
+                actions.push(Action::Tell(who, id));
+            }
+            if faulty {
+                actions.push(Action::Break(who, id));
+            }
+        }
+    }
+
+    /// Whether nothing is left to be done or delivered before time passes.
+    fn is_quiet(&self) -> bool {
+        self.candidates.iter().filter(|candidate| candidate.asleep.is_none()).all(|candidate| {
+            let delivered = candidate.calls.iter().all(|pending| pending.answer.is_some())
+                && candidate
+                    .watches
+                    .iter()
+                    .all(|open| open.told.is_some() && open.news(&self.store).next().is_none());
+            let yielded = candidate.term.as_ref().is_none_or(|term| !term.over || term.yielded);
+            (candidate.cut || delivered) && yielded
+        })
+    }
+
+    /// When something is due next.
+    pub fn next_mark(&self) -> Option<Mark> {
+        let deadlines = self.candidates.iter().filter_map(|candidate| candidate.deadline);
+        // Those who sleep through a deadline may wake before or after the term's.
+        let ends = self.terms().map(|tenancy| tenancy.leadership.valid_until);
+        let leases = self.store.leases().filter_map(|lease| self.store.end_of(lease));
+        let marks = deadlines.chain(ends).chain(leases);
+        marks.map(in_steps).filter(|mark| *mark > self.now).min()
+    }
+
+    // What happens.
+
+    pub fn make(&mut self, action: &Action) {
+        match *action {
+            Action::Answer(who, id) => self.answer(who, id),
+            Action::Keep(who, id) => {
+                self.left.faults -= 1;
+                let mut pending = self.take_call(who, id);
+                pending.answer = Some(self.perform(&pending.call.operation));
+                let calls = &mut self.candidate(who).calls;
+                let index = calls.partition_point(|other| other.call.id < id);
+                calls.insert(index, pending);
+            }
+            Action::Fail(who, id) => {
+                self.left.faults -= 1;
+                let mut pending = self.take_call(who, id);
+                self.candidate(who).stray(&pending.call.operation);
+                pending.answer = Some(Err(Failure::Unavailable));
+                self.tell(who, Told::Answer(pending));
+            }
+            Action::Lose(who, id) => {
+                self.left.faults -= 1;
+                let pending = self.take_call(who, id);
+                self.candidate(who).stray(&pending.call.operation);
+            }
+            Action::Land(who, index) => self.land(who, index),
+            Action::Start(who, id) => self.start(who, id),
+            Action::Tell(who, id) => self.tell_news(who, id),
+            Action::Break(who, id) => {
+                self.left.faults -= 1;
+                self.candidate(who).watches.retain(|open| open.watch.id != id);
+                let change = Change::Ended(Failure::Unavailable);
+                self.tell(who, Told::Other(Event::Watched(Watched { id, change })));
+            }
+            Action::Wake(who) => self.wake(who),
+            Action::Pause(who) => {
+                self.left.pauses -= 1;
+                self.candidate(who).asleep = Some(Vec::new());
+            }
+            Action::Resume(who) => self.resume(who),
+            Action::Cut(who) => {
+                self.left.cuts -= 1;
+                self.candidate(who).cut = true;
+            }
+            Action::Mend(who) => self.mend(who),
+            Action::Resign(who) => {
+                self.left.resignations -= 1;
+                if let Some(term) = self.term_of(who) {
+                    self.tell(who, Told::Other(Event::Resign(term)));
+                }
+            }
+            Action::Yield(who) => self.yield_term(who),
+            Action::Write(who, earlier) => self.write(who, earlier),
+            Action::Leave(who) => {
+                self.left.departures -= 1;
+                self.tell(who, Told::Other(Event::Leave(1)));
+            }
+            Action::Depose(index) => {
+                let key = self.meddle(index).key;
+                Arc::make_mut(&mut self.store).delete(&key);
+            }
+            Action::Revoke(index) => {
+                let lease = self.meddle(index).lease;
+                Arc::make_mut(&mut self.store).end_lease(lease);
+            }
+            Action::Pass => {
+                if !self.is_quiet() {
+                    self.left.delays -= 1;
+                }
+                if let Some(mark) = self.next_mark() {
+                    self.pass(mark);
+                }
+            }
+            Action::Tick => Arc::make_mut(&mut self.store).tick(self.now),
+        }
+        self.drop_idle_strays();
+        let now = self.now;
+        let at_work = self.terms().filter(|tenancy| tenancy.may_work(now)).count();
+        self.law(1, at_work <= 1 || self.meddled, "two may work at one instant");
+    }
+
+    /// An operator takes a key, by its age.
+    fn meddle(&mut self, index: usize) -> Entry {
+        self.left.removals -= 1;
+        self.meddled = true;
+        let mut entries: Vec<&Entry> = self.store.keys().collect();
+        entries.sort_by_key(|entry| entry.created);
+        entries[index].clone()
+    }
+
+    fn term_of(&self, who: usize) -> Option<Term> {
+        self.candidates[who].term.as_ref().map(|tenancy| tenancy.leadership.term)
+    }
+
+    fn take_call(&mut self, who: usize, id: RequestId) -> Pending {
+        let calls = &mut self.candidate(who).calls;
+        let index = calls.iter().position(|pending| pending.call.id == id);
+        calls.remove(index.expect("the call is under way"))
+    }
+
+    pub fn answer(&mut self, who: usize, id: RequestId) {
+        let mut pending = self.take_call(who, id);
+        if pending.answer.is_none() {
+            pending.answer = Some(self.perform(&pending.call.operation));
+        }
+        self.tell(who, Told::Answer(pending));
+    }
+
+    pub fn land(&mut self, who: usize, index: usize) {
+        let operation = self.candidate(who).strays.remove(index);
+        // Nobody hears of it.
+        let _ = self.perform(&operation);
+    }
+
+    pub fn start(&mut self, who: usize, id: RequestId) {
+        let (told, at) = (self.store.changes(), self.store.revision());
+        for open in &mut self.candidate(who).watches {
+            if open.watch.id == id {
+                open.told = Some(told);
+            }
+        }
+        let change = Change::Started(at);
+        self.tell(who, Told::Other(Event::Watched(Watched { id, change })));
+    }
+
+    pub fn tell_news(&mut self, who: usize, id: RequestId) {
+        let store = Arc::clone(&self.store);
+        let open = self.candidate(who).watches.iter_mut().find(|open| open.watch.id == id);
+        let Some((open, told)) = open.and_then(|open| open.told.map(|told| (open, told))) else {
+            return;
+        };
+        let news = store
+            .changes_after(told)
+            .iter()
+            .enumerate()
+            .find(|(_, (_, change))| open.concerns(change));
+        if let Some((index, (_, change))) = news {
+            open.told = Some(told + index + 1);
+            let change = change.clone();
+            self.tell(who, Told::Other(Event::Watched(Watched { id, change })));
+        }
+    }
+
+    pub fn resume(&mut self, who: usize) {
+        let gathered = self.candidate(who).asleep.take().unwrap_or_default();
+        self.handle(who, gathered);
+    }
+
+    pub fn wake(&mut self, who: usize) {
+        self.tell(who, Told::Other(Event::Wake));
+    }
+
+    pub fn mend(&mut self, who: usize) {
+        self.candidate(who).cut = false;
+    }
+
+    /// The work stops, and the application says so.
+    pub fn yield_term(&mut self, who: usize) {
+        if let Some(tenancy) = &mut self.candidate(who).term {
+            tenancy.yielded = true;
+            let term = tenancy.leadership.term;
+            self.tell(who, Told::Other(Event::Yielded(term)));
+        }
+    }
+
+    fn write(&mut self, who: usize, earlier: bool) {
+        self.left.writes -= 1;
+        let (term, value) = match earlier {
+            true => (self.candidates[who].earlier, EARLIER),
+            false => (self.term_of(who), LAST),
+        };
+        if let Some(term) = term {
+            let put = Put { key: DATA.into(), value: value.into() };
+            self.tell(
+                who,
+                Told::Other(Event::Write(GuardedWrite {
+                    term,
+                    ticket: 1,
+                    expect: Vec::new(),
+                    mutations: vec![Mutation::Put(put)],
+                })),
+            );
+        }
+    }
+
+    pub fn pass(&mut self, mark: Mark) {
+        self.now = mark;
+        let ttl = self.ttl;
+        for candidate in &mut self.candidates {
+            // A host abandons calls then, but for renewals: their late answers count.
+            let cut = candidate.cut;
+            let is_over = |pending: &Pending| match pending.call.operation {
+                Operation::KeepAlive(_) if !cut => pending.sent + ttl <= mark,
+                _ => pending.call.give_up <= mark,
+            };
+            if candidate.calls.iter().any(is_over) {
+                let candidate = Arc::make_mut(candidate);
+                for pending in candidate.calls.extract_if(.., |pending| is_over(pending)) {
+                    // What was not sent off before it was cut has not left.
+                    if !cut && pending.answer.is_none() && is_lasting(&pending.call.operation) {
+                        candidate.strays.push(pending.call.operation);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets what cannot change anything any more.
+    fn drop_idle_strays(&mut self) {
+        for candidate in &mut self.candidates {
+            let store = &self.store;
+            let idle = |candidate: &Candidate, stray: &Operation| match stray {
+                Operation::Claim(Claim { lease, .. })
+                | Operation::KeepAlive(lease)
+                | Operation::Revoke(lease) => {
+                    !store.has_lease(*lease) && !candidate.may_be_granted(*lease)
+                }
+                Operation::Guarded(guarded) => store
+                    .key(&guarded.guard.key)
+                    .is_none_or(|entry| entry.created != guarded.guard.epoch),
+                Operation::Grant(_) | Operation::Read(_) => false,
+            };
+            if candidate.strays.iter().any(|stray| idle(candidate, stray)) {
+                let candidate = Arc::make_mut(candidate);
+                let strays = std::mem::take(&mut candidate.strays);
+                let (_, rest) = strays.into_iter().partition(|stray| idle(candidate, stray));
+                candidate.strays = rest;
+            }
+        }
+    }
+
+    fn perform(&mut self, operation: &Operation) -> Result<Response, Failure> {
+        let response = Arc::make_mut(&mut self.store).perform(self.now, operation);
+        if let (Operation::Guarded(guarded), Ok(Response::Applied(_))) = (operation, &response)
+            && writes_data(guarded)
+        {
+            let newest = guarded.guard.epoch >= self.newest;
+            self.law(5, newest, "a write of an older term is done");
+        }
+        response
+    }
+
+    // A step, and all that must be true of it.
+
+    fn tell(&mut self, who: usize, told: Told) {
+        match &mut self.candidate(who).asleep {
+            Some(gathered) => gathered.push(told),
+            None => self.handle(who, vec![told]),
+        }
+    }
+
+    fn handle(&mut self, who: usize, told: Vec<Told>) {
+        let now = self.now;
+        for told in &told {
+            if let Told::Answer(pending) = told {
+                self.candidate(who).acknowledge(now, pending);
+            }
+        }
+        let events = told.iter().map(Told::event).collect();
+        let step = self.candidate(who).elector.handle(now, events);
+        let ahead = step.deadline.is_none_or(|deadline| deadline > now);
+        self.law(13, ahead, "the next deadline is past");
+        self.candidate(who).deadline = step.deadline;
+        for command in step.commands {
+            match command {
+                Command::Call(call) => self.called(who, call),
+                Command::Watch(watch) => {
+                    self.candidate(who).watches.push(OpenWatch { watch, told: None });
+                }
+                Command::Unwatch(id) => {
+                    self.candidate(who).watches.retain(|open| open.watch.id != id);
+                }
+                Command::Notify(notice) => self.noticed(who, notice, &told),
+            }
+        }
+        for told in &told {
+            if let Told::Answer(Pending { call, answer: Some(Ok(Response::Stale)), .. }) = told
+                && let Operation::Guarded(guarded) = &call.operation
+                && writes_data(guarded)
+            {
+                let stands = |tenancy: &Tenancy| tenancy.is_of(&guarded.guard) && !tenancy.over;
+                let demoted = !self.candidates[who].term.as_ref().is_some_and(stands);
+                self.law(5, demoted, "a refused write does not end its term");
+            }
+        }
+        if let Some(tenancy) = &self.candidates[who].term {
+            let in_time = tenancy.over || now < tenancy.leadership.valid_until;
+            self.law(4, in_time, "a term goes on at its deadline");
+        }
+    }
+
+    fn called(&mut self, who: usize, call: Call) {
+        let now = self.now;
+        let term = self.candidates[who].term.clone();
+        match &call.operation {
+            Operation::Revoke(lease) => {
+                let works =
+                    |tenancy: &Tenancy| tenancy.leadership.lease == *lease && tenancy.may_work(now);
+                let stopped = !term.as_ref().is_some_and(works);
+                self.law(7, stopped, "a lease is revoked while work may go on");
+            }
+            Operation::Claim(claim) => {
+                let yielded = term.as_ref().is_none_or(|term| term.over && term.yielded);
+                self.law(8, yielded, "a key is claimed before the work has stopped");
+                let of_old = |entry: &Entry| {
+                    term.as_ref().is_some_and(|term| {
+                        entry.lease == claim.lease && entry.created == term.leadership.term.epoch
+                    })
+                };
+                let dead = !self.store.keys().any(of_old);
+                self.law(6, dead, "a key is claimed while that of an ended epoch is there");
+            }
+            Operation::Guarded(guarded) => {
+                let of = term.as_ref().filter(|tenancy| tenancy.is_of(&guarded.guard));
+                let deletes = guarded.mutations.iter().any(|m| matches!(m, Mutation::Delete(_)));
+                if deletes {
+                    let stopped = !of.is_some_and(|tenancy| tenancy.may_work(now));
+                    self.law(7, stopped, "a key is deleted while work may go on");
+                    let own = *guarded.mutations == [Mutation::Delete(guarded.guard.key.clone())];
+                    self.law(7, own, "a removal removes something else");
+                }
+                if writes_data(guarded) {
+                    let stands = of.is_some_and(|tenancy| {
+                        tenancy.stands(now) && guarded.guard.lease == Some(tenancy.leadership.lease)
+                    });
+                    self.law(5, stands, "a write is not guarded by its term");
+                    let in_last = !guarded.mutations.iter().any(is_earlier);
+                    self.law(5, in_last, "a write of an earlier term is sent");
+                }
+            }
+            Operation::Grant(_) | Operation::KeepAlive(_) | Operation::Read(_) => {}
+        }
+        self.candidate(who).calls.push(Pending { sent: now, call, answer: None });
+    }
+
+    fn noticed(&mut self, who: usize, notice: Notice, told: &[Told]) {
+        match notice {
+            Notice::Elected(leadership) => self.elected(who, leadership, told),
+            Notice::Extended(leadership) => {
+                self.check_deadline(who, &leadership);
+                let term = leadership.term;
+                let mut revived = true;
+                if let Some(tenancy) = &mut self.candidate(who).term {
+                    revived = tenancy.over || tenancy.leadership.term != term;
+                    tenancy.leadership = leadership;
+                }
+                self.law(4, !revived, "a term that is over is extended");
+            }
+            Notice::Demoted(demotion) => {
+                if let Some(tenancy) = &mut self.candidate(who).term
+                    && tenancy.leadership.term == demotion.term
+                {
+                    tenancy.over = true;
+                }
+            }
+            Notice::Withdrawn(_) => self.candidate(who).withdrawn = true,
+            Notice::Joined(_)
+            | Notice::Endangered(_)
+            | Notice::Leader(_)
+            | Notice::Listed(_)
+            | Notice::Written(_)
+            | Notice::Trouble(_)
+            | Notice::Closed => {}
+        }
+    }
+
+    fn elected(&mut self, who: usize, leadership: Leadership, told: &[Told]) {
+        self.check_deadline(who, &leadership);
+        self.law(3, leadership.valid_until > self.now, "elected when the deadline is over");
+        let shown = told.iter().any(|told| told.shows(&leadership));
+        self.law(3, shown, "elected, and no read has shown it");
+        let epoch = leadership.term.epoch;
+        self.law(6, epoch > self.newest, "an epoch does not rise");
+        self.newest = epoch;
+        let keeps_earlier = self.left.writes > 0;
+        let tenancy = Tenancy { leadership, over: false, yielded: false };
+        let candidate = self.candidate(who);
+        let last = candidate.term.replace(tenancy);
+        if keeps_earlier {
+            candidate.earlier = last.as_ref().map(|last| last.leadership.term);
+        }
+        let over = last.is_none_or(|last| last.over && last.yielded);
+        self.law(8, over, "elected before the work of the last term has stopped");
+    }
+
+    fn check_deadline(&mut self, who: usize, leadership: &Leadership) {
+        let granted = self.candidates[who]
+            .allowed
+            .iter()
+            .any(|(lease, until)| *lease == leadership.lease && leadership.valid_until <= *until);
+        self.law(2, granted, "a deadline is later than the store granted");
+    }
+}
+
+impl Candidate {
+    pub fn is_due(&self, now: Mark) -> bool {
+        self.asleep.is_none() && self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    fn stray(&mut self, operation: &Operation) {
+        if is_lasting(operation) {
+            self.strays.push(operation.clone());
+        }
+    }
+
+    /// Whether a lease that is not there may come yet.
+    fn may_be_granted(&self, lease: LeaseId) -> bool {
+        let grants = |operation: &Operation| match operation {
+            Operation::Grant(grant) => grant.lease == lease,
+            _ => false,
+        };
+        self.strays.iter().any(grants)
+            || self.calls.iter().any(|pending| grants(&pending.call.operation))
+    }
+
+    fn acknowledge(&mut self, now: Mark, pending: &Pending) {
+        let (lease, ttl) = match (&pending.call.operation, &pending.answer) {
+            (Operation::Grant(grant), Some(Ok(Response::Granted(ttl)))) => (grant.lease, *ttl),
+            (Operation::KeepAlive(lease), Some(Ok(Response::Renewed(ttl)))) => (*lease, *ttl),
+            _ => return,
+        };
+        let until = pending.sent + ttl - MARGIN.max(ttl / 100);
+        self.allowed.retain(|(of, mark)| *mark > now && (*of != lease || *mark > until));
+        if self.allowed.iter().all(|(of, _)| *of != lease) {
+            self.allowed.push((lease, until));
+        }
+    }
+}
+
+impl OpenWatch {
+    /// What it has not told yet.
+    pub fn news<'a>(&'a self, store: &'a Store) -> impl Iterator<Item = &'a Change> {
+        let told = self.told.unwrap_or_else(|| store.changes());
+        let changes = store.changes_after(told).iter().map(|(_, change)| change);
+        changes.filter(|change| self.concerns(change))
+    }
+
+    fn concerns(&self, change: &Change) -> bool {
+        let key = match change {
+            Change::Put(entry) => &entry.key,
+            Change::Deleted(deletion) => &deletion.key,
+            Change::Started(_) | Change::Ended(_) => return false,
+        };
+        *key == self.watch.key || self.watch.prefix && key.starts_with(&self.watch.key)
+    }
+}
+
+impl Told {
+    fn event(&self) -> Event {
+        match self {
+            Told::Answer(Pending { call, answer, .. }) => {
+                let outcome = answer.clone().expect("it is answered");
+                Event::Reply(Reply { id: call.id, outcome })
+            }
+            Told::Other(event) => event.clone(),
+        }
+    }
+
+    /// Whether this is a read that shows the leader's key, and nobody in front.
+    fn shows(&self, leadership: &Leadership) -> bool {
+        let Told::Answer(Pending { call, answer: Some(Ok(Response::Snapshot(snapshot))), .. }) =
+            self
+        else {
+            return false;
+        };
+        let Operation::Read(selections) = &call.operation else { return false };
+        let Leadership { term, key, lease, .. } = leadership;
+        let mut own = false;
+        let mut free = key == NAME.as_bytes();
+        for (selection, found) in selections.iter().zip(&snapshot.found) {
+            if !selection.prefix && selection.key == *key {
+                own = found
+                    .first()
+                    .is_some_and(|entry| entry.created == term.epoch && entry.lease == *lease);
+            } else if selection.created_before == Some(term.epoch) {
+                free = found.is_empty();
+            }
+        }
+        own && free
+    }
+}
+
+/// When time, in its steps, has come to a mark.
+pub fn in_steps(mark: Mark) -> Mark {
+    mark.next_multiple_of(STEP)
+}
+
+/// Whether it matters that an operation is done when nobody waits for it.
+fn is_lasting(operation: &Operation) -> bool {
+    !matches!(operation, Operation::Read(_))
+}
+
+fn writes_data(guarded: &Guarded) -> bool {
+    guarded.mutations.iter().any(|mutation| matches!(mutation, Mutation::Put(_)))
+}
+
+fn is_earlier(mutation: &Mutation) -> bool {
+    matches!(mutation, Mutation::Put(put) if put.value == EARLIER)
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leases: BTreeSet<LeaseId> = self.store.leases().collect();
+        f.debug_struct("World")
+            .field("now", &(self.now - BEGINNING))
+            .field("keys", &self.store.keys().collect::<Vec<_>>())
+            .field("leases", &leases)
+            .field("left", &self.left)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}
