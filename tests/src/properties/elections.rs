@@ -10,8 +10,13 @@ use arbitrary::{Arbitrary, Unstructured};
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 
+use crate::simulation::laws::in_queue;
+use crate::simulation::store::Store;
+
 const MS: u64 = 1_000_000;
 const TTL: u64 = 10_000 * MS;
+/// Rivals never fail to keep their leases alive.
+const FOR_GOOD: u64 = 1_000_000_000 * MS;
 const MARGIN: u64 = 50 * MS;
 /// How many moves are played at most.
 const MOST: usize = 300;
@@ -135,152 +140,11 @@ pub fn play(honesty: Honesty, moves: &[Move]) {
     }
 }
 
-// The store.
-
-#[derive(Default)]
-struct Store {
-    revision: Revision,
-    keys: BTreeMap<Vec<u8>, Entry>,
-    /// When each lease runs out.
-    leases: BTreeMap<LeaseId, Mark>,
-    log: Vec<Change>,
-}
-
-impl Store {
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>, lease: LeaseId, modified: Revision) {
-        let created = self.keys.get(&key).map_or(modified, |entry| entry.created);
-        let entry = Entry { key: key.clone(), value, lease, created, modified };
-        self.keys.insert(key, entry.clone());
-        self.log.push(Change::Put(entry));
-    }
-
-    fn delete(&mut self, key: &[u8], at: Revision) {
-        if self.keys.remove(key).is_some() {
-            self.log.push(Change::Deleted(Deletion { key: key.into(), at }));
-        }
-    }
-
-    fn end_lease(&mut self, lease: LeaseId) -> bool {
-        let found = self.leases.remove(&lease).is_some();
-        let keys: Vec<Vec<u8>> =
-            self.keys.values().filter(|e| e.lease == lease).map(|e| e.key.clone()).collect();
-        if found && !keys.is_empty() {
-            self.revision += 1;
-            for key in keys {
-                self.delete(&key, self.revision);
-            }
-        }
-        found
-    }
-
-    fn expire(&mut self, now: Mark) {
-        let over: Vec<LeaseId> =
-            self.leases.iter().filter(|(_, end)| **end <= now).map(|(id, _)| *id).collect();
-        for lease in over {
-            self.end_lease(lease);
-        }
-    }
-
-    fn perform(&mut self, now: Mark, operation: &Operation) -> Response {
-        match operation {
-            Operation::Grant(grant) => {
-                if self.leases.contains_key(&grant.lease) {
-                    return Response::Exists;
-                }
-                self.leases.insert(grant.lease, now + grant.ttl);
-                Response::Granted(grant.ttl)
-            }
-            Operation::KeepAlive(lease) => match self.leases.get_mut(lease) {
-                Some(end) => {
-                    *end = now + TTL;
-                    Response::Renewed(TTL)
-                }
-                None => Response::Expired,
-            },
-            Operation::Revoke(lease) => {
-                if self.end_lease(*lease) {
-                    Response::Revoked
-                } else {
-                    Response::Expired
-                }
-            }
-            Operation::Claim(claim) => {
-                if let Some(entry) = self.keys.get(&claim.key) {
-                    let claimed = Claimed { entry: entry.clone(), at: self.revision };
-                    return Response::Taken(claimed);
-                }
-                if !self.leases.contains_key(&claim.lease) {
-                    return Response::Expired;
-                }
-                self.revision += 1;
-                self.put(claim.key.clone(), claim.value.clone(), claim.lease, self.revision);
-                let entry = self.keys[&claim.key].clone();
-                Response::Claimed(Claimed { entry, at: self.revision })
-            }
-            Operation::Read(selections) => Response::Snapshot(Snapshot {
-                at: self.revision,
-                found: selections.iter().map(|selection| self.select(selection)).collect(),
-            }),
-            Operation::Guarded(guarded) => self.guarded(guarded),
-        }
-    }
-
-    fn select(&self, selection: &Selection) -> Vec<Entry> {
-        let mut found: Vec<Entry> = self
-            .keys
-            .values()
-            .filter(|entry| match selection.prefix {
-                true => entry.key.starts_with(&selection.key),
-                false => entry.key == selection.key,
-            })
-            .filter(|entry| selection.created_before.is_none_or(|before| entry.created < before))
-            .cloned()
-            .collect();
-        found.sort_by_key(|entry| entry.created);
-        if selection.order == Order::NewestFirst {
-            found.reverse();
-        }
-        if selection.limit > 0 {
-            found.truncate(selection.limit as usize);
-        }
-        found
-    }
-
-    fn guarded(&mut self, guarded: &Guarded) -> Response {
-        let guard = &guarded.guard;
-        let holds = self.keys.get(&guard.key).is_some_and(|entry| {
-            entry.created == guard.epoch && guard.lease.is_none_or(|lease| entry.lease == lease)
-        });
-        if !holds {
-            return Response::Stale;
-        }
-        let expected = guarded.expect.iter().all(|expect| {
-            self.keys.get(&expect.key).map_or(0, |entry| entry.modified) == expect.modified
-        });
-        if !expected {
-            return Response::Conflict;
-        }
-        self.revision += 1;
-        let at = self.revision;
-        for mutation in &guarded.mutations {
-            match mutation {
-                Mutation::Put(put) => self.put(put.key.clone(), put.value.clone(), 0, at),
-                Mutation::Proclaim(value) => {
-                    let lease = self.keys.get(&guard.key).map_or(0, |entry| entry.lease);
-                    self.put(guard.key.clone(), value.clone(), lease, at);
-                }
-                Mutation::Delete(key) => self.delete(key, at),
-            }
-        }
-        Response::Applied(at)
-    }
-}
-
 // The elector, its application, and what they may expect of one another.
 
 struct Pending {
     call: Call,
-    done: Option<Response>,
+    done: Option<Result<Response, Failure>>,
 }
 
 struct OpenWatch {
@@ -339,14 +203,6 @@ const OFFICES: [(&str, Contest); 4] = [
     ("news", Contest::Race),
 ];
 
-/// `NAME/` and a lease id.
-fn in_queue(name: &str, key: &[u8]) -> bool {
-    let Some(id) = key.strip_prefix(format!("{name}/").as_bytes()) else { return false };
-    let digits = id.strip_prefix(b"-").unwrap_or(id);
-    (1..=16).contains(&digits.len())
-        && digits.iter().all(|d| matches!(d, b'0'..=b'9' | b'a'..=b'f'))
-}
-
 impl World {
     fn new(honesty: Honesty) -> World {
         let config = Config {
@@ -404,7 +260,8 @@ impl World {
             Move::Land(index) => {
                 if let Some(index) = index.checked_rem(self.stragglers.len()) {
                     let operation = self.stragglers.remove(index);
-                    self.perform(&operation, true);
+                    // Nobody waits for the answer.
+                    let _ = self.perform(&operation, true);
                 }
             }
             Move::StartWatch(index) => self.start_watch(index),
@@ -480,8 +337,7 @@ impl World {
             Move::RivalLeaves(index) => {
                 let rivals = self.rivals();
                 if let Some(index) = index.checked_rem(rivals.len()) {
-                    self.store.revision += 1;
-                    self.store.delete(&rivals[index], self.store.revision);
+                    self.store.delete(&rivals[index]);
                 }
             }
             Move::Operator(index, kind) => self.meddle(index, kind),
@@ -513,7 +369,7 @@ impl World {
             self.handle();
         }
         self.now = self.now.max(to);
-        self.store.expire(self.now);
+        self.store.tick(self.now);
     }
 
     // The store's side.
@@ -523,7 +379,7 @@ impl World {
         if let Some(index) = index.checked_rem(self.calls.len()) {
             let pending = self.calls.remove(index);
             let response = pending.done.expect("it was committed");
-            self.reply(pending.call.id, Ok(response));
+            self.reply(pending.call.id, response);
         }
     }
 
@@ -553,10 +409,10 @@ impl World {
         }
     }
 
-    fn perform(&mut self, operation: &Operation, late: bool) -> Response {
+    fn perform(&mut self, operation: &Operation, late: bool) -> Result<Response, Failure> {
         if let Operation::Grant(grant) = operation
             && late
-            && !self.store.leases.contains_key(&grant.lease)
+            && self.store.end_of(grant.lease).is_none()
         {
             self.revived.insert(grant.lease);
         }
@@ -576,9 +432,9 @@ impl World {
         if let Some(index) = index.checked_rem(self.watches.len())
             && self.watches[index].told.is_none()
         {
-            self.watches[index].told = Some(self.store.log.len());
+            self.watches[index].told = Some(self.store.changes());
             let id = self.watches[index].watch.id;
-            self.news(id, Change::Started(self.store.revision));
+            self.news(id, Change::Started(self.store.revision()));
         }
     }
 
@@ -586,7 +442,7 @@ impl World {
         let Some(index) = index.checked_rem(self.watches.len()) else { return };
         let Some(mut told) = self.watches[index].told else { return };
         let Watch { id, key, prefix, .. } = self.watches[index].watch.clone();
-        while let Some(change) = self.store.log.get(told).cloned() {
+        while let Some((_, change)) = self.store.changes_after(told).first().cloned() {
             told += 1;
             let of = match &change {
                 Change::Put(entry) => &entry.key,
@@ -603,7 +459,7 @@ impl World {
 
     fn rivals(&self) -> Vec<Vec<u8>> {
         let ours = |lease| self.allowed.contains_key(&lease) || lease == 0 || lease > 1 << 20;
-        let rivals = self.store.keys.values().filter(|entry| !ours(entry.lease));
+        let rivals = self.store.keys().filter(|entry| !ours(entry.lease));
         rivals.map(|entry| entry.key.clone()).collect()
     }
 
@@ -615,15 +471,18 @@ impl World {
             Contest::Queue => format!("{name}/{lease:x}").into_bytes(),
             Contest::Race => name.into(),
         };
-        if !self.store.keys.contains_key(&key) {
-            self.store.revision += 1;
-            self.store.put(key, b"rival".into(), lease, self.store.revision);
+        if self.store.key(&key).is_none() {
+            let grant = Grant { lease, ttl: FOR_GOOD };
+            let claim = Claim { key, value: b"rival".into(), lease };
+            for operation in [Operation::Grant(grant), Operation::Claim(claim)] {
+                self.store.perform(self.now, &operation).expect("the store takes it");
+            }
         }
     }
 
     fn meddle(&mut self, index: usize, kind: u8) {
-        let keys: Vec<Vec<u8>> = self.store.keys.keys().cloned().collect();
-        let leases: Vec<LeaseId> = self.store.leases.keys().copied().collect();
+        let keys: Vec<Vec<u8>> = self.store.keys().map(|entry| entry.key.clone()).collect();
+        let leases: Vec<LeaseId> = self.store.leases().collect();
         let key = index.checked_rem(keys.len()).map(|index| keys[index].clone());
         let lease = index.checked_rem(leases.len()).map(|index| leases[index]);
         match (kind % 4, key, lease) {
@@ -631,17 +490,14 @@ impl World {
                 self.store.end_lease(lease);
             }
             (1, Some(key), _) => {
-                self.store.revision += 1;
-                self.store.put(key, b"meddled".into(), 0, self.store.revision);
+                self.store.put(key, b"meddled".into(), 0).expect("there is space");
             }
             (2, Some(key), _) => {
-                let lease = self.store.keys[&key].lease;
-                self.store.revision += 1;
-                self.store.put(key, b"meddled".into(), lease, self.store.revision);
+                let lease = self.store.key(&key).map_or(0, |entry| entry.lease);
+                self.store.put(key, b"meddled".into(), lease).expect("there is space");
             }
             (_, Some(key), _) => {
-                self.store.revision += 1;
-                self.store.delete(&key, self.store.revision);
+                self.store.delete(&key);
             }
             (_, None, _) => {}
         }
@@ -653,7 +509,7 @@ impl World {
         }
         for index in 0..self.watches.len() {
             self.start_watch(index);
-            while self.watches[index].told.is_some_and(|told| told < self.store.log.len()) {
+            while self.watches[index].told.is_some_and(|told| told < self.store.changes()) {
                 self.tell(index);
             }
         }
@@ -756,11 +612,11 @@ impl World {
             return;
         }
         let Leadership { term, key, lease, .. } = &tenancy.leadership;
-        let entry = self.store.keys.get(key).expect("who leads has a key");
+        let entry = self.store.key(key).expect("who leads has a key");
         assert_eq!((entry.created, entry.lease), (term.epoch, *lease), "and it is its own");
         let name = self.parts[&term.election].name;
         if key != name.as_bytes() {
-            let first = self.store.keys.values().filter(|entry| in_queue(name, &entry.key));
+            let first = self.store.keys().filter(|entry| in_queue(name, &entry.key));
             let first = first.min_by_key(|entry| entry.created).expect("there is one");
             assert_eq!(first.key, *key, "who leads is the first in the queue");
         }
@@ -979,8 +835,7 @@ impl World {
     fn end(mut self) {
         self.handle();
         for key in self.rivals() {
-            self.store.revision += 1;
-            self.store.delete(&key, self.store.revision);
+            self.store.delete(&key);
         }
         // One lease time, until the last keep-alive is sent, and a few pauses; another one
         // until a lease that was granted late has run out with what was claimed under it.
@@ -995,7 +850,7 @@ impl World {
             );
         }
         for operation in std::mem::take(&mut self.stragglers) {
-            self.perform(&operation, true);
+            let _ = self.perform(&operation, true);
             self.be_well(self.now + 1);
         }
         self.be_well(self.now + 3_000 * MS);
@@ -1015,8 +870,8 @@ impl World {
         self.be_well(self.now + if late { 2 * TTL } else { 100 * MS });
         assert!(self.closed, "it closes");
         assert!(self.ours().is_empty(), "no key is left: {:?}", self.ours());
-        let leases: Vec<&LeaseId> =
-            self.store.leases.keys().filter(|lease| !self.revived.contains(lease)).collect();
+        let ours = |lease: &LeaseId| *lease > self.last_rival && !self.revived.contains(lease);
+        let leases: Vec<LeaseId> = self.store.leases().filter(ours).collect();
         assert!(late || leases.is_empty(), "no lease is left");
         assert!(self.open_tickets.is_empty(), "every write has an outcome");
     }
@@ -1024,12 +879,12 @@ impl World {
     /// The keys under leases that are or were ours.
     fn ours(&self) -> Vec<&Entry> {
         let ours = |lease| self.allowed.contains_key(&lease) && !self.revived.contains(&lease);
-        self.store.keys.values().filter(|entry| ours(entry.lease)).collect()
+        self.store.keys().filter(|entry| ours(entry.lease)).collect()
     }
 
     /// A key without a lease, which an operator left, stands in the way.
     fn blocked(&self, name: &str) -> bool {
-        self.store.keys.values().any(|entry| {
+        self.store.keys().any(|entry| {
             entry.lease == 0 && (entry.key == name.as_bytes() || in_queue(name, &entry.key))
         })
     }
