@@ -10,7 +10,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 
-use crate::simulation::laws::in_queue;
+use crate::simulation::laws::{in_queue, shows};
 use crate::simulation::store::Store;
 
 const MS: u64 = 1_000_000;
@@ -758,7 +758,7 @@ impl World {
         let shown =
             delivered.iter().any(|reply| match (&reply.outcome, self.asked.get(&reply.id)) {
                 (Ok(Response::Snapshot(snapshot)), Some((Operation::Read(selections), _))) => {
-                    self.shows(&leadership, selections, snapshot)
+                    shows(self.parts[&term.election].name, &leadership, selections, snapshot)
                 }
                 _ => false,
             });
@@ -777,30 +777,6 @@ impl World {
             assert!(before < Some(term.epoch), "epochs of a name rise");
         }
         part.terms.push(Tenancy { leadership, over: false, yielded: false });
-    }
-
-    /// Our own key, and nobody in front, at one revision.
-    fn shows(
-        &self,
-        leadership: &Leadership,
-        selections: &[Selection],
-        snapshot: &Snapshot,
-    ) -> bool {
-        let Leadership { term, key, lease, .. } = leadership;
-        let name = self.parts[&term.election].name;
-        let mut own = false;
-        let mut free = key == name.as_bytes();
-        for (selection, found) in selections.iter().zip(&snapshot.found) {
-            if !selection.prefix && selection.key == *key {
-                own = found
-                    .first()
-                    .is_some_and(|entry| entry.created == term.epoch && entry.lease == *lease);
-            } else if selection.created_before == Some(term.epoch) {
-                free = !found.iter().any(|entry| in_queue(name, &entry.key))
-                    && (selection.limit == 0 || found.len() < selection.limit as usize);
-            }
-        }
-        own && free
     }
 
     // The end: no more faults.

@@ -452,7 +452,7 @@ pub fn in_queue(name: &str, key: &[u8]) -> bool {
 }
 
 /// Whether a read shows the leader's own key, and nobody in front.
-fn shows(
+pub fn shows(
     name: &str,
     leadership: &Leadership,
     selections: &[Selection],

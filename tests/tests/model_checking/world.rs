@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
+use incumbent_tests::simulation::laws::shows;
 use incumbent_tests::simulation::store::Store;
 
 /// Time goes in steps of this: whoever is to wake meanwhile wakes a little late, as
@@ -829,19 +830,7 @@ impl Told {
             return false;
         };
         let Operation::Read(selections) = &call.operation else { return false };
-        let Leadership { term, key, lease, .. } = leadership;
-        let mut own = false;
-        let mut free = key == NAME.as_bytes();
-        for (selection, found) in selections.iter().zip(&snapshot.found) {
-            if !selection.prefix && selection.key == *key {
-                own = found
-                    .first()
-                    .is_some_and(|entry| entry.created == term.epoch && entry.lease == *lease);
-            } else if selection.created_before == Some(term.epoch) {
-                free = found.is_empty();
-            }
-        }
-        own && free
+        shows(NAME, leadership, selections, snapshot)
     }
 }
 
