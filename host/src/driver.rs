@@ -6,12 +6,10 @@
 //! pass on what concerns each handle, and to go on when the elector breaks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::future::poll_fn;
-use std::iter;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,19 +18,26 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::coop::consume_budget;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use crate::candidate::{self, Seat, Stage};
-use crate::clock::{Clock, nanoseconds};
+use crate::clock::Clock;
 use crate::component::{Component, ComponentError, Elector};
 use crate::leadership::Term;
-use crate::observer::{Leader, Sighted};
+use crate::observer::Leader;
 use crate::store::{Store, Watches};
 use crate::types::{
-    self, Call, Candidacy, Change, Command, Config, ElectionId, Entry, Event, Expectation, Failure,
-    GuardedWrite, LeaseId, Mark, Mutation, Notice, Observation, Operation, Proclamation, Reason,
-    Reply, RequestId, Response, Step, Ticket, Watched, WriteOutcome,
+    self, Call, Candidacy, Change, Command, Config, ElectionId, Event, Failure, GuardedWrite,
+    LeaseId, Mark, Notice, Operation, Proclamation, Reason, Reply, RequestId, Response, Step,
+    Ticket, Watched, WriteOutcome,
 };
+
+mod attendant;
+mod broken;
+mod handle;
+
+use attendant::{Attendant, Candidate, Pending, Tenure};
+pub(crate) use handle::{Attendance, Handle, Wish};
 
 /// How many events the elector is given at once.
 const BATCH: usize = 1024;
@@ -40,106 +45,6 @@ const BATCH: usize = 1024;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 /// An elector that has worked for so long is replaced after the first pause.
 const PROBATION: Duration = Duration::from_secs(60);
-
-/// How the users of a session reach its driver. A cheap clone.
-#[derive(Clone)]
-pub(crate) struct Handle {
-    wishes: mpsc::UnboundedSender<Wish>,
-    elections: Arc<AtomicU32>,
-    troubles: broadcast::WeakSender<Failure>,
-    identity: Arc<str>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Handle {
-    /// False if the driver is gone.
-    pub(crate) fn send(&self, wish: Wish) -> bool {
-        self.wishes.send(wish).is_ok()
-    }
-
-    pub(crate) fn identity(&self) -> &str {
-        &self.identity
-    }
-
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
-    }
-
-    /// None if the driver is gone.
-    pub(crate) fn troubles(&self) -> Option<broadcast::Receiver<Failure>> {
-        Some(self.troubles.upgrade()?.subscribe())
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("identity", &self.identity).finish_non_exhaustive()
-    }
-}
-
-/// Takes part in an election, as candidate or observer, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Attendance {
-    handle: Handle,
-    id: ElectionId,
-}
-
-impl Attendance {
-    pub(crate) fn new(handle: Handle) -> Self {
-        let id = handle.elections.fetch_add(1, Ordering::Relaxed);
-        Self { handle, id }
-    }
-
-    pub(crate) fn id(&self) -> ElectionId {
-        self.id
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
-    /// Said again when it is dropped, which does no harm.
-    pub(crate) fn leave(&self) {
-        self.handle.send(Wish::Leave(self.id));
-    }
-}
-
-impl Drop for Attendance {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-/// What the users of a session want.
-#[derive(Debug)]
-pub(crate) enum Wish {
-    Campaign {
-        candidacy: Candidacy,
-        seat: Seat,
-    },
-    Observe {
-        observation: Observation,
-        sightings: broadcast::Sender<Sighted>,
-    },
-    Inspect {
-        observation: Observation,
-        listed: oneshot::Sender<Result<Vec<Entry>, Failure>>,
-    },
-    Proclaim {
-        election: ElectionId,
-        value: Vec<u8>,
-        outcome: oneshot::Sender<WriteOutcome>,
-    },
-    Write {
-        term: types::Term,
-        expect: Vec<Expectation>,
-        mutations: Vec<Mutation>,
-        outcome: oneshot::Sender<WriteOutcome>,
-    },
-    Yielded(types::Term),
-    Leave(ElectionId),
-    Close(oneshot::Sender<()>),
-}
 
 /// What a session is made of.
 pub(crate) struct Parts {
@@ -255,40 +160,6 @@ enum State {
     Broken(Mark),
     /// It has said `closed`.
     Closed,
-}
-
-/// Who takes part in an election.
-enum Attendant {
-    Candidate(Candidate),
-    Observer { observation: Observation, sightings: broadcast::Sender<Sighted> },
-    Inspector { observation: Observation, listed: oneshot::Sender<Result<Vec<Entry>, Failure>> },
-}
-
-struct Candidate {
-    candidacy: Candidacy,
-    seat: Seat,
-    tenure: Tenure,
-    last_epoch: i64,
-    /// The elector was told that the work of the standing term has stopped.
-    has_yielded: bool,
-    leaving: bool,
-}
-
-enum Tenure {
-    None,
-    Leads(Arc<Term>),
-    /// Demoted, and not yet yielded.
-    Stops(Arc<Term>),
-    /// Its elector broke. Unless yielded before, it stands to its deadline, and
-    /// the candidate campaigns again only once it has yielded.
-    Orphan(Arc<Term>),
-}
-
-/// A write that is under way.
-struct Pending {
-    outcome: oneshot::Sender<WriteOutcome>,
-    /// A candidate's new value, which the next elector has to know.
-    proclaimed: Option<(ElectionId, Vec<u8>)>,
 }
 
 impl Driver {
@@ -803,131 +674,6 @@ impl Driver {
             }
         }
     }
-
-    // When the elector breaks.
-
-    /// Drops all that is outstanding. Terms go on to their deadlines, and the
-    /// leases are kept until then.
-    fn elector_broke(&mut self, error: &ComponentError) {
-        let now = self.clock.now();
-        if now.saturating_sub(self.opened) > nanoseconds(PROBATION) {
-            self.pause = PAUSES.0;
-        }
-        error!(
-            error = chain(error),
-            pause = ?self.pause,
-            "the elector is replaced"
-        );
-        self.elector = State::Broken(now.saturating_add(nanoseconds(self.pause)));
-        self.pause = (self.pause * 2).min(PAUSES.1);
-        self.opened = now;
-        self.deadline = None;
-        self.events.clear();
-        self.calls = FuturesUnordered::new();
-        self.outstanding.clear();
-        self.granted.clear();
-        self.watches = self.store.watches();
-        for (_, pending) in mem::take(&mut self.tickets) {
-            pending.answer(WriteOutcome::Unknown);
-        }
-
-        let mut terms = Vec::new();
-        for attendant in self.seats.values_mut() {
-            if let Attendant::Candidate(candidate) = attendant {
-                candidate.orphan();
-                if let Tenure::Orphan(term) = &candidate.tenure {
-                    terms.push(Arc::clone(term));
-                }
-            }
-        }
-        for lease in mem::take(&mut self.leases) {
-            let mut on_it = terms.clone();
-            on_it.retain(|term| term.lease() == lease);
-            self.orphaned.push((lease, on_it));
-        }
-        self.tend_orphans(now);
-        self.seats = mem::take(&mut self.seats)
-            .into_iter()
-            .filter_map(|(id, attendant)| Some((id, attendant.unless_leaving()?)))
-            .collect();
-    }
-
-    /// Ends terms without an elector that are due, gives back the leases that no
-    /// term needs any more, and lets those campaign again who have yielded.
-    fn tend_orphans(&mut self, now: Mark) {
-        let mut gone = Vec::new();
-        for (id, attendant) in &mut self.seats {
-            let Attendant::Candidate(candidate) = attendant else {
-                continue;
-            };
-            let Tenure::Orphan(term) = &candidate.tenure else {
-                continue;
-            };
-            let term = Arc::clone(term);
-            if !term.is_over() {
-                if term.is_yielded() {
-                    candidate.demote(&term, Reason::Resigned);
-                } else if term.deadline() <= now {
-                    let reason = Reason::Other("the elector broke off".into());
-                    candidate.demote(&term, reason);
-                } else {
-                    continue;
-                }
-            }
-            // Nobody was told of the term, so nobody works for it.
-            if term.take() {
-                term.mark_yielded();
-            }
-            if term.is_yielded() {
-                candidate.tenure = Tenure::None;
-                if candidate.leaving || !candidate.candidacy.rejoin {
-                    gone.push(*id);
-                } else if let State::Running(_) = self.elector {
-                    self.events.push(Event::Campaign(candidate.candidacy.clone()));
-                }
-            }
-        }
-        for id in gone {
-            if let Some(attendant) = self.seats.remove(&id) {
-                attendant.withdraw(None);
-            }
-        }
-
-        let over = |terms: &Vec<Arc<Term>>| terms.iter().all(|term| term.is_over());
-        let within = Duration::from_nanos(self.config.request_timeout);
-        for (lease, _) in self.orphaned.extract_if(.., |(_, terms)| over(terms)) {
-            let revoked = self.store.call(Operation::Revoke(lease), within);
-            let told = revoked.map(move |outcome| {
-                if let Err(failure) = outcome {
-                    warn!(lease = hex(lease), %failure, "a lease is left to run out");
-                }
-            });
-            self.revocations.push(told.boxed());
-        }
-    }
-
-    /// Opens another elector, when it is time, and tells it of all that wait.
-    fn reopen(&mut self) {
-        let State::Broken(reopen) = self.elector else {
-            return;
-        };
-        let now = self.clock.now();
-        if now < reopen || self.closing.is_some() {
-            return;
-        }
-        let opened =
-            reseeded(self.config).and_then(|config| Elector::open(&self.component, config, now));
-        match opened {
-            Ok(elector) => {
-                info!("another elector is at work");
-                self.elector = State::Running(elector);
-                self.opened = now;
-                let wishes = self.seats.values().flat_map(Attendant::wish);
-                self.events = wishes.collect();
-            }
-            Err(error) => self.elector_broke(&error),
-        }
-    }
 }
 
 /// A driver that is dropped with its runtime ends what nobody would extend.
@@ -944,165 +690,8 @@ impl Drop for Driver {
     }
 }
 
-impl Attendant {
-    fn id(&self) -> ElectionId {
-        match self {
-            Self::Candidate(candidate) => candidate.candidacy.election,
-            Self::Observer { observation, .. } | Self::Inspector { observation, .. } => {
-                observation.election
-            }
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Self::Candidate(candidate) => &candidate.candidacy.name,
-            Self::Observer { observation, .. } | Self::Inspector { observation, .. } => {
-                &observation.name
-            }
-        }
-    }
-
-    /// What an elector that knows nothing of it has to be told; nothing while an
-    /// earlier term has to yield first.
-    fn wish(&self) -> Option<Event> {
-        match self {
-            Self::Candidate(candidate) => match candidate.tenure {
-                Tenure::None => Some(Event::Campaign(candidate.candidacy.clone())),
-                Tenure::Leads(_) | Tenure::Stops(_) | Tenure::Orphan(_) => None,
-            },
-            Self::Observer { observation, .. } => Some(Event::Observe(observation.clone())),
-            Self::Inspector { observation, .. } => Some(Event::Inspect(observation.clone())),
-        }
-    }
-
-    fn as_candidate(&self) -> Option<&Candidate> {
-        match self {
-            Self::Candidate(candidate) => Some(candidate),
-            Self::Observer { .. } | Self::Inspector { .. } => None,
-        }
-    }
-
-    fn orphan(&self) -> Option<&Arc<Term>> {
-        match &self.as_candidate()?.tenure {
-            Tenure::Orphan(term) => Some(term),
-            Tenure::None | Tenure::Leads(_) | Tenure::Stops(_) => None,
-        }
-    }
-
-    /// Nothing, if it was on its way out and no term of its has to stop.
-    fn unless_leaving(self) -> Option<Self> {
-        let leaving = match &self {
-            Self::Candidate(candidate) => {
-                let done = candidate.last_epoch != 0 && !candidate.candidacy.rejoin;
-                let idle = matches!(candidate.tenure, Tenure::None);
-                idle && (done || candidate.leaving)
-            }
-            Self::Observer { sightings, .. } => sightings.receiver_count() == 0,
-            Self::Inspector { listed, .. } => listed.is_closed(),
-        };
-        if leaving {
-            self.withdraw(None);
-            return None;
-        }
-        Some(self)
-    }
-
-    fn withdraw(self, cause: Option<Failure>) {
-        match self {
-            Self::Candidate(candidate) => {
-                let election = candidate.candidacy.name;
-                match &cause {
-                    Some(failure) => warn!(election, %failure, "withdrawn"),
-                    None => info!(election, "withdrawn"),
-                }
-                if let Tenure::Leads(term) | Tenure::Orphan(term) = &candidate.tenure
-                    && !term.is_over()
-                {
-                    term.end(Reason::Other("the candidacy has ended".into()));
-                }
-                let event = candidate::Event::Withdrawn(cause.clone());
-                candidate.seat.tell(event);
-                candidate.seat.stage.send_replace(Stage::Over(cause));
-            }
-            Self::Observer { observation, sightings } => {
-                if let Some(failure) = cause {
-                    warn!(election = observation.name, %failure, "withdrawn");
-                    // The observer may have gone.
-                    let _ = sightings.send(Err(failure));
-                }
-            }
-            Self::Inspector { listed, .. } => {
-                if let Some(failure) = cause {
-                    // Whoever asked may have gone.
-                    let _ = listed.send(Err(failure));
-                }
-            }
-        }
-    }
-}
-
-impl Candidate {
-    /// Its elector broke.
-    fn orphan(&mut self) {
-        self.tenure = match mem::replace(&mut self.tenure, Tenure::None) {
-            Tenure::Leads(term) => {
-                self.endanger(&term, term.key().to_vec());
-                Tenure::Orphan(term)
-            }
-            Tenure::Stops(term) | Tenure::Orphan(term) => Tenure::Orphan(term),
-            Tenure::None => Tenure::None,
-        };
-    }
-
-    fn endanger(&self, term: &Term, key: Vec<u8>) {
-        warn!(
-            election = self.candidacy.name,
-            epoch = term.id().epoch,
-            lease = hex(term.lease()),
-            valid_until = term.deadline(),
-            "endangered"
-        );
-        term.endanger();
-        self.seat.tell(candidate::Event::Endangered {
-            epoch: term.id().epoch,
-            key,
-            lease: term.lease(),
-            valid_until: term.deadline(),
-        });
-    }
-
-    fn demote(&self, term: &Term, reason: Reason) {
-        let epoch = term.id().epoch;
-        info!(
-            election = self.candidacy.name,
-            epoch,
-            lease = hex(term.lease()),
-            %reason,
-            "demoted"
-        );
-        term.end(reason.clone());
-        self.seat.stage.send_replace(Stage::Waiting);
-        self.seat.tell(candidate::Event::Demoted { epoch, reason });
-    }
-}
-
-impl Pending {
-    fn answer(self, outcome: WriteOutcome) {
-        // Whoever asked may have gone.
-        let _ = self.outcome.send(outcome);
-    }
-}
-
 fn misplaced(election: ElectionId) -> ComponentError {
     ComponentError::Step(format!("election {election} is not what it takes it for"))
-}
-
-/// An error and what caused it, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = iter::successors(Some(error), |error| error.source());
-    let texts: Vec<String> = causes.map(ToString::to_string).collect();
-    texts.join(": ")
 }
 
 /// A lease as etcd's tools show it.
