@@ -27,6 +27,9 @@ use crate::types::{
     Response, Revision, Ticket, WriteOutcome, Written,
 };
 
+const WENT_BACK: &str = "the store went back behind this election's last epoch, as one that is \
+                         restored from a backup does: waiting until it is beyond";
+
 /// What a candidate works with.
 #[derive(Debug)]
 pub struct Hands<'a> {

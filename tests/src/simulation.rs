@@ -166,7 +166,15 @@ fn play(world: &mut World<'_>) -> Result<(), Broken> {
     let patience = world.patience();
     world.pass(world.now + patience)?;
     for office in 0..world.plan.offices.len() {
-        if !world.laws.went_back && !world.is_led(office) && !world.is_blocked(office) {
+        let leaders = world.leaders(office);
+        if leaders > 1 {
+            return Err(Law::OneLeader.broken(format!(
+                "{leaders} still lead `{}`, {} s after the last fault",
+                world.plan.offices[office].name,
+                patience / SECOND
+            )));
+        }
+        if !world.laws.went_back && leaders == 0 && !world.is_blocked(office) {
             return Err(Law::LeaderReturns.broken(format!(
                 "`{}` has no leader {} s after the last fault",
                 world.plan.offices[office].name,

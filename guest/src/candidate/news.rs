@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use super::{
-    Candidate, Claiming, Front, Hands, InLine, Leading, Outrun, Proclamation, Stand, State, other,
-    tell_written, written,
+    Candidate, Claiming, Front, Hands, InLine, Leading, Outrun, Proclamation, Stand, State,
+    WENT_BACK, other, tell_written, written,
 };
 use crate::layout::wider;
 use crate::session::unfit;
@@ -120,6 +120,12 @@ impl Candidate {
             | State::Over => return,
         }
         match outcome {
+            // It was asked for when our key was there.
+            Ok(Response::Snapshot(snapshot)) if self.is_newer_than(snapshot.at) => {
+                let own = snapshot.found.into_iter().next().unwrap_or_default();
+                self.stumble(hands, other(WENT_BACK));
+                self.displaced(hands, own.into_iter().next());
+            }
             Ok(Response::Snapshot(snapshot)) => {
                 self.failed = 0;
                 let keys = self.points();
@@ -127,6 +133,20 @@ impl Candidate {
             }
             Ok(_) => self.look_failed(hands, Failure::Other(unfit("read"))),
             Err(failure) => self.look_failed(hands, failure),
+        }
+    }
+
+    /// Whether our key was made after this revision.
+    fn is_newer_than(&self, at: Revision) -> bool {
+        match &self.state {
+            State::InLine(InLine { place, .. }) | State::Leading(Leading { place, .. }) => {
+                place.created > at
+            }
+            State::Outside
+            | State::Claiming(_)
+            | State::Outrun(_)
+            | State::Ended(_)
+            | State::Over => false,
         }
     }
 
@@ -162,8 +182,12 @@ impl Candidate {
             Some(found.swap_remove(index).1)
         };
         match &mut self.state {
+            // It may be from before our key, unless the store went back.
             State::InLine(InLine { place, .. }) | State::Leading(Leading { place, .. })
-                if at < place.created => {}
+                if at < place.created =>
+            {
+                self.check(hands);
+            }
             State::InLine(InLine { place, stand }) => {
                 let own = take(&place.key);
                 if let Some(own) = own

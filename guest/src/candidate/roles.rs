@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use super::{
-    Candidate, Claiming, Ended, Front, Hands, InLine, Leading, Outrun, Place, Stand, State, other,
-    tell_written,
+    Candidate, Claiming, Ended, Front, Hands, InLine, Leading, Outrun, Place, Stand, State,
+    WENT_BACK, other, tell_written,
 };
 use crate::context::{Lookout, Purpose, Watcher};
 use crate::session::Tenure;
@@ -47,9 +47,7 @@ impl Candidate {
     pub(super) fn take_place(&mut self, hands: &mut Hands<'_>, claiming: Claiming, entry: &Entry) {
         let Claiming { key, lease, lookout, .. } = claiming;
         if entry.created <= self.newest {
-            let sentence = "the store went back behind this election's last epoch, as one that \
-                            is restored from a backup does: waiting until it is beyond";
-            self.stumble(hands, other(sentence));
+            self.stumble(hands, other(WENT_BACK));
             return self.clear(hands, key, lease, &lookout, entry);
         }
         self.announce(hands, &key, entry.created);

@@ -1123,7 +1123,8 @@ impl<'a> World<'a> {
     /// When a leader has to be there, in the words of law 10.
     pub fn patience(&self) -> Duration {
         let ttl = self.plan.lease_ttl.max(SHORTEST_LEASE);
-        let silent = if self.run.silent { 30 * SECOND } else { 0 };
+        let check = self.run.silent || self.laws.lost_data;
+        let silent = if check { 30 * SECOND } else { 0 };
         let store = EXPIRY_TICK + STORE_ELECTION + ELECTION_TIMEOUT;
         let elector = SECOND + self.plan.request_timeout;
         // A stream that was given up as silent, and a few round trips.
@@ -1131,12 +1132,13 @@ impl<'a> World<'a> {
         ttl + store + elector + host + silent
     }
 
-    /// Whether somebody regards itself as leader.
-    pub fn is_led(&self, office: usize) -> bool {
-        self.processes.iter().any(|process| {
+    /// How many regard themselves as leader.
+    pub fn leaders(&self, office: usize) -> usize {
+        let leads = |process: &&Process| {
             let mark = process.clock.at(self.now);
             process.parts[office].term.as_ref().is_some_and(|term| term.stands(mark))
-        })
+        };
+        self.processes.iter().filter(leads).count()
     }
 
     /// A key without a lease, which an operator left, stands in the way.
