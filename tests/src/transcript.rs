@@ -147,14 +147,18 @@ impl Texts {
         component_codec::events(lines, &Leases::default())
     }
 
-    /// Writes what the component says.
+    /// Writes what the component says, with leases as they are.
     pub fn component(step: &incumbent::types::Step) -> Vec<String> {
-        component_codec::step(step, &mut Leases::default())
+        let mut leases = Leases::default();
+        let lines = component_codec::step(step, &mut leases);
+        lines.into_iter().map(|line| leases.resolve(line)).collect()
     }
 
-    /// Writes what the native elector says.
+    /// Writes what the native elector says, with leases as they are.
     pub fn native(step: &incumbent_guest::types::Step) -> Vec<String> {
-        native_codec::step(step, &mut Leases::default())
+        let mut leases = Leases::default();
+        let lines = native_codec::step(step, &mut leases);
+        lines.into_iter().map(|line| leases.resolve(line)).collect()
     }
 }
 
