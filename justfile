@@ -22,7 +22,7 @@ test *ARGS:
 # Simulate elections under faults: `just sim --seeds 1000000`, `just sim --seed 7`
 [no-exit-message]
 sim *ARGS:
-    @cargo run --quiet --package incumbent-tests --bin sim -- "$@"
+    @cargo run --quiet --package incumbent-tests {{ if ARGS =~ "--component" { "--features component" } else { "" } }} --bin sim -- "$@"
 
 # Check format, lints, licences and advisories, as CI does
 lint:
