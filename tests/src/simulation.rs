@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | `plan` | what a seed draws before the run |
 //! | `store`, `cluster` | what etcd holds and does, and its members |
-//! | `world` | the order of all that happens: network, members, hosts, faults |
+//! | `world` | the order of all that happens: hosts and network; `faults`, `watches`, `verdict` |
 //! | `application` | those who campaign, work and stop |
 //! | `machine` | the elector in a process: native, or the component |
 //! | `laws`, `history` | what is judged |

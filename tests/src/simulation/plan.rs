@@ -177,8 +177,13 @@ impl Plan {
         let gap = rng.u64(4..24) * SECOND;
         let longest = [2, 8, 20, 40][rng.usize(..4)] * SECOND;
         let mut chosen: Vec<usize> = (0..KINDS).filter(|_| rng.u8(..3) == 0).collect();
-        // What breaks the store's word is rare: most laws do not hold after it.
-        chosen.retain(|&kind| !matches!(kind, 18 | 19) || rng.u8(..4) == 0);
+        chosen.retain(|&number| {
+            // What breaks the store's word is rare: most laws do not hold after it.
+            match self.kind(number, &mut Rng::with_seed(0)) {
+                Kind::WrongRevocation | Kind::Restore { .. } => rng.u8(..4) == 0,
+                _ => true,
+            }
+        });
         if chosen.is_empty() {
             chosen.push(0);
         }

@@ -2,7 +2,7 @@
 //! history. `tests/fidelity.rs` compares it with etcd, answer by answer.
 //!
 //! It knows no members and no network, and answers at once: those are the
-//! [cluster](super::cluster)'s. Time is an argument, in nanoseconds.
+//! cluster's. Time is an argument, in nanoseconds.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

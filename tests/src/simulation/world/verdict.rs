@@ -1,0 +1,127 @@
+//! The end of a run: all is well, everybody leaves, and what is left is judged.
+
+use incumbent_guest::types::*;
+
+use super::faults::{ELECTION_TIMEOUT, STORE_ELECTION};
+use super::watches::SILENCE;
+use super::{Process, World};
+use crate::simulation::SECOND;
+use crate::simulation::application::counter;
+use crate::simulation::laws::{Broken, Law};
+use crate::simulation::store::{EXPIRY_TICK, SHORTEST_LEASE};
+
+impl World<'_> {
+    /// No more faults: all that is stopped, cut or away comes back.
+    pub fn heal(&mut self) {
+        self.calm = true;
+        self.story.note(self.now, "all is well from now on");
+        let ends: Vec<usize> = (0..self.plan.faults.len())
+            .filter(|&index| {
+                let fault = self.plan.faults[index];
+                fault.at <= self.now && fault.at + fault.lasts > self.now
+            })
+            .collect();
+        assert!(ends.is_empty(), "faults end with the unrest");
+        self.be_calm();
+    }
+
+    /// When a leader has to be there, in the words of law 10.
+    pub fn patience(&self) -> Duration {
+        let ttl = self.plan.lease_ttl.max(SHORTEST_LEASE);
+        let check = self.run.silent || self.laws.lost_data;
+        let silent = if check { 30 * SECOND } else { 0 };
+        let store = EXPIRY_TICK + STORE_ELECTION + ELECTION_TIMEOUT;
+        let elector = SECOND + self.plan.request_timeout;
+        // A stream that was given up as silent, and a few round trips.
+        let host = 2 * SILENCE + 2 * SECOND;
+        ttl + store + elector + host + silent
+    }
+
+    /// How many regard themselves as leader.
+    pub fn leaders(&self, office: usize) -> usize {
+        let leads = |process: &&Process| {
+            let mark = process.clock.at(self.now);
+            process.parts[office].term.as_ref().is_some_and(|term| term.stands(mark))
+        };
+        self.processes.iter().filter(leads).count()
+    }
+
+    /// A key without a lease, which an operator left, stands in the way.
+    pub fn is_blocked(&self, office: usize) -> bool {
+        self.candidates(office).iter().any(|entry| entry.lease == 0)
+    }
+
+    /// Everybody leaves.
+    pub fn dismiss(&mut self) {
+        self.closing = true;
+        self.story.note(self.now, "everybody leaves");
+        for process in 0..self.processes.len() {
+            self.close(process);
+        }
+    }
+
+    /// Law 14, the first half: an orderly end leaves nothing.
+    ///
+    /// # Errors
+    ///
+    /// Who is still there.
+    pub fn check_nobody_stays(&self) -> Result<(), Broken> {
+        for (process, it) in self.processes.iter().enumerate() {
+            if !it.closed && it.elector.is_some() {
+                return Err(Law::NothingStays.broken(format!("process {process} does not close")));
+            }
+            let left = it
+                .leases
+                .iter()
+                .find(|lease| self.cluster.store.keys().any(|entry| entry.lease == **lease));
+            if let Some(lease) = left {
+                return Err(Law::NothingStays.broken(format!(
+                    "process {process} has closed, and a key of its lease {lease:x} is there"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Law 14, the second half: what a process left is gone after a lease time.
+    ///
+    /// # Errors
+    ///
+    /// What is still there.
+    pub fn check_nothing_stays(&self) -> Result<(), Broken> {
+        if let Some(lease) = self.cluster.store.leases().next() {
+            return Err(Law::NothingStays.broken(format!("the lease {lease:x} is still there")));
+        }
+        let store = &self.cluster.store;
+        match store.keys().find(|entry| !entry.key.starts_with(b"/counter/") && entry.lease != 0) {
+            Some(entry) => Err(Law::NothingStays.broken(format!("{entry:?} is still there"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether what leaders counted together is right.
+    ///
+    /// # Errors
+    ///
+    /// That it is not.
+    pub fn check_counters(&self) -> Result<(), Broken> {
+        if self.laws.lost_data {
+            return Ok(());
+        }
+        for office in 0..self.plan.offices.len() {
+            let last = self
+                .cluster
+                .store
+                .key(&counter(office))
+                .map_or(0, |entry| String::from_utf8_lossy(&entry.value).parse().unwrap_or(0));
+            if !self.history.is_linearizable(office, last) {
+                return Err(Law::Linearizable.broken(format!(
+                    "no order of the increments of `{}` explains what was seen, and {last} at \
+                     the end",
+                    self.plan.offices[office].name
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! The streams of watches between members and hosts.
+
+use incumbent_guest::types::*;
+
+use super::{Happening, OpenWatch, World};
+use crate::simulation::{MILLISECOND, SECOND};
+
+/// How long a host listens to a stream that should speak before it opens another.
+pub const SILENCE: Duration = 4 * SECOND;
+
+impl World<'_> {
+    pub(super) fn watch(&mut self, process: usize, watch: Watch) {
+        let Watch { id, key, prefix, since } = watch;
+        let it = &mut self.processes[process];
+        it.stream
+            .watches
+            .insert(id, OpenWatch { key, prefix, told: None, heard: None, silent: false });
+        let stream = it.stream.number;
+        let member = it.member;
+        // The stream's messages wait for a cut to end, or for another stream.
+        let delay = self.delay();
+        if self.processes[process].cut_to[member] > 0 {
+            self.supervise_soon(process);
+        } else {
+            self.after(delay, Happening::Open { process, stream, id, since });
+        }
+    }
+
+    pub(super) fn open(
+        &mut self,
+        process: usize,
+        stream: u32,
+        id: RequestId,
+        since: Option<Revision>,
+    ) {
+        let it = &mut self.processes[process];
+        let member = it.member;
+        if it.stream.number != stream || !it.stream.watches.contains_key(&id) {
+            return;
+        }
+        if !self.cluster.serves(member) {
+            return self.supervise_soon(process);
+        }
+        let store = &self.cluster.store;
+        let change = match since {
+            None => {
+                if let Some(watch) = it.stream.watches.get_mut(&id) {
+                    watch.told = Some(store.changes());
+                }
+                Change::Started(store.revision())
+            }
+            Some(since) => match store.changes_before(since) {
+                Ok(told) => {
+                    if let Some(watch) = it.stream.watches.get_mut(&id) {
+                        watch.told = Some(told);
+                    }
+                    self.flush_soon(process);
+                    return;
+                }
+                Err(failure) => {
+                    it.stream.watches.remove(&id);
+                    Change::Ended(failure)
+                }
+            },
+        };
+        self.deliver(process, vec![Watched { id, change }]);
+    }
+
+    /// The store changed: whoever watches is told.
+    pub fn changed(&mut self) {
+        for process in 0..self.processes.len() {
+            self.flush_soon(process);
+        }
+    }
+
+    pub(super) fn flush_soon(&mut self, process: usize) {
+        let changes = self.cluster.store.changes();
+        let stream = &mut self.processes[process].stream;
+        let behind = |watch: &OpenWatch| watch.told.is_some_and(|told| told < changes);
+        if !stream.flushing && stream.watches.values().any(behind) {
+            stream.flushing = true;
+            let number = stream.number;
+            let lag = 50_000 + self.rng.u64(..MILLISECOND);
+            self.after(lag, Happening::Flush { process, stream: number });
+        }
+    }
+
+    /// The member tells what its watches saw.
+    pub(super) fn flush(&mut self, process: usize, stream: u32) {
+        let it = &mut self.processes[process];
+        if it.stream.number != stream {
+            return;
+        }
+        it.stream.flushing = false;
+        let member = it.member;
+        if !self.cluster.serves(member) || it.cut_from[member] > 0 {
+            return self.supervise_soon(process);
+        }
+        let store = &self.cluster.store;
+        let mut news = Vec::new();
+        for (id, watch) in &mut it.stream.watches {
+            let Some(told) = &mut watch.told else { continue };
+            let told = std::mem::replace(told, store.changes());
+            if watch.silent {
+                continue;
+            }
+            for (_, change) in store.changes_after(told) {
+                let key = match change {
+                    Change::Put(entry) => &entry.key,
+                    Change::Deleted(deletion) => &deletion.key,
+                    Change::Started(_) | Change::Ended(_) => continue,
+                };
+                if *key == watch.key || watch.prefix && key.starts_with(&watch.key) {
+                    news.push(Watched { id: *id, change: change.clone() });
+                }
+            }
+        }
+        if !news.is_empty() {
+            self.deliver(process, news);
+        }
+    }
+
+    /// What is sent on a stream arrives in order, or not at all.
+    pub(super) fn deliver(&mut self, process: usize, news: Vec<Watched>) {
+        let delay = self.delay();
+        let stream = &mut self.processes[process].stream;
+        let at = (self.now + delay).max(stream.last_arrival + 1);
+        stream.last_arrival = at;
+        let number = stream.number;
+        self.push(at, Happening::News { process, stream: number, news });
+    }
+
+    pub(super) fn news(&mut self, process: usize, stream: u32, news: Vec<Watched>) {
+        if self.processes[process].stream.number != stream {
+            return;
+        }
+        let repeat = self.repeat.iter().max().copied().unwrap_or(0);
+        for watched in news {
+            let watches = &mut self.processes[process].stream.watches;
+            if let Some(watch) = watches.get_mut(&watched.id) {
+                watch.heard = match &watched.change {
+                    Change::Started(at) => Some(*at),
+                    Change::Put(entry) => Some(entry.modified),
+                    Change::Deleted(deletion) => Some(deletion.at),
+                    Change::Ended(_) => None,
+                };
+            }
+            if repeat > 0 && self.rng.u32(..1_000) < repeat {
+                self.tell(process, Event::Watched(watched.clone()));
+            }
+            self.tell(process, Event::Watched(watched));
+        }
+    }
+
+    pub(super) fn supervise_soon(&mut self, process: usize) {
+        let stream = &mut self.processes[process].stream;
+        if !stream.supervised {
+            stream.supervised = true;
+            let number = stream.number;
+            let pause = SILENCE / 2 + self.rng.u64(..SILENCE);
+            self.after(pause, Happening::Supervise { process, stream: number });
+        }
+    }
+
+    /// A stream that has nothing to say for too long is opened elsewhere.
+    pub(super) fn supervise(&mut self, process: usize, stream: u32) {
+        let it = &mut self.processes[process];
+        if it.stream.number != stream {
+            return;
+        }
+        it.stream.supervised = false;
+        it.member = (it.member + 1) % self.plan.members;
+        self.break_stream(process, self.plan.hosts_mend);
+    }
+
+    /// Opens a new stream. Its watches go on where they were, or are said to have
+    /// ended.
+    pub(super) fn break_stream(&mut self, process: usize, mends: bool) {
+        let it = &mut self.processes[process];
+        it.stream.number += 1;
+        it.stream.flushing = false;
+        it.stream.supervised = false;
+        let (stream, member) = (it.stream.number, it.member);
+        if !mends {
+            let ended: Vec<RequestId> =
+                std::mem::take(&mut it.stream.watches).into_keys().collect();
+            for id in ended {
+                let change = Change::Ended(Failure::Unavailable);
+                self.tell(process, Event::Watched(Watched { id, change }));
+            }
+            return;
+        }
+        let cut = it.cut_to[member] > 0 || it.cut_from[member] > 0;
+        // What was on its way is lost with the stream: it is told again.
+        let mut watches = Vec::new();
+        for (id, watch) in &mut it.stream.watches {
+            watch.told = None;
+            watches.push((*id, watch.heard.map(|heard| heard + 1)));
+        }
+        if cut || !self.cluster.serves(member) {
+            return self.supervise_soon(process);
+        }
+        for (id, since) in watches {
+            let delay = self.delay();
+            self.after(delay, Happening::Open { process, stream, id, since });
+        }
+    }
+}
