@@ -33,7 +33,15 @@ async fn no_increment_is_lost_and_none_is_a_deposed_leaders(version: Version) {
     let mut workers = Vec::new();
     for worker in 0..WORKERS {
         let relay = Relay::start(etcd.address()).await;
-        workers.push(tokio::spawn(work(worker, relay.url(), Arc::clone(&counting))));
+        let options = Options {
+            identity: format!("worker-{worker}"),
+            ttl: Duration::from_secs(2),
+            ..Options::default()
+        };
+        // Connected before anything is disturbed.
+        let session = Session::connect(&relay.url(), options).await.expect("connects");
+        let store = store(&relay.url()).await;
+        workers.push(tokio::spawn(work(worker, session, store, Arc::clone(&counting))));
         relays.push(relay);
     }
     let seed = fastrand::u64(..);
@@ -91,14 +99,7 @@ impl Counting {
 }
 
 /// Campaigns, counts while it leads, and lets others have their turn.
-async fn work(worker: usize, url: String, counting: Arc<Counting>) {
-    let options = Options {
-        identity: format!("worker-{worker}"),
-        ttl: Duration::from_secs(2),
-        ..Options::default()
-    };
-    let session = Session::connect(&url, options).await.expect("connects");
-    let store = store(&url).await;
+async fn work(worker: usize, session: Session, store: EtcdStore, counting: Arc<Counting>) {
     let election = session.election(NAME);
     while !counting.is_over() {
         let Ok(campaign) = timeout(Duration::from_secs(1), election.campaign()).await else {
