@@ -31,17 +31,6 @@ pub struct Member {
     pub backlog: Vec<Request>,
 }
 
-impl Member {
-    /// Whether it does anything at all.
-    pub fn runs(&self) -> bool {
-        self.down == 0 && self.paused == 0
-    }
-
-    fn speaks(&self) -> bool {
-        self.runs() && self.cut_off == 0
-    }
-}
-
 impl Cluster {
     /// So many members, of which the first one leads.
     pub fn new(members: usize) -> Cluster {
@@ -53,29 +42,19 @@ impl Cluster {
         }
     }
 
-    /// Whether enough members speak with one another. One that is cut off from the
-    /// others still has itself.
+    /// Whether enough members speak with one another.
     pub fn has_quorum(&self) -> bool {
-        let speaking = self.members.iter().filter(|member| member.speaks()).count();
-        if self.members.len() == 1 {
-            self.members[0].runs()
-        } else {
-            speaking * 2 > self.members.len()
-        }
+        self.able().count() * 2 > self.members.len()
     }
 
     /// Whether a member can get things done.
     pub fn serves(&self, member: usize) -> bool {
-        let reaches = self.members[member].speaks() || self.members.len() == 1;
-        self.members[member].runs() && reaches && self.leader.is_some()
+        self.is_able(member) && self.leader.is_some()
     }
 
     /// Drops a leader that cannot lead any more. True if an election is due.
     pub fn depose(&mut self) -> bool {
-        let able = |leader: usize| {
-            self.members.len() == 1 && self.members[leader].runs() || self.members[leader].speaks()
-        };
-        if self.leader.is_some_and(|leader| !able(leader)) || !self.has_quorum() {
+        if self.leader.is_some_and(|leader| !self.is_able(leader)) || !self.has_quorum() {
             self.leader = None;
         }
         self.leader.is_none()
@@ -86,11 +65,18 @@ impl Cluster {
         if !self.has_quorum() {
             return false;
         }
-        let alone = self.members.len() == 1;
-        let able: Vec<usize> = (0..self.members.len())
-            .filter(|&member| alone || self.members[member].speaks())
-            .collect();
-        self.leader = able.get(rng.usize(..able.len().max(1))).copied();
+        let able: Vec<usize> = self.able().collect();
+        self.leader = able.get(rng.usize(..able.len())).copied();
         self.leader.is_some()
+    }
+
+    fn able(&self) -> impl Iterator<Item = usize> {
+        (0..self.members.len()).filter(|&member| self.is_able(member))
+    }
+
+    /// Whether a member runs, and speaks with the others, if there are any.
+    fn is_able(&self, member: usize) -> bool {
+        let Member { down, paused, cut_off, .. } = self.members[member];
+        down == 0 && paused == 0 && (cut_off == 0 || self.members.len() == 1)
     }
 }

@@ -67,34 +67,10 @@ impl World<'_> {
             Kind::Restore { .. } => self.backup = Some(self.cluster.store.clone()),
             Kind::NoSpace => self.cluster.store.full = true,
             Kind::Denied(process) => self.processes[process].denied += 1,
-            Kind::Revoke(office) => {
-                if let Some(entry) = self.leaders_key(office) {
-                    self.laws.meddled_with_lease(entry.lease, &self.cluster.store);
-                    self.cluster.store.end_lease(entry.lease);
-                    self.changed();
-                }
-            }
-            Kind::Depose(office) => {
-                if let Some(entry) = self.leaders_key(office) {
-                    self.laws.meddled_with(entry.created);
-                    self.cluster.store.delete(&entry.key);
-                    self.changed();
-                }
-            }
-            Kind::Delete(office) => {
-                if let Some(entry) = self.candidates(office).pop() {
-                    self.laws.meddled_with(entry.created);
-                    self.cluster.store.delete(&entry.key);
-                    self.changed();
-                }
-            }
-            Kind::RevokeLast(office) => {
-                if let Some(entry) = self.candidates(office).pop() {
-                    self.laws.meddled_with_lease(entry.lease, &self.cluster.store);
-                    self.cluster.store.end_lease(entry.lease);
-                    self.changed();
-                }
-            }
+            Kind::Revoke(office) => self.revoke_lease_of(self.leaders_key(office)),
+            Kind::Depose(office) => self.delete(self.leaders_key(office)),
+            Kind::Delete(office) => self.delete(self.candidates(office).pop()),
+            Kind::RevokeLast(office) => self.revoke_lease_of(self.candidates(office).pop()),
             Kind::Overwrite(office) => {
                 if let Some(entry) = self.leaders_key(office) {
                     self.laws.meddled_with(entry.created);
@@ -121,11 +97,6 @@ impl World<'_> {
     pub(super) fn end(&mut self, index: usize) {
         let fault = self.plan.faults[index];
         self.story.note(self.now, &format!("{:?} ends", fault.kind));
-        let remove = |all: &mut Vec<u64>, one: u64| {
-            if let Some(index) = all.iter().position(|other| *other == one) {
-                all.swap_remove(index);
-            }
-        };
         match fault.kind {
             Kind::Pause(process) => self.resume(process),
             Kind::Crash(process) => {
@@ -151,16 +122,8 @@ impl World<'_> {
             Kind::Cut(process) => self.mend(process, None, true, true),
             Kind::CutMember(process, member) => self.mend(process, Some(member), true, true),
             Kind::Slow(most) => remove(&mut self.slow, most),
-            Kind::Loss(share) => {
-                if let Some(index) = self.loss.iter().position(|other| *other == share) {
-                    self.loss.swap_remove(index);
-                }
-            }
-            Kind::Repeat(share) => {
-                if let Some(index) = self.repeat.iter().position(|other| *other == share) {
-                    self.repeat.swap_remove(index);
-                }
-            }
+            Kind::Loss(share) => remove(&mut self.loss, share),
+            Kind::Repeat(share) => remove(&mut self.repeat, share),
             Kind::MemberDown(member) => {
                 let member = &mut self.cluster.members[member];
                 member.down = member.down.saturating_sub(1);
@@ -184,6 +147,24 @@ impl World<'_> {
         }
         self.members_changed();
         self.changed();
+    }
+
+    /// An operator ends the lease that a key is attached to.
+    fn revoke_lease_of(&mut self, entry: Option<Entry>) {
+        if let Some(Entry { lease, .. }) = entry {
+            self.laws.meddled_with_lease(lease, &self.cluster.store);
+            self.cluster.store.end_lease(lease);
+            self.changed();
+        }
+    }
+
+    /// An operator deletes a key.
+    fn delete(&mut self, entry: Option<Entry>) {
+        if let Some(Entry { key, created, .. }) = entry {
+            self.laws.meddled_with(created);
+            self.cluster.store.delete(&key);
+            self.changed();
+        }
     }
 
     pub(super) fn resume(&mut self, process: usize) {
@@ -284,5 +265,12 @@ impl World<'_> {
         for process in 0..self.processes.len() {
             self.break_stream(process, false);
         }
+    }
+}
+
+/// Ends one of several that may be alike.
+fn remove<T: PartialEq>(all: &mut Vec<T>, one: T) {
+    if let Some(index) = all.iter().position(|other| *other == one) {
+        all.swap_remove(index);
     }
 }
