@@ -246,20 +246,30 @@ fn operation(operation: &Operation) -> String {
         Operation::Guarded(guarded) => {
             let guard = &guarded.guard;
             let lease = guard.lease.map_or(String::new(), |lease| format!(" {}", hex(lease)));
-            let mut text = format!("guarded [{}{lease} {}]", quote(&guard.key), guard.epoch);
-            for expect in &guarded.expect {
-                text += &format!(" expect {}={}", quote(&expect.key), expect.modified);
-            }
-            for mutation in &guarded.mutations {
-                text += &match mutation {
-                    Mutation::Put(put) => format!(" put {}={}", quote(&put.key), quote(&put.value)),
-                    Mutation::Proclaim(value) => format!(" proclaim {}", quote(value)),
-                    Mutation::Delete(key) => format!(" delete {}", quote(key)),
-                };
-            }
-            text
+            format!(
+                "guarded [{}{lease} {}]{}",
+                quote(&guard.key),
+                guard.epoch,
+                changes(&guarded.expect, &guarded.mutations)
+            )
         }
     }
+}
+
+/// What a write expects and changes, as `write` and `guarded` both have it.
+pub fn changes(expect: &[Expectation], mutations: &[Mutation]) -> String {
+    let mut text = String::new();
+    for expect in expect {
+        text += &format!(" expect {}={}", quote(&expect.key), expect.modified);
+    }
+    for mutation in mutations {
+        text += &match mutation {
+            Mutation::Put(put) => format!(" put {}={}", quote(&put.key), quote(&put.value)),
+            Mutation::Proclaim(value) => format!(" proclaim {}", quote(value)),
+            Mutation::Delete(key) => format!(" delete {}", quote(key)),
+        };
+    }
+    text
 }
 
 fn selection(selection: &Selection) -> String {

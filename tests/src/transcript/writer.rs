@@ -2,7 +2,7 @@
 
 use incumbent_guest::types::*;
 
-use super::native_codec::{failed, found, office, step};
+use super::native_codec::{changes, failed, found, office, step};
 use super::text::{Leases, quote, seconds};
 
 /// Writes a transcript, with names for the leases in it.
@@ -57,20 +57,12 @@ pub fn written(event: &Event) -> String {
             proclamation.ticket,
             quote(&proclamation.value)
         ),
-        Event::Write(write) => {
-            let mut text = format!("write {} ticket {}", office(&write.term), write.ticket);
-            for expect in &write.expect {
-                text += &format!(" expect {}={}", quote(&expect.key), expect.modified);
-            }
-            for mutation in &write.mutations {
-                text += &match mutation {
-                    Mutation::Put(put) => format!(" put {}={}", quote(&put.key), quote(&put.value)),
-                    Mutation::Proclaim(value) => format!(" proclaim {}", quote(value)),
-                    Mutation::Delete(key) => format!(" delete {}", quote(key)),
-                };
-            }
-            text
-        }
+        Event::Write(write) => format!(
+            "write {} ticket {}{}",
+            office(&write.term),
+            write.ticket,
+            changes(&write.expect, &write.mutations)
+        ),
         Event::Resign(term) => format!("resign {}", office(term)),
         Event::Yielded(term) => format!("yielded {}", office(term)),
         Event::Leave(election) => format!("leave {election}"),
