@@ -149,6 +149,8 @@ struct Leading {
     place: Place,
     /// The revision at which our key was last read.
     seen: Revision,
+    /// How many keys in front a check asks for.
+    limit: u32,
     call: Option<RequestId>,
 }
 

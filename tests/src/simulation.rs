@@ -167,8 +167,7 @@ fn play(world: &mut World<'_>) -> Result<(), Broken> {
     world.pass(world.now + patience)?;
     for office in 0..world.plan.offices.len() {
         let leaders = world.leaders(office);
-        // A backup may bring back a key that is older than the leader's.
-        if leaders > 1 && !world.laws.lost_data {
+        if leaders > 1 {
             return Err(Law::OneLeader.broken(format!(
                 "{leaders} still lead `{}`, {} s after the last fault",
                 world.plan.offices[office].name,

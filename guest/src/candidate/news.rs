@@ -9,7 +9,8 @@ use super::{
 use crate::layout::wider;
 use crate::session::unfit;
 use crate::types::{
-    Change, Contest, Entry, Epoch, Failure, Reason, Response, Revision, Ticket, WriteOutcome,
+    Change, Contest, Entry, Epoch, Failure, Reason, Response, Revision, Snapshot, Ticket,
+    WriteOutcome,
 };
 
 impl Candidate {
@@ -128,11 +129,39 @@ impl Candidate {
             }
             Ok(Response::Snapshot(snapshot)) => {
                 self.failed = 0;
-                let keys = self.points();
-                self.examine(hands, &keys, snapshot.found, snapshot.at);
+                if let State::Leading(_) = self.state {
+                    self.leader_checked(hands, snapshot);
+                } else {
+                    let keys = self.points();
+                    self.examine(hands, &keys, snapshot.found, snapshot.at);
+                }
             }
             Ok(_) => self.look_failed(hands, Failure::Other(unfit("read"))),
             Err(failure) => self.look_failed(hands, failure),
+        }
+    }
+
+    /// Nobody comes to stand in front of a leader, unless a backup brings them back.
+    fn leader_checked(&mut self, hands: &mut Hands<'_>, snapshot: Snapshot) {
+        let State::Leading(leading) = &mut self.state else {
+            return;
+        };
+        let mut found = snapshot.found.into_iter();
+        let own = found.next().unwrap_or_default();
+        if !leading.place.is_intact(own.first()) {
+            return self.displaced(hands, own.into_iter().next());
+        }
+        leading.seen = leading.seen.max(snapshot.at);
+        let in_front = found.next().unwrap_or_default();
+        let seen_all = leading.limit == 0 || in_front.len() < leading.limit as usize;
+        if in_front.iter().any(|entry| self.layout.counts(&entry.key)) {
+            self.stumble(hands, other("a restored backup has put somebody in front of the leader"));
+            self.demote(hands, Reason::Deposed, true);
+        } else if seen_all {
+            self.cover(hands);
+        } else {
+            leading.limit = wider(leading.limit);
+            self.check(hands);
         }
     }
 
@@ -183,11 +212,8 @@ impl Candidate {
         };
         match &mut self.state {
             // It may be from before our key, unless the store went back.
-            State::InLine(InLine { place, .. }) | State::Leading(Leading { place, .. })
-                if at < place.created =>
-            {
-                self.check(hands);
-            }
+            State::InLine(InLine { place, .. }) if at < place.created => self.check(hands),
+            State::Leading(leading) if at < leading.seen => self.check(hands),
             State::InLine(InLine { place, stand }) => {
                 let own = take(&place.key);
                 if let Some(own) = own
@@ -284,6 +310,10 @@ impl Candidate {
         if let Some(lookout) = self.own_lookout()
             && lookout.take_note(&change)
         {
+            // A watch that cannot go on where it was is how a restored store looks.
+            if let (State::Leading(leading), Change::Ended(_)) = (&mut self.state, &change) {
+                leading.seen = 0;
+            }
             return self.cover(hands);
         }
         match (&mut self.state, change) {

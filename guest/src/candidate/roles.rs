@@ -111,7 +111,7 @@ impl Candidate {
         if let Some(leadership) = self.leadership(&place, hands.tenure) {
             hands.context.notify(Notice::Elected(leadership));
         }
-        self.state = State::Leading(Leading { place, seen, call: None });
+        self.state = State::Leading(Leading { place, seen, limit: 1, call: None });
         self.cover(hands);
     }
 

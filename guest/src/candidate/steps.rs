@@ -33,9 +33,13 @@ impl Candidate {
         line.stand = Stand::Surveying { limit, call };
     }
 
-    /// Looks at the keys on which our standing rests.
+    /// Looks at the keys on which our standing rests; a leader also at what a backup
+    /// may have brought back in front of it.
     pub(super) fn check(&mut self, hands: &mut Hands<'_>) {
-        let selections = self.points().into_iter().map(point).collect();
+        let mut selections: Vec<_> = self.points().into_iter().map(point).collect();
+        if let State::Leading(Leading { place, limit, .. }) = &self.state {
+            selections.extend(self.layout.in_front(place.created, *limit));
+        }
         match &mut self.state {
             State::InLine(InLine { stand: Stand::Behind(Front { call, .. }), .. })
             | State::Leading(Leading { call, .. })
