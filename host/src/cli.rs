@@ -37,6 +37,9 @@ use self::output::Output;
 
 /// The program.
 pub fn main() -> ExitCode {
+    if let Some(end) = run::part() {
+        return end;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return not_parsed(&error).into(),

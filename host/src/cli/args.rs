@@ -48,8 +48,12 @@ pub enum Command {
         incumbent run my-service -- ./worker --port 8080\n\n\
         The command runs in a process group of its own, with the terminal's foreground. \
         When the leadership cannot be renewed, the group gets SIGTERM in time, and SIGKILL \
-        200 ms before anybody else may lead. What leaves the group (setsid) is not looked \
-        after.\n\n\
+        200 ms before anybody else may lead; and so does what has left the group (setsid). \
+        A guard, a process of its own, kills them when `incumbent run` itself is killed, hangs \
+        or is paused; if it was killed, the guard then gives the lease back. If the guard is \
+        killed, `incumbent run` kills them, and campaigns again. If both are killed at one \
+        moment, the command is killed, but what it has started may live on, unless --isolate \
+        is given.\n\n\
         The command finds in its environment INCUMBENT_ELECTION, INCUMBENT_EPOCH, \
         INCUMBENT_LEADER_KEY, INCUMBENT_ID, INCUMBENT_STORE, INCUMBENT_CONTEST and the TLS \
         paths, so that inside it this writes, and is refused when the epoch is over:\n  \
@@ -277,6 +281,16 @@ pub struct Run {
         value_parser = BoolishValueParser::new()
     )]
     pub once: bool,
+    /// Run the command in a PID namespace of its own, so that no process of it outlives us
+    /// even if supervisor and guard are killed at one moment (Linux)
+    #[arg(
+        long,
+        env = "INCUMBENT_ISOLATE",
+        hide_env_values = true,
+        action = ArgAction::SetTrue,
+        value_parser = BoolishValueParser::new()
+    )]
+    pub isolate: bool,
     /// Append what happens to this file, one JSON object a line
     #[arg(long, env = "INCUMBENT_EVENTS", hide_env_values = true, value_name = "FILE")]
     pub events: Option<PathBuf>,

@@ -1,53 +1,100 @@
 //! `incumbent run`: runs a command while leading, and only then.
 //!
+//! Three processes, a child each of the one before: the supervisor, which the user has
+//! started; a guard, for one term; and the work. Supervisor and guard adopt what loses
+//! its parent below them, so that nothing of the work escapes, and each looks after what
+//! the death of the other leaves.
+//!
 //! | room | what is in it |
 //! | --- | --- |
 //! | `program` | whether the command can be run at all |
 //! | `supervisor` | one term of it: start, watch, stop |
 //! | `schedule` | when it has to stop |
-//! | `group` | its processes, and all children |
+//! | `work` | the work, as the supervisor has it: behind its guard |
+//! | `guard` | the process that holds the deadline when the supervisor does not |
+//! | `isolation` | the work in a PID namespace of its own, and that namespace's init |
+//! | `launch` | how the command, and a guard, are started |
+//! | `family`, `children` | who is below us, and who has to be reaped |
 //! | `terminal` | whose the keyboard is |
-//! | `delay` | how soon it may come back |
+//! | `delay` | how soon the command may come back |
 
+mod children;
 mod delay;
-mod group;
+mod family;
+mod guard;
+mod isolation;
+mod launch;
 mod program;
 mod schedule;
 mod supervisor;
 mod terminal;
+mod work;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use incumbent::{BootClock, Candidate, Event, Leadership, Session};
+use incumbent::{BootClock, Candidate, Credentials, Event, Leadership, Session};
 use tokio::task::JoinHandle;
 
 use self::delay::RestartDelay;
+use self::guard::lease::Lease;
+use self::launch::Role;
 use self::supervisor::{Outcome, Supervisor};
 pub use self::terminal::may_write_from_the_background;
 use super::args::{Common, Form, Run};
 use super::campaign::no_signals;
 use super::event::{Teller, in_seconds};
-use super::exit::{End, Status, bad_input};
-use super::input::check_candidate;
+use super::exit::{End, Status, bad_input, say};
+use super::input::{check_candidate, credentials};
 use super::output::Output;
 use super::session::{self, farewell, identity, leave};
 use super::signals::Asked;
+
+/// Whether we were started to be another part of `run` than the supervisor; if so, we
+/// have been it.
+pub fn part() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    let role = Role::named(&arguments.next()?)?;
+    let done = match role {
+        Role::Guard => guard::main(arguments),
+        Role::Init => isolation::main(arguments),
+        Role::Probe => isolation::probe(),
+    };
+    let Err(error) = done else {
+        return Some(Status::Done.into());
+    };
+    match role {
+        // For whoever has started us.
+        Role::Probe => println!("{error}"),
+        Role::Guard | Role::Init => say(&format!(
+            "a part of `incumbent run`, to be started by that alone: write \
+             incumbent run ELECTION -- CMD ({error})"
+        )),
+    }
+    Some(Status::BadInput.into())
+}
 
 pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     check_candidate(&run.candidate)?;
     let stop_timeout = stop_timeout(run)?;
     program::find(&run.command)?;
+    if run.isolate {
+        isolation::find()?;
+    }
+    let credentials = credentials(common)?;
     let teller = Teller::new(&run.election, &identity(common), targets(common, run)?);
     let mut office = Office {
         common,
         run,
-        supervisor: Supervisor::new(&run.command, stop_timeout).map_err(no_signals)?,
+        supervisor: Supervisor::new(&run.command, stop_timeout, run.isolate).map_err(no_signals)?,
         delay: RestartDelay::new(run.restart_delay),
         teller,
+        credentials,
     };
     let session = tokio::select! {
         session = session::competitor(common, &run.candidate) => session?,
@@ -66,6 +113,7 @@ struct Office<'a> {
     supervisor: Supervisor,
     delay: RestartDelay,
     teller: Teller,
+    credentials: Credentials,
 }
 
 /// What follows a candidacy.
@@ -139,6 +187,17 @@ impl Office<'_> {
         }
     }
 
+    /// What a guard needs to give the lease back.
+    fn lease(&self, leadership: &Leadership) -> Lease {
+        Lease {
+            id: leadership.lease(),
+            store: self.common.store.clone(),
+            credentials: self.credentials.clone(),
+            dial_timeout: self.common.dial_timeout,
+            command_timeout: self.common.command_timeout,
+        }
+    }
+
     /// Term after term of one candidacy. What of the last one is not given back
     /// is left in `held`: its work has stopped.
     async fn terms(
@@ -146,6 +205,7 @@ impl Office<'_> {
         candidate: &mut Candidate,
         held: &mut Option<Leadership>,
     ) -> Result<Next, End> {
+        let mut events = candidate.events();
         loop {
             let leadership = tokio::select! {
                 elected = candidate.elected() => elected?,
@@ -153,7 +213,11 @@ impl Office<'_> {
             };
             let lease_time = self.run.candidate.ttl.max(leadership.remaining());
             let environment = environment(self.common, self.run, &leadership);
-            let outcome = self.supervisor.term(&leadership, &environment, &self.teller).await;
+            let lease = self.lease(&leadership);
+            let outcome = self
+                .supervisor
+                .term(&leadership, &environment, lease, &mut events, &self.teller)
+                .await;
             let leadership = held.insert(leadership);
             match outcome {
                 Outcome::Ended(ended) => {
@@ -178,6 +242,7 @@ impl Office<'_> {
                 Outcome::Asked => return Ok(Next::End(Status::Done)),
                 Outcome::AtOnce(asked) => return Ok(Next::AtOnce(asked)),
                 Outcome::NotStarted(error) => return Err(program::not_started(&error)),
+                Outcome::Unguarded(error) => return Err(unguarded(&error)),
             }
             // Resigns, if the term still stands; the candidate gets back in line.
             *held = None;
@@ -189,6 +254,12 @@ async fn tell(mut events: impl Stream<Item = Event> + Unpin, mut teller: Teller)
     while let Some(event) = events.next().await {
         teller.tell(&event, &BootClock);
     }
+}
+
+fn unguarded(error: &io::Error) -> End {
+    bad_input(format!(
+        "the command's guard does not start ({error}): are there too many processes or open files?"
+    ))
 }
 
 /// How long the command may take to stop. Beyond half of the lease time, SIGTERM

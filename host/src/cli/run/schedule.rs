@@ -7,6 +7,9 @@ use incumbent::Mark;
 /// How long before the end of a leadership nothing of its work is left alive.
 const LAST_MOMENT: Mark = 200_000_000;
 
+/// How far behind the supervisor its guard stands.
+const STEP: Mark = 100_000_000;
+
 /// The two marks of a term: when its work is asked to stop, and when it is
 /// killed. Both move with each renewal, until the work is asked; after that a
 /// renewal gives it no more than the stop time-out.
@@ -38,6 +41,11 @@ impl Schedule {
         }
     }
 
+    /// When the guard kills, should nobody have done it by then.
+    pub fn guard_at(&self, valid_until: Mark) -> Mark {
+        self.kill_at(valid_until).saturating_add(STEP)
+    }
+
     /// The work has been asked to stop.
     pub fn stopping(&mut self, now: Mark) {
         self.stopping_since.get_or_insert(now);
@@ -59,6 +67,8 @@ mod tests {
         let mut schedule = Schedule::new(Duration::from_secs(2));
         assert_eq!(schedule.stop_at(100 * SECOND), 98 * SECOND);
         assert_eq!(schedule.kill_at(100 * SECOND), 100 * SECOND - LAST_MOMENT);
+        let guard_at = schedule.guard_at(100 * SECOND);
+        assert!((schedule.kill_at(100 * SECOND) + 1..100 * SECOND).contains(&guard_at));
         schedule.stopping(98 * SECOND);
         assert_eq!(schedule.kill_at(100 * SECOND), 100 * SECOND - LAST_MOMENT);
         // A renewal helps no more than that.
@@ -72,6 +82,7 @@ mod tests {
         let mut schedule = Schedule::new(Duration::from_secs(2));
         schedule.stopping(50 * SECOND);
         assert_eq!(schedule.kill_at(100 * SECOND), 52 * SECOND);
+        assert_eq!(schedule.guard_at(100 * SECOND), 52 * SECOND + STEP);
         let mut at_once = Schedule::new(Duration::ZERO);
         assert_eq!(at_once.stop_at(100 * SECOND), 100 * SECOND - LAST_MOMENT);
         at_once.stopping(50 * SECOND);

@@ -3,15 +3,21 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use incumbent::{BootClock, Clock, Leadership};
-use rustix::process::{Signal, WaitStatus, kill_current_process_group};
+use futures_util::{Stream, StreamExt};
+use incumbent::{BootClock, Clock, Event, Leadership, Mark};
+use rustix::process::{Signal, kill_current_process_group};
 use tokio::signal::unix::{self, SignalKind, signal};
 
-use super::group::{Children, Group};
+use super::children::Children;
+use super::guard::lease::Lease;
+use super::guard::message::Report;
 use super::schedule::Schedule;
 use super::terminal::Terminal;
+use super::work::{Heard, Terms, Work};
 use crate::cli::event::{Teller, in_seconds};
 use crate::cli::signals::{Asked, Signals};
 
@@ -26,6 +32,7 @@ const STOPPED_BY_THEN: Duration = Duration::from_millis(100);
 pub struct Supervisor {
     command: Vec<OsString>,
     stop_timeout: Duration,
+    isolate: bool,
     terminal: Option<Terminal>,
     children: Children,
     continued: unix::Signal,
@@ -45,6 +52,8 @@ pub enum Outcome {
     AtOnce(Asked),
     /// It did not start.
     NotStarted(io::Error),
+    /// Its guard did not start.
+    Unguarded(io::Error),
 }
 
 /// The command's own end.
@@ -66,12 +75,53 @@ enum Cause {
     Asked,
 }
 
+/// How a term goes.
+#[derive(Debug)]
+struct Course {
+    started: Mark,
+    schedule: Schedule,
+    /// Why the work has to stop, if it has to.
+    cause: Option<Cause>,
+    /// The command has been stopped, and we go along.
+    pauses: bool,
+    /// Why the command did not start.
+    fault: Option<io::Error>,
+    /// Nothing of the work is left.
+    is_gone: bool,
+    /// Its guard is not there any more.
+    is_unguarded: bool,
+}
+
+impl Course {
+    fn new(started: Mark, stop_timeout: Duration) -> Self {
+        Self {
+            started,
+            schedule: Schedule::new(stop_timeout),
+            cause: None,
+            pauses: false,
+            fault: None,
+            is_gone: false,
+            is_unguarded: false,
+        }
+    }
+
+    fn outcome(self) -> Outcome {
+        match (self.fault, self.cause) {
+            (Some(error), _) => Outcome::NotStarted(error),
+            (None, Some(Cause::Own(ended))) => Outcome::Ended(ended),
+            (None, Some(Cause::TermOver) | None) => Outcome::Stopped,
+            (None, Some(Cause::Asked)) => Outcome::Asked,
+        }
+    }
+}
+
 impl Supervisor {
     /// Listens to signals from now on.
-    pub fn new(command: &[OsString], stop_timeout: Duration) -> io::Result<Self> {
+    pub fn new(command: &[OsString], stop_timeout: Duration, isolate: bool) -> io::Result<Self> {
         Ok(Self {
             command: command.to_vec(),
             stop_timeout,
+            isolate,
             terminal: Terminal::controlling(),
             children: Children::adopt()?,
             continued: signal(SignalKind::from_raw(Signal::CONT.as_raw()))?,
@@ -87,127 +137,153 @@ impl Supervisor {
         }
     }
 
-    /// One term. Returns when nothing of the command's group is left, or nothing
-    /// can be waited for.
+    /// One term. Returns when nothing of the work is left, or nothing can be waited
+    /// for. `events` are the candidate's: with each, the deadline may have moved.
     pub async fn term(
         &mut self,
         leadership: &Leadership,
         environment: &[(&'static str, OsString)],
+        lease: Lease,
+        events: &mut (impl Stream<Item = Event> + Unpin),
         teller: &Teller,
     ) -> Outcome {
         let clock = BootClock;
-        let mut schedule = Schedule::new(self.stop_timeout);
-        let started = clock.now();
-        if started >= schedule.stop_at(leadership.valid_until()) {
+        let mut course = Course::new(clock.now(), self.stop_timeout);
+        let valid_until = leadership.valid_until();
+        if course.started >= course.schedule.stop_at(valid_until) {
             return Outcome::Stopped;
         }
         let terminal = self.terminal.as_mut().filter(|terminal| terminal.is_ours());
-        let group = match Group::start(&self.command, environment, terminal.as_deref()) {
-            Ok(group) => group,
+        let foreground = terminal.map(Terminal::taken).is_some();
+        let until = course.schedule.guard_at(valid_until);
+        let terms = Terms { until, foreground, isolate: self.isolate, lease };
+        let mut work = match Work::start(&self.command, environment, terms) {
+            Ok(work) => work,
             Err(error) => {
                 self.take_terminal_back();
-                return Outcome::NotStarted(error);
+                return Outcome::Unguarded(error);
             }
         };
-        if let Some(terminal) = terminal {
-            terminal.taken();
-        }
 
-        let mut cause = None;
-        let mut alive = true;
-        let mut lost = false;
-        let mut paused = false;
+        let mut is_lost = false;
         let mut complained = false;
         loop {
             // The clock comes first: nobody knows how long we have slept.
             let now = clock.now();
             let valid_until = leadership.valid_until();
-            if now >= schedule.stop_at(valid_until) {
-                cause.get_or_insert(Cause::TermOver);
+            if now >= course.schedule.stop_at(valid_until) {
+                course.cause.get_or_insert(Cause::TermOver);
             }
-            let asks = cause.is_some() && !schedule.is_stopping();
+            // Then what has happened meanwhile: the number of a command that has
+            // ended may be somebody else's.
+            while !course.is_unguarded
+                && let Some(heard) = work.heard()
+            {
+                self.hear(heard, &mut course, teller);
+            }
+            let asks = course.cause.is_some() && !course.schedule.is_stopping();
             if asks {
-                schedule.stopping(now);
+                course.schedule.stopping(now);
             }
-            let kills = now >= schedule.kill_at(valid_until);
-            let signalled = if kills {
-                group.kill()
+            let kills = course.is_unguarded || now >= course.schedule.kill_at(valid_until);
+            let signalled = if course.is_gone {
+                Ok(())
+            } else if kills {
+                work.kill()
             } else if asks {
-                group.stop()
-            } else if paused && cause.is_none() {
-                self.give_terminal(&group);
-                group.go_on()
+                work.stop()
+            } else if course.pauses && course.cause.is_none() {
+                self.give_terminal(&work);
+                work.go_on()
             } else {
                 Ok(())
             };
-            paused = false;
+            course.pauses = false;
             if let Err(error) = signalled
                 && !complained
             {
                 complained = true;
                 teller.remark(&format!("the command cannot be signalled: {error}"));
             }
-            if !alive && (group.is_empty() || kills && group.is_dead()) {
+            if course.is_gone || course.fault.is_some() || kills && work.is_dead() {
                 break;
             }
+            work.until(course.schedule.guard_at(valid_until));
 
             let wake = if kills {
                 now.saturating_add(LOOK_AGAIN)
-            } else if schedule.is_stopping() {
-                // What has left without a parent to tell us of it.
-                schedule.kill_at(valid_until).min(now.saturating_add(LOOK_AGAIN))
+            } else if course.schedule.is_stopping() {
+                course.schedule.kill_at(valid_until)
             } else {
-                schedule.stop_at(valid_until)
+                course.schedule.stop_at(valid_until)
             };
             tokio::select! {
                 biased;
                 asked = self.signals.next() => {
-                    if let Some(Cause::Asked) = cause {
-                        // Should it fail, it has been said.
-                        let _ = group.kill();
+                    if let Some(Cause::Asked) = course.cause {
+                        // Should it fail, the guard does it.
+                        let _ = work.kill();
                         self.take_terminal_back();
                         return Outcome::AtOnce(asked);
                     }
-                    cause = Some(Cause::Asked);
+                    course.cause = Some(Cause::Asked);
                 }
-                (child, status) = self.children.next() => {
-                    if child == group.leader() {
-                        if status.stopped() {
-                            paused = self.pauses(status);
-                        } else {
-                            alive = false;
-                            let after = clock.now().saturating_sub(started);
-                            let ended = Ended::new(status, after, self.has_given_terminal());
-                            cause.get_or_insert(Cause::Own(ended));
-                        }
-                    }
+                heard = work.next(), if !course.is_unguarded => {
+                    self.hear(heard, &mut course, teller);
                 }
-                _ = leadership.lost(), if !lost => {
-                    lost = true;
-                    cause.get_or_insert(Cause::TermOver);
+                (child, status) = self.children.next() => work.child_changed(child, status),
+                _ = leadership.lost(), if !is_lost => {
+                    is_lost = true;
+                    course.cause.get_or_insert(Cause::TermOver);
                 }
-                _ = self.continued.recv() => self.give_terminal(&group),
+                Some(_) = events.next() => {}
+                _ = self.continued.recv() => self.give_terminal(&work),
                 () = clock.sleep_until(wake) => {}
             }
-            if paused {
+            if course.pauses {
                 self.pause().await;
             }
         }
         self.take_terminal_back();
-        match cause {
-            Some(Cause::Own(ended)) => Outcome::Ended(ended),
-            Some(Cause::TermOver) | None => Outcome::Stopped,
-            Some(Cause::Asked) => Outcome::Asked,
+        work.over(&mut self.children).await;
+        course.outcome()
+    }
+
+    /// What the guard has said, or its end, which says enough.
+    fn hear(&self, heard: Heard, course: &mut Course, teller: &Teller) {
+        match heard {
+            Heard::Report(Report::Started(_)) => {}
+            Heard::Report(Report::NotStarted(error)) => course.fault = Some(error),
+            Heard::Report(Report::Changed(status)) if status.stopped_signal().is_some() => {
+                course.pauses = self.pauses(status);
+            }
+            Heard::Report(Report::Changed(status)) => {
+                let after = BootClock.now().saturating_sub(course.started);
+                let ended = Ended::new(status, after, self.has_given_terminal());
+                course.cause.get_or_insert(Cause::Own(ended));
+            }
+            Heard::Report(Report::Overdue) => {
+                teller.remark("the command ran on to its last moment, and its guard kills it");
+                course.cause.get_or_insert(Cause::TermOver);
+            }
+            Heard::Report(Report::Gone) => course.is_gone = true,
+            Heard::GuardLost => {
+                course.is_unguarded = true;
+                if course.fault.is_none() && !course.is_gone {
+                    teller.remark("the guard of the command was killed, and the command with it");
+                    course.cause.get_or_insert(Cause::TermOver);
+                }
+            }
         }
     }
 
     /// Whether the stop of the command was meant for us as well: by the keyboard,
     /// or because it wants to use a terminal that is not its own. We do not go
     /// along with others, for who would wake us?
-    fn pauses(&self, status: WaitStatus) -> bool {
+    fn pauses(&self, status: ExitStatus) -> bool {
         let by_terminal = [Signal::TSTP, Signal::TTIN, Signal::TTOU]
             .map(|signal| Some(signal.as_raw()))
-            .contains(&status.stopping_signal());
+            .contains(&status.stopped_signal());
         self.has_given_terminal() || (by_terminal && self.terminal.is_some())
     }
 
@@ -228,11 +304,12 @@ impl Supervisor {
     }
 
     /// If the foreground is ours, it is the command's.
-    fn give_terminal(&mut self, group: &Group) {
+    fn give_terminal(&mut self, work: &Work) {
         if let Some(terminal) = &mut self.terminal
             && terminal.is_ours()
+            && let Some(group) = work.group()
         {
-            terminal.give(group.leader());
+            terminal.give(group);
         }
     }
 
@@ -251,9 +328,8 @@ impl Supervisor {
 }
 
 impl Ended {
-    fn new(status: WaitStatus, after: u64, had_keyboard: bool) -> Self {
-        let signal = status.terminating_signal();
-        let status = match (status.exit_status(), signal) {
+    fn new(status: ExitStatus, after: Mark, had_keyboard: bool) -> Self {
+        let status = match (status.code(), status.signal()) {
             (Some(status), _) => status,
             (None, Some(signal)) => 128_i32.saturating_add(signal),
             (None, None) => 255,

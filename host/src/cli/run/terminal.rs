@@ -2,7 +2,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, getpgrp};
@@ -34,7 +33,7 @@ impl Terminal {
         self.given
     }
 
-    /// Notes that a process takes the foreground by itself when it starts: it
+    /// Notes that the command takes the foreground by itself when it starts: it
     /// may read at once.
     pub fn taken(&mut self) {
         self.modes = tcgetattr(&self.file).ok();
@@ -65,12 +64,6 @@ impl Terminal {
     }
 }
 
-impl AsFd for Terminal {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
 /// Lets this thread, and those it starts from now on, use the terminal while the
 /// foreground is somebody else's: otherwise our own lines could stop us, while
 /// the command ran on.
@@ -79,14 +72,10 @@ pub fn may_write_from_the_background() {
     let _ = background_output().thread_block();
 }
 
-/// For a process that is about to become a command: takes the foreground, and
-/// leaves signals as they were. Allocates nothing.
-pub fn take_foreground(terminal: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
-    let signals = background_output();
-    signals.thread_block()?;
-    let taken = tcsetpgrp(terminal, group);
-    signals.thread_unblock()?;
-    Ok(taken?)
+/// For a process that is about to become another program: takes that back.
+/// Allocates nothing.
+pub fn leave_signals_as_they_were() -> io::Result<()> {
+    Ok(background_output().thread_unblock()?)
 }
 
 fn background_output() -> SigSet {
