@@ -11,15 +11,16 @@
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use incumbent_tests::etcd::{Etcd, Version};
 use rustix::process::Signal;
 use serde_json::Value;
+use support::work::{Work, events_in, last_valid, run, time};
 use support::{
-    Running, Terminal, children, end, eventually, is_alive, kill, on, pid_in, status_of, until,
+    Running, Terminal, children, end, eventually, guard_of, is_alive, kill, on, parent, process,
+    status_of, until,
 };
 use tempfile::TempDir;
 
@@ -115,10 +116,16 @@ fn a_deposed_leader_stops_its_work(etcd: Etcd) {
 #[test]
 fn once_passes_the_status_on() {
     let etcd = Etcd::start(Version::V3_5);
-    for (script, status) in
-        [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -64 $$", 192)]
-    {
+    for (script, status, isolate) in [
+        ("exit 0", 0, false),
+        ("exit 7", 7, false),
+        ("kill -9 $$", 137, false),
+        ("kill -64 $$", 192, false),
+        ("exit 7", 7, true),
+        ("kill -9 $$", 137, true),
+    ] {
         let mut command = run(&etcd, "office", &["--once"]);
+        command.args(isolate.then_some("--isolate"));
         command.args(["--", "sh", "-c", script]);
         end(command).expect(status);
         assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
@@ -162,11 +169,15 @@ fn nothing_is_left_a_zombie() {
     );
     let running = Running::start(work.command(&etcd, &[]));
     let (orphan, child) = (work.pid("orphan"), work.pid("child"));
-    until("the orphan is gone", || support::process(orphan).is_none());
-    until("only the command is left", || {
-        children(running.pid()).iter().all(|(pid, state)| *pid == child && *state != 'Z')
-    });
+    until("the orphan is gone", || process(orphan).is_none());
+    let guard = guard_of(running.pid());
+    for (parent, only) in [(running.pid(), guard), (guard, child)] {
+        until("only the guard and the command are left", || {
+            children(parent).iter().all(|(pid, state)| *pid == only && *state != 'Z')
+        });
+    }
     running.stop();
+    assert_eq!(process(guard), None);
 }
 
 #[test]
@@ -178,26 +189,6 @@ fn the_work_dies_with_its_supervisor() {
     running.signal(Signal::KILL);
     assert_eq!(running.wait(), 137);
     until("the work is dead", || !is_alive(child));
-}
-
-#[test]
-fn a_paused_supervisor_kills_first_when_it_wakes() {
-    let etcd = Etcd::start(Version::V3_5);
-    let work = Work::new(
-        "trap 'echo asked >> asked; exit 0' TERM; echo $$ > child; while :; do sleep 0.01; done",
-    );
-    let running = Running::start(work.command(&etcd, &[]));
-    let child = work.pid("child");
-    running.signal(Signal::STOP);
-    let other = Running::campaign(&etcd, "office", &[]);
-    other.event("elected");
-    running.signal(Signal::CONT);
-    until("the work is dead", || !is_alive(child));
-    assert!(!work.path("asked").exists(), "there was time to ask");
-    running.stderr.line_with("demoted");
-    other.stop();
-    until("it leads again", || work.pid("child") != child);
-    running.stop();
 }
 
 #[test]
@@ -336,13 +327,12 @@ fn ctrl_z_takes_us_along_and_the_foreground_brings_us_back() {
     terminal.line_with("got one");
     terminal.type_in("\x1a");
     terminal.line_with("Stopped");
-    assert_eq!(support::process(child).unwrap().1, 'T');
-    let supervisor = support::process(child).unwrap().0;
-    assert_eq!(support::process(supervisor).unwrap().1, 'T');
+    let supervisor = parent(parent(child));
+    for stopped in [child, supervisor] {
+        assert_eq!(process(stopped).unwrap().1, 'T');
+    }
     terminal.type_in("fg\n");
-    until("both run", || {
-        [child, supervisor].iter().all(|pid| support::process(*pid).unwrap().1 != 'T')
-    });
+    until("both run", || [child, supervisor].iter().all(|pid| process(*pid).unwrap().1 != 'T'));
     terminal.type_in("two\n");
     terminal.line_with("got two");
     terminal.type_in("\x03");
@@ -424,83 +414,4 @@ fn a_held_terminal_holds_up_nothing() {
     assert_eq!(status_of(ended), 0);
     drop(reader);
     filler.wait().unwrap();
-}
-
-/// `incumbent run ELECTION` with a lease of two seconds, unless `more` says
-/// otherwise.
-fn run(etcd: &Etcd, election: &str, more: &[&str]) -> Command {
-    let mut command = on(etcd, ["run", election]);
-    if !more.contains(&"--ttl") {
-        command.args(["--ttl", "2s"]);
-    }
-    command.args(more);
-    command
-}
-
-/// A script that works, and a directory where it leaves its traces.
-struct Work {
-    script: String,
-    directory: TempDir,
-}
-
-impl Work {
-    fn new(script: &str) -> Self {
-        let directory = TempDir::new().unwrap();
-        let script = format!("cd '{}'; {script}", directory.path().display());
-        Self { script, directory }
-    }
-
-    fn command(&self, etcd: &Etcd, more: &[&str]) -> Command {
-        let mut command = run(etcd, "office", more);
-        command.arg("--events").arg(self.path("events"));
-        command.args(["--", "sh", "-c", &self.script]);
-        command
-    }
-
-    /// For a shell.
-    fn line(&self, more: &[&str]) -> String {
-        let script = self.path("script");
-        fs::write(&script, &self.script).unwrap();
-        let ttl = if more.contains(&"--ttl") { "" } else { "--ttl 2s" };
-        format!(
-            "{} run office {ttl} {} -- sh {}",
-            env!("CARGO_BIN_EXE_incumbent"),
-            more.join(" "),
-            script.display()
-        )
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    #[track_caller]
-    fn pid(&self, name: &str) -> i32 {
-        pid_in(&self.path(name))
-    }
-
-    fn events(&self) -> Vec<Value> {
-        events_in(&self.path("events"))
-    }
-}
-
-fn events_in(path: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    whole.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
-}
-
-/// When the last leadership among these events ended at the latest, by the wall
-/// clock.
-fn last_valid(events: &[Value]) -> SystemTime {
-    let until = |event: &Value| {
-        let remaining = event["remaining_ms"].as_u64()?;
-        // Both are cut to a millisecond.
-        Some(time(event) + Duration::from_millis(remaining + 2))
-    };
-    events.iter().filter_map(until).max().unwrap()
-}
-
-fn time(event: &Value) -> SystemTime {
-    humantime::parse_rfc3339(event["time"].as_str().unwrap()).unwrap()
 }

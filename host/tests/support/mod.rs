@@ -9,6 +9,8 @@
     reason = "all of it is for tests, and each test takes what it needs"
 )]
 
+pub mod work;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -306,6 +308,18 @@ pub fn process(pid: i32) -> Option<(i32, char)> {
     let mut fields = rest.split_whitespace();
     let state = fields.next()?.chars().next()?;
     Some((fields.next()?.parse().ok()?, state))
+}
+
+#[track_caller]
+pub fn parent(pid: i32) -> i32 {
+    process(pid).expect("the process is there").0
+}
+
+/// The guard of `incumbent run` while its command runs.
+#[track_caller]
+pub fn guard_of(supervisor: i32) -> i32 {
+    let (guard, _) = *children(supervisor).first().expect("a guard");
+    guard
 }
 
 /// Whether a process works, or could.
