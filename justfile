@@ -34,9 +34,9 @@ lint:
 doc *ARGS:
     RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --all-features --no-deps "$@"
 
-# Measure what is promised, and print the ratios
-bench *ARGS:
-    cargo bench --package incumbent-tests --all-features "$@"
+# Measure what is promised, and print the ratios: all of it, or `just bench killed 50`
+bench NAME="*" *ROUNDS:
+    cargo bench --package incumbent --package incumbent-tests --all-features --bench "$1" -- {{ ROUNDS }}
 
 # Change the elector, or files of it, in all small ways: what does no quick test notice?
 mutants *FILES:

@@ -311,6 +311,20 @@ fn what_has_left_the_group_is_asked_and_killed_before_others_lead() {
 }
 
 #[test]
+fn a_signal_while_the_command_starts_is_not_lost() {
+    let etcd = Etcd::start(Version::V3_5);
+    for wait in 0..20 {
+        let mut command = run(&etcd, "office", &["--ttl", "10m"]);
+        command.args(["--", "sleep", "1000"]);
+        let running = Running::start(command);
+        running.stderr.line_with("joined");
+        // About when it is elected, and its guard starts.
+        sleep(Duration::from_micros(500 * wait));
+        running.stop();
+    }
+}
+
+#[test]
 fn whoever_reads_what_the_command_writes_sees_its_end() {
     let etcd = Etcd::start(Version::V3_5);
     let work = Work::new("echo $$ > child; echo here; exec sleep 1000");

@@ -258,7 +258,8 @@ async fn tell(mut events: impl Stream<Item = Event> + Unpin, mut teller: Teller)
 
 fn unguarded(error: &io::Error) -> End {
     bad_input(format!(
-        "the command's guard does not start ({error}): are there too many processes or open files?"
+        "the command's guard does not start ({error}): is /proc mounted, and are there not too \
+         many processes and open files?"
     ))
 }
 

@@ -22,7 +22,7 @@ const SOUND: [&[&str]; 10] = [
     &["help"],
 ];
 
-const FLAGS: [&str; 27] = [
+const FLAGS: [&str; 28] = [
     "--cacert",
     "--cert",
     "--key",
@@ -40,6 +40,7 @@ const FLAGS: [&str; 27] = [
     "--value",
     "--ttl",
     "--margin",
+    "--isolate",
     "--once",
     "--stop-timeout",
     "--restart-delay",
@@ -52,7 +53,7 @@ const FLAGS: [&str; 27] = [
     "-",
 ];
 
-const VARIABLES: [&str; 20] = [
+const VARIABLES: [&str; 21] = [
     "CACERT",
     "CERT",
     "KEY",
@@ -67,6 +68,7 @@ const VARIABLES: [&str; 20] = [
     "VALUE",
     "TTL",
     "MARGIN",
+    "ISOLATE",
     "ONCE",
     "STOP_TIMEOUT",
     "WAIT",

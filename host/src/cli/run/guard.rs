@@ -48,7 +48,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     let command: Vec<OsString> = arguments.collect();
     match Guard::post(&mut supervisor, &command, mask) {
         Ok(Some(guard)) => guard.stand(supervisor),
-        // The supervisor died before it had asked for anything.
+        // The supervisor has died, or its time was over, before there was anything.
         Ok(None) => Ok(()),
         Err(error) => {
             supervisor.send(&Report::NotStarted(error).message());
@@ -83,6 +83,10 @@ impl Guard {
         let Some(Order::Begin { until, foreground, isolate, lease }) = Order::read(&first) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        // We may have been stopped on the way here.
+        if BootClock.now() >= until {
+            return Ok(None);
+        }
         let mut work = Family::default();
         let init = if isolate {
             Some(isolation::start(command, foreground, mask)?)
@@ -92,7 +96,7 @@ impl Guard {
             supervisor.send(&Report::Started(leader).message());
             None
         };
-        leave_stdio()?;
+        leave_stdio();
         Ok(Some(Self { watch, work, init, until, lease }))
     }
 
@@ -100,6 +104,7 @@ impl Guard {
     /// or is no more.
     fn stand(mut self, mut supervisor: Line) -> io::Result<()> {
         let mut is_gone = false;
+        let mut is_over = false;
         let mut is_overdue = false;
         loop {
             // What was said while we slept comes before the clock.
@@ -107,23 +112,26 @@ impl Guard {
             while let Some(message) = supervisor.message() {
                 match Order::read(&message) {
                     Some(Order::Until(until)) => self.until = until,
-                    Some(Order::Over) => return Ok(()),
+                    Some(Order::Over) => is_over = true,
                     Some(Order::Begin { .. }) | None => {}
                 }
             }
-            let is_alone = !supervisor.is_open();
+            let is_alone = !supervisor.is_open() && !is_over;
             if !is_gone && self.is_gone(&mut supervisor) {
                 is_gone = true;
                 supervisor.send(&Report::Gone.message());
             }
             if is_gone && is_alone {
                 self.lease.give_back();
+            }
+            if is_gone && (is_alone || is_over) {
                 return Ok(());
             }
+
             let now = BootClock.now();
             let mut wake = if is_gone { Mark::MAX } else { self.until };
-            if !is_gone && (is_alone || now >= self.until) {
-                if !is_alone && !is_overdue {
+            if !is_gone && (is_alone || is_over || now >= self.until) {
+                if !is_overdue {
                     is_overdue = true;
                     supervisor.send(&Report::Overdue.message());
                 }
@@ -133,7 +141,7 @@ impl Guard {
                 wake = now.saturating_add(LOOK_AGAIN);
             }
             let mut lines = Vec::new();
-            lines.extend((!is_alone).then(|| supervisor.as_fd()));
+            lines.extend(supervisor.is_open().then(|| supervisor.as_fd()));
             lines.extend(self.init.as_ref().and_then(Init::line));
             self.watch.wait(&lines, wake)?;
         }

@@ -84,7 +84,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
         }
     };
     guard.send(&Report::Started(leader).message());
-    leave_stdio()?;
+    leave_stdio();
     loop {
         guard.listen();
         if !guard.is_open() {

@@ -80,8 +80,12 @@ enum Cause {
 struct Course {
     started: Mark,
     schedule: Schedule,
+    /// The command runs, or has run.
+    has_begun: bool,
     /// Why the work has to stop, if it has to.
     cause: Option<Cause>,
+    /// It has been asked to.
+    has_asked: bool,
     /// The command has been stopped, and we go along.
     pauses: bool,
     /// Why the command did not start.
@@ -97,7 +101,9 @@ impl Course {
         Self {
             started,
             schedule: Schedule::new(stop_timeout),
+            has_begun: false,
             cause: None,
+            has_asked: false,
             pauses: false,
             fault: None,
             is_gone: false,
@@ -181,16 +187,18 @@ impl Supervisor {
             {
                 self.hear(heard, &mut course, teller);
             }
-            let asks = course.cause.is_some() && !course.schedule.is_stopping();
-            if asks {
+            if course.cause.is_some() {
                 course.schedule.stopping(now);
             }
+            // Before its start there is nobody to hear it.
+            let asks = course.cause.is_some() && course.has_begun && !course.has_asked;
             let kills = course.is_unguarded || now >= course.schedule.kill_at(valid_until);
             let signalled = if course.is_gone {
                 Ok(())
             } else if kills {
                 work.kill()
             } else if asks {
+                course.has_asked = true;
                 work.stop()
             } else if course.pauses && course.cause.is_none() {
                 self.give_terminal(&work);
@@ -252,12 +260,13 @@ impl Supervisor {
     /// What the guard has said, or its end, which says enough.
     fn hear(&self, heard: Heard, course: &mut Course, teller: &Teller) {
         match heard {
-            Heard::Report(Report::Started(_)) => {}
+            Heard::Report(Report::Started(_)) => course.has_begun = true,
             Heard::Report(Report::NotStarted(error)) => course.fault = Some(error),
             Heard::Report(Report::Changed(status)) if status.stopped_signal().is_some() => {
                 course.pauses = self.pauses(status);
             }
             Heard::Report(Report::Changed(status)) => {
+                course.has_begun = true;
                 let after = BootClock.now().saturating_sub(course.started);
                 let ended = Ended::new(status, after, self.has_given_terminal());
                 course.cause.get_or_insert(Cause::Own(ended));
