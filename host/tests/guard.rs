@@ -211,7 +211,7 @@ fn a_guard_that_is_killed_takes_the_work_along_and_is_replaced() {
         // It resigns, and others lead.
         successor.event("elected");
         assert_eq!(stubborn.alive(), []);
-        running.stderr.line_with("the guard of the command was killed");
+        running.stderr.line_with("the guard of the command has ended");
         until("it is back in line", || candidates(&etcd) == 2);
         successor.stop();
         stubborn.wait_until_it_works();

@@ -35,6 +35,18 @@ impl Children {
         }
     }
 
+    /// Reaps those that have ended, and tells of each. Whether there is nobody left:
+    /// nor below us, for whoever loses a parent there becomes our child.
+    pub fn none_left(&self, mut changed: impl FnMut(Pid, ExitStatus)) -> bool {
+        loop {
+            match reap() {
+                Reaped::One(pid, status) => changed(pid, status),
+                Reaped::NotYet => return false,
+                Reaped::NoneLeft => return true,
+            }
+        }
+    }
+
     /// Reaps those that nobody waits for.
     pub async fn reap(&mut self) -> Infallible {
         loop {

@@ -84,7 +84,8 @@ impl Family {
         }
     }
 
-    /// Whether nothing of it runs, though some may not be reaped.
+    /// Whether nothing of it seems to run, though some may not be reaped. Somebody whose
+    /// parent ends at this moment may be overlooked.
     pub fn is_dead(&self) -> bool {
         if cfg!(target_os = "linux") {
             !self.members().into_iter().any(runs)

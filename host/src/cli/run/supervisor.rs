@@ -22,7 +22,10 @@ use crate::cli::event::{Teller, in_seconds};
 use crate::cli::signals::{Asked, Signals};
 
 /// How soon to look again for what was killed.
-const LOOK_AGAIN: u64 = 20_000_000;
+const LOOK_AGAIN: Mark = 20_000_000;
+
+/// How soon a guard tells that what was killed has ended.
+const GUARD_KNOWS: Mark = 50_000_000;
 
 /// How long a stop of ourselves takes to happen, if it does.
 const STOPPED_BY_THEN: Duration = Duration::from_millis(100);
@@ -86,8 +89,12 @@ struct Course {
     cause: Option<Cause>,
     /// It has been asked to.
     has_asked: bool,
-    /// The command has been stopped, and we go along.
-    pauses: bool,
+    /// When it was first killed.
+    killed: Option<Mark>,
+    /// The command has been stopped, and we are to go along.
+    has_paused: bool,
+    /// We went along, and have been continued.
+    resumes: bool,
     /// Why the command did not start.
     fault: Option<io::Error>,
     /// Nothing of the work is left.
@@ -104,11 +111,18 @@ impl Course {
             has_begun: false,
             cause: None,
             has_asked: false,
-            pauses: false,
+            killed: None,
+            has_paused: false,
+            resumes: false,
             fault: None,
             is_gone: false,
             is_unguarded: false,
         }
+    }
+
+    /// Since when the work is being killed.
+    fn killed(&mut self, now: Mark) -> Mark {
+        *self.killed.get_or_insert(now)
     }
 
     fn outcome(self) -> Outcome {
@@ -187,6 +201,12 @@ impl Supervisor {
             {
                 self.hear(heard, &mut course, teller);
             }
+            if course.has_paused && course.cause.is_none() {
+                course.has_paused = false;
+                self.pause().await;
+                course.resumes = true;
+                continue;
+            }
             if course.cause.is_some() {
                 course.schedule.stopping(now);
             }
@@ -200,21 +220,30 @@ impl Supervisor {
             } else if asks {
                 course.has_asked = true;
                 work.stop()
-            } else if course.pauses && course.cause.is_none() {
+            } else if course.resumes && course.cause.is_none() {
                 self.give_terminal(&work);
                 work.go_on()
             } else {
                 Ok(())
             };
-            course.pauses = false;
+            course.resumes = false;
             if let Err(error) = signalled
                 && !complained
             {
                 complained = true;
                 teller.remark(&format!("the command cannot be signalled: {error}"));
             }
-            if course.is_gone || course.fault.is_some() || kills && work.is_dead() {
+            let is_done = course.is_gone
+                || course.fault.is_some()
+                || course.is_unguarded
+                    && self.children.none_left(|child, status| work.child_changed(child, status))
+                    && work.is_dead();
+            if is_done {
                 break;
+            }
+            if kills && now >= course.killed(now).saturating_add(GUARD_KNOWS) && work.is_dead() {
+                // All the work has ended, and its guard does not say so: it is stuck.
+                work.kill_guard();
             }
             work.until(course.schedule.guard_at(valid_until));
 
@@ -248,9 +277,6 @@ impl Supervisor {
                 _ = self.continued.recv() => self.give_terminal(&work),
                 () = clock.sleep_until(wake) => {}
             }
-            if course.pauses {
-                self.pause().await;
-            }
         }
         self.take_terminal_back();
         work.over(&mut self.children).await;
@@ -263,7 +289,7 @@ impl Supervisor {
             Heard::Report(Report::Started(_)) => course.has_begun = true,
             Heard::Report(Report::NotStarted(error)) => course.fault = Some(error),
             Heard::Report(Report::Changed(status)) if status.stopped_signal().is_some() => {
-                course.pauses = self.pauses(status);
+                course.has_paused = self.pauses(status);
             }
             Heard::Report(Report::Changed(status)) => {
                 course.has_begun = true;
@@ -279,7 +305,7 @@ impl Supervisor {
             Heard::GuardLost => {
                 course.is_unguarded = true;
                 if course.fault.is_none() && !course.is_gone {
-                    teller.remark("the guard of the command was killed, and the command with it");
+                    teller.remark("the guard of the command has ended, and the command with it");
                     course.cause.get_or_insert(Cause::TermOver);
                 }
             }

@@ -162,7 +162,15 @@ impl Work {
         self.family.signal(Signal::KILL)
     }
 
-    /// Whether nothing of it runs, whatever the guard says.
+    /// Has a guard that is stuck out of the way: what is behind it is ours then.
+    pub fn kill_guard(&self) {
+        if let Some(guard) = self.family.guard() {
+            // Fails where it has gone meanwhile.
+            let _ = kill_process(guard, Signal::KILL);
+        }
+    }
+
+    /// Whether nothing of it seems to run, whatever the guard says.
     pub fn is_dead(&self) -> bool {
         self.family.is_dead()
     }
@@ -185,8 +193,7 @@ impl Work {
             if timeout(END, end).await.is_ok() {
                 return;
             }
-            // It is stuck, and not needed any more.
-            let _ = kill_process(guard, Signal::KILL);
+            self.kill_guard();
         }
     }
 }
