@@ -12,7 +12,7 @@
 mod support;
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
@@ -233,13 +233,32 @@ fn once_ends_with_its_guard() {
 }
 
 #[test]
-fn a_guard_that_is_stopped_is_woken_and_holds_up_nothing() {
+fn whoever_is_stopped_between_us_and_the_command_is_woken() {
+    let etcd = Etcd::start(Version::V3_5);
+    for isolate in [false, true] {
+        let work = Work::new("touch begun; read line; exit 7");
+        let more = ["--once", "--ttl", "10m", "--isolate"];
+        let mut command = work.command(&etcd, &more[..3 + usize::from(isolate)]);
+        command.stdin(Stdio::piped());
+        let mut running = Running::start(command);
+        until("it works", || work.path("begun").exists());
+        let guard = guard_of(running.pid());
+        kill(guard, Signal::STOP);
+        if isolate {
+            kill(guard_of(guard), Signal::STOP);
+        }
+        // Nobody else could tell of its end.
+        drop(running.stdin());
+        assert_eq!(running.wait(), 7);
+    }
+}
+
+#[test]
+fn a_stopped_guard_holds_up_nothing() {
     let etcd = Etcd::start(Version::V3_5);
     let stubborn = Stubborn::new();
     let running = stubborn.start(&etcd, &[]);
     let guard = guard_of(running.pid());
-    kill(guard, Signal::STOP);
-    until("it is woken", || process(guard).unwrap().1 != 'T');
     etcd.pause();
     // Stopped again and again, until all is over.
     until("the work is dead", || {
@@ -288,6 +307,46 @@ fn whoever_dies_first_the_command_does_not_outlive_both() {
         if isolate {
             stubborn.wait_until_it_is_dead();
         }
+    }
+}
+
+#[test]
+fn the_guard_hears_of_every_renewal() {
+    let etcd = Etcd::start(Version::V3_5);
+    let work = Work::new("echo $$ > child; exec sleep 1000");
+    let running = Running::start(work.command(&etcd, &[]));
+    let child = work.pid("child");
+    let all_of = |name: &str| work.events().iter().filter(|event| event["event"] == name).count();
+    // Each comes after a third of the lease time.
+    until("the lease is renewed", || all_of("extended") >= 6);
+    assert_eq!(all_of("demoted"), 0);
+    assert_eq!(work.pid("child"), child);
+    assert!(is_alive(child));
+    running.stop();
+}
+
+#[test]
+fn work_that_flees_is_caught() {
+    let etcd = Etcd::start(Version::V3_5);
+    for guard_dies in [false, true] {
+        // Another process each time, in another session, whose parent is gone.
+        let work = Work::new("sh flee & exec sleep 1000");
+        let flee = "read up rest < /proc/uptime; echo $up >> seen; setsid sh flee &";
+        fs::write(work.path("flee"), flee).unwrap();
+        let election = format!("office-{guard_dies}");
+        let mut command = run(&etcd, &election, &["--ttl", "10m"]);
+        command.args(["--", "sh", "-c", &work.script]);
+        let running = Running::start(command);
+        until("it flees", || work.path("seen").exists());
+        let successor = Running::campaign(&etcd, &election, &[]);
+        successor.event("joined");
+        let guard = guard_of(running.pid());
+        kill(if guard_dies { guard } else { running.pid() }, Signal::KILL);
+        successor.event("elected");
+        let seen = || fs::read_to_string(work.path("seen")).unwrap().lines().count();
+        let before = seen();
+        sleep(Duration::from_millis(100));
+        assert_eq!(seen(), before, "it is still there");
     }
 }
 

@@ -162,7 +162,11 @@ impl Guard {
                     }
                     supervisor.send(&Report::Changed(status).message());
                 }
-                Reaped::One(..) => {}
+                Reaped::One(pid, status) => {
+                    if let Some(init) = &self.init {
+                        init.changed(pid, status);
+                    }
+                }
                 Reaped::NotYet => return false,
                 Reaped::NoneLeft => return self.work.is_dead(),
             }

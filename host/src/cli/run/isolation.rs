@@ -6,10 +6,11 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use incumbent::Mark;
 use nix::sys::signal::SigSet;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::children::{Reaped, reap};
 use super::family::{Family, inside};
@@ -31,6 +32,14 @@ impl Init {
     /// To wait for what it says.
     pub fn line(&self) -> Option<BorrowedFd<'_>> {
         self.line.is_open().then(|| self.line.as_fd())
+    }
+
+    /// A child of the guard's has changed: perhaps the init. One that is stopped is woken.
+    pub fn changed(&self, child: Pid, status: ExitStatus) {
+        if child == self.pid && status.stopped_signal().is_some() {
+            // Fails where it has gone meanwhile.
+            let _ = kill_process(child, Signal::CONT);
+        }
     }
 
     /// Passes on what it has said.
@@ -131,7 +140,7 @@ mod system {
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, clone};
     use nix::sys::signal::Signal::SIGCHLD;
-    use rustix::process::{Signal, getgid, getuid, set_parent_process_death_signal};
+    use rustix::process::{getgid, getuid, set_parent_process_death_signal};
 
     use super::super::guard::line::pass_on;
     use super::*;
