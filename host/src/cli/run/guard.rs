@@ -64,7 +64,7 @@ struct Guard {
     /// Of the work's namespace, where it has one.
     init: Option<Init>,
     until: Mark,
-    lease: Lease,
+    lease: Box<Lease>,
 }
 
 impl Guard {

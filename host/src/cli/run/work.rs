@@ -85,6 +85,7 @@ impl Work {
         unsafe { guard.pre_exec(prepare) };
         let family = Family::behind(Pid::from_child(&guard.spawn()?));
         let Terms { until, foreground, isolate, lease } = terms;
+        let lease = Box::new(lease);
         line.send(&Order::Begin { until, foreground, isolate, lease }.message());
         Ok(Self { line, ready, family, until })
     }

@@ -14,7 +14,7 @@ use super::lease::Lease;
 #[derive(Debug)]
 pub enum Order {
     /// The first: start the command. None of its work is to be alive after `until`.
-    Begin { until: Mark, foreground: bool, isolate: bool, lease: Lease },
+    Begin { until: Mark, foreground: bool, isolate: bool, lease: Box<Lease> },
     /// The end of the work has moved.
     Until(Mark),
     /// The work has ended, and what follows is the supervisor's.
@@ -64,7 +64,7 @@ impl Order {
                 until: rest.number()?,
                 foreground: rest.number()? != 0,
                 isolate: rest.number()? != 0,
-                lease: Lease::read(&mut rest)?,
+                lease: Box::new(Lease::read(&mut rest)?),
             },
             b'u' => Self::Until(rest.number()?),
             b'o' => Self::Over,
@@ -213,6 +213,7 @@ mod tests {
             dial_timeout: std::time::Duration::from_secs(5),
             command_timeout: std::time::Duration::from_millis(1),
         };
+        let lease = Box::new(lease);
         let begin = Order::Begin { until: Mark::MAX, foreground: true, isolate: false, lease };
         for order in [begin, Order::Until(8), Order::Over] {
             let again = Order::read(body(&order.message())).unwrap();
