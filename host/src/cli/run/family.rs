@@ -132,8 +132,9 @@ fn children(parent: Pid) -> Vec<Pid> {
     for thread in fs::read_dir(threads).into_iter().flatten().flatten() {
         match fs::read_to_string(thread.path().join("children")) {
             Ok(pids) => found.extend(pids.split_whitespace().filter_map(pid)),
-            // The thread has ended, or the kernel keeps no such lists.
+            // The kernel keeps no such lists.
             Err(_) if thread.path().exists() => return children_among_all(parent),
+            // The thread has ended.
             Err(_) => {}
         }
     }

@@ -83,6 +83,10 @@ impl Guard {
         let Some(Order::Begin { until, foreground, isolate, lease }) = Order::read(&first) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        if !supervisor.is_open() {
+            lease.give_back();
+            return Ok(None);
+        }
         // We may have been stopped on the way here.
         if BootClock.now() >= until {
             return Ok(None);
