@@ -10,6 +10,14 @@ use tokio::sync::oneshot;
 
 use crate::types::Mark;
 
+mod bell;
+mod boot;
+
+pub use bell::Bell;
+
+/// How often a clock is looked at that cannot wake a thread by itself.
+const GLANCE: Duration = Duration::from_millis(10);
+
 /// A monotonic clock that goes on while the machine is suspended.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Nanoseconds since an origin that never changes while the clock lives.
@@ -17,10 +25,22 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
     /// Ends at `mark` or right after it, also where the machine slept meanwhile.
     fn sleep_until(&self, mark: Mark) -> BoxFuture<'static, ()>;
+
+    /// Blocks the calling thread until `mark`, or until the bell is rung; it may also
+    /// end for no reason, and whoever waits looks at the time again. It wants no
+    /// runtime: deadlines are kept by it.
+    ///
+    /// Unless a clock knows better, it is looked at every 10 ms.
+    fn wait_until(&self, mark: Mark, bell: &Bell) {
+        let left = mark.saturating_sub(self.now());
+        if left > 0 {
+            bell.wait(Duration::from_nanos(left).min(GLANCE));
+        }
+    }
 }
 
 /// The machine's clock since it started, with the time that it was suspended:
-/// `CLOCK_BOOTTIME` on Linux. Its sleep wants tokio's runtime.
+/// `CLOCK_BOOTTIME` on Linux. Its sleep wants tokio's runtime, its wait does not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
@@ -31,6 +51,10 @@ impl Clock for BootClock {
 
     fn sleep_until(&self, mark: Mark) -> BoxFuture<'static, ()> {
         boot::sleep_until(mark).boxed()
+    }
+
+    fn wait_until(&self, mark: Mark, bell: &Bell) {
+        boot::wait_until(mark, bell);
     }
 }
 
@@ -91,92 +115,4 @@ impl Clock for ManualClock {
 /// A span of time as the elector takes it; the longest one for what is longer.
 pub(crate) fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
-#[cfg(unix)]
-mod boot {
-    use std::time::Duration;
-
-    use rustix::time::{ClockId, Timespec, clock_gettime};
-
-    use crate::types::Mark;
-
-    /// macOS counts suspended time in its monotonic clock.
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: ClockId = ClockId::Monotonic;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const CLOCK: ClockId = ClockId::Boottime;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    pub(super) fn now() -> Mark {
-        let Timespec { tv_sec, tv_nsec } = clock_gettime(CLOCK);
-        let seconds = u64::try_from(tv_sec).unwrap_or_default();
-        let rest = u64::try_from(tv_nsec).unwrap_or_default();
-        seconds.saturating_mul(SECOND).saturating_add(rest)
-    }
-
-    pub(super) async fn sleep_until(mark: Mark) {
-        while now() < mark {
-            // Without a timer of the kernel's (too many open files), tokio's
-            // serves, in pieces: it does not count suspended time.
-            if timer(mark).await.is_none() {
-                let left = Duration::from_nanos(mark.saturating_sub(now()));
-                tokio::time::sleep(left.min(Duration::from_secs(1))).await;
-            }
-        }
-    }
-
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    async fn timer(mark: Mark) -> Option<()> {
-        use rustix::time::{
-            Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create,
-            timerfd_settime,
-        };
-        use tokio::io::Interest;
-        use tokio::io::unix::AsyncFd;
-
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = timerfd_create(TimerfdClockId::Boottime, flags).ok()?;
-        let at = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: Timespec {
-                tv_sec: i64::try_from(mark / SECOND).ok()?,
-                tv_nsec: i64::try_from(mark % SECOND).ok()?,
-            },
-        };
-        timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &at).ok()?;
-        #[expect(unsafe_code, reason = "tokio has no safe way to watch a file")]
-        // SAFETY: the timer is owned, so it is open, and the same, until it is
-        // dropped by what is made here.
-        let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }.ok()?;
-        timer.readable().await.ok().map(|_| ())
-    }
-
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    async fn timer(_: Mark) -> Option<()> {
-        None
-    }
-}
-
-#[cfg(not(unix))]
-mod boot {
-    use std::sync::LazyLock;
-    use std::time::{Duration, Instant};
-
-    use super::nanoseconds;
-    use crate::types::Mark;
-
-    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-    pub(super) fn now() -> Mark {
-        nanoseconds(ORIGIN.elapsed())
-    }
-
-    pub(super) async fn sleep_until(mark: Mark) {
-        while now() < mark {
-            let left = Duration::from_nanos(mark.saturating_sub(now()));
-            tokio::time::sleep(left.min(Duration::from_secs(1))).await;
-        }
-    }
 }
