@@ -8,8 +8,9 @@ use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::driver::{Attendance, Wish};
 use crate::error::{Error, WriteError, written};
-use crate::leadership::{Leadership, Term};
+use crate::leadership::Leadership;
 use crate::observer::{Leader, received};
+use crate::term::Term;
 use crate::types::{Failure, Mark, Reason};
 
 /// A candidate of an election, in line until it leaves.
@@ -113,7 +114,7 @@ impl Candidate {
             match stage {
                 Stage::Joining | Stage::Waiting => {}
                 Stage::Leading(term) => {
-                    if term.take() {
+                    if term.is_valid() && term.take() {
                         return Ok(Leadership::new(term, self.attendance.handle().clone()));
                     }
                 }

@@ -23,9 +23,10 @@ use tracing::{debug, info, warn};
 use crate::candidate::{self, Seat, Stage};
 use crate::clock::Clock;
 use crate::component::{Component, ComponentError, Elector};
-use crate::leadership::Term;
+use crate::deadlines::Deadlines;
 use crate::observer::Leader;
 use crate::store::{Store, Watches};
+use crate::term::Term;
 use crate::types::{
     self, Call, Candidacy, Change, Command, Config, ElectionId, Event, Failure, GuardedWrite,
     LeaseId, Mark, Notice, Operation, Proclamation, Reason, Reply, RequestId, Response, Step,
@@ -76,6 +77,7 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         handles: true,
         watches: parts.store.watches(),
         store: parts.store,
+        deadlines: Deadlines::new(Arc::clone(&parts.clock)),
         clock: parts.clock,
         component: parts.component,
         config,
@@ -118,6 +120,7 @@ struct Driver {
     handles: bool,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
+    deadlines: Arc<Deadlines>,
     component: Component,
     config: Config,
 
@@ -231,7 +234,7 @@ impl Driver {
 
     /// Sleeps until the first thing that is due by itself.
     fn arm(&mut self) {
-        let orphans = self.seats.values().filter_map(Attendant::orphan);
+        let orphans = self.seats.values().filter_map(Attendant::standing_orphan);
         let wake = match self.elector {
             State::Running(_) => {
                 let close_by = self.closing.as_ref().map(|_| self.close_by);
@@ -240,8 +243,7 @@ impl Driver {
             State::Broken(reopen) => Some(reopen).filter(|_| self.closing.is_none()),
             State::Closed => None,
         };
-        let next =
-            orphans.filter(|term| !term.is_over()).map(|term| term.deadline()).chain(wake).min();
+        let next = orphans.map(|term| term.deadline()).chain(wake).min();
         match next {
             Some(mark) if self.sleep.as_ref().is_some_and(|(set, _)| *set == mark) => {}
             Some(mark) => self.sleep = Some((mark, self.clock.sleep_until(mark))),
@@ -498,13 +500,17 @@ impl Driver {
                     valid_until = leadership.valid_until,
                     "extended"
                 );
-                term.extend(leadership.valid_until);
-                candidate.seat.tell(candidate::Event::Extended {
-                    epoch: leadership.term.epoch,
-                    key: leadership.key,
-                    lease: leadership.lease,
-                    valid_until: leadership.valid_until,
-                });
+                if term.extend(leadership.valid_until) {
+                    candidate.seat.tell(candidate::Event::Extended {
+                        epoch: leadership.term.epoch,
+                        key: leadership.key,
+                        lease: leadership.lease,
+                        valid_until: leadership.valid_until,
+                    });
+                } else if candidate.demote(&term, Reason::Expired) {
+                    // The elector took it to be in time.
+                    self.events.push(Event::Resign(leadership.term));
+                }
             }
             Notice::Endangered(leadership) => {
                 let (candidate, term) = self.leader(leadership.term)?;
@@ -567,7 +573,7 @@ impl Driver {
 
     fn elected(&mut self, now: Mark, leadership: types::Leadership) -> Result<(), ComponentError> {
         self.check_valid_until(&leadership)?;
-        let clock = Arc::clone(&self.clock);
+        let deadlines = Arc::clone(&self.deadlines);
         let types::Term { election, epoch } = leadership.term;
         let candidate = self.candidate(election)?;
         let idle = matches!(candidate.tenure, Tenure::None);
@@ -583,7 +589,7 @@ impl Driver {
             lease: leadership.lease,
             valid_until: leadership.valid_until,
         };
-        let term = Arc::new(Term::new(leadership, clock));
+        let term = deadlines.begin(leadership);
         candidate.last_epoch = epoch;
         candidate.has_yielded = false;
         candidate.tenure = Tenure::Leads(Arc::clone(&term));
@@ -617,19 +623,24 @@ impl Driver {
     }
 
     fn trouble(&self, trouble: types::Trouble) {
-        let failure = trouble.failure;
-        let tell = |candidate: &Candidate| {
+        let types::Trouble { election, failure } = trouble;
+        let concerned = election.and_then(|election| self.seats.get(&election));
+        match concerned {
+            Some(attendant) => warn!(election = attendant.name(), %failure, "trouble"),
+            None => warn!(%failure, "trouble"),
+        }
+        self.tell_trouble(election, failure);
+    }
+
+    /// Tells the candidate that it concerns, or all, and whoever listens to the session's.
+    fn tell_trouble(&self, election: Option<ElectionId>, failure: Failure) {
+        let concerned = self
+            .seats
+            .iter()
+            .filter(|(id, _)| election.is_none_or(|election| election == **id))
+            .filter_map(|(_, attendant)| attendant.as_candidate());
+        for candidate in concerned {
             candidate.seat.tell(candidate::Event::Trouble(failure.clone()));
-        };
-        if let Some(election) = trouble.election {
-            if let Some(attendant) = self.seats.get(&election) {
-                warn!(election = attendant.name(), %failure, "trouble");
-                attendant.as_candidate().into_iter().for_each(tell);
-            }
-        } else {
-            warn!(%failure, "trouble");
-            let candidates = self.seats.values().filter_map(Attendant::as_candidate);
-            candidates.for_each(tell);
         }
         // Nobody has to listen.
         let _ = self.troubles.send(failure);
@@ -682,7 +693,6 @@ impl Drop for Driver {
         for attendant in self.seats.values_mut() {
             if let Attendant::Candidate(candidate) = attendant
                 && let Tenure::Leads(term) | Tenure::Orphan(term) = &candidate.tenure
-                && !term.is_over()
             {
                 term.end(Reason::Other("the session has ended".into()));
             }

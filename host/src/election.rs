@@ -135,7 +135,7 @@ impl Election {
 
             let start = self.handle.clock().now();
             let finished = tokio::select! {
-                _ = term.lost(early) => false,
+                () = term.runs_out(early) => false,
                 () = work(leadership) => true,
             };
             // An error means that the driver is gone, which the next round says.

@@ -2,16 +2,15 @@
 //! writes are guarded.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::candidate::Candidate;
-use crate::clock::Clock;
 use crate::driver::{Handle, Wish};
 use crate::error::{Error, WriteError, written};
-use crate::types::{self, Expectation, Mark, Mutation, Put, Reason};
+use crate::term::Term;
+use crate::types::{Expectation, Mark, Mutation, Put, Reason};
 
 /// One term of leadership, from its election on. It can touch no later term.
 ///
@@ -65,29 +64,28 @@ impl Leadership {
     /// The fencing token: it rises strictly from one leadership of an election
     /// to the next, and is never 0.
     pub fn epoch(&self) -> i64 {
-        self.term.id.epoch
+        self.term.id().epoch
     }
 
     /// The leader key.
     pub fn key(&self) -> &[u8] {
-        &self.term.key
+        self.term.key()
     }
 
     /// The lease that the leader key is attached to.
     pub fn lease(&self) -> i64 {
-        self.term.lease
+        self.term.lease()
     }
 
     /// When the work must have stopped, as extended until now: a mark of the
     /// session's clock. It stays what it was when the term ends.
     pub fn valid_until(&self) -> Mark {
-        self.term.deadline.load(Ordering::Acquire)
+        self.term.deadline()
     }
 
     /// What is left of the term, as extended until now; zero once it is over.
     pub fn remaining(&self) -> Duration {
-        let limit = self.term.limit.load(Ordering::Acquire);
-        Duration::from_nanos(limit.saturating_sub(self.term.clock.now()))
+        self.term.remaining()
     }
 
     /// Whether the term stands at this moment, by the clock. Takes no lock.
@@ -103,8 +101,49 @@ impl Leadership {
     /// Waits until the term is over, at [`valid_until`](Self::valid_until) at
     /// the latest, whatever the store and the session do. Cancel safe, and
     /// ready at once if the term is over.
+    ///
+    /// On whatever runtime the future is: if that is starved, the future is late.
+    /// [`on_end`](Self::on_end) is not.
     pub async fn lost(&self) -> Reason {
-        self.term.lost(Duration::ZERO).await
+        self.term.lost().await
+    }
+
+    /// Has `call` called once, when the term is over, with the reason that
+    /// [`lost`](Self::lost) gives: at [`valid_until`](Self::valid_until) at the latest,
+    /// and soon if the term is over already. For work that is no async task, and for
+    /// what has to stop even while the async runtime is starved.
+    ///
+    /// It is called on a thread of the session's that keeps the deadlines, and needs
+    /// neither the runtime nor the store nor the elector. All other terms of the session
+    /// wait for it: set a flag, signal a process, close a socket, and do not block. A
+    /// panic ends this call alone, and is logged. It does not replace
+    /// [`is_valid`](Self::is_valid): where the whole process is stopped, so is the thread,
+    /// and the clock goes on.
+    ///
+    /// It cannot be taken back. A resigned or dropped leadership is an end like any other,
+    /// and so is the end of the session or its runtime; the end of the process is not.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::thread;
+    ///
+    /// # fn compute_a_bit() {}
+    /// # fn example(leadership: incumbent::Leadership) {
+    /// let stop = Arc::new(AtomicBool::new(false));
+    /// let stops = Arc::clone(&stop);
+    /// leadership.on_end(move |_| stops.store(true, Ordering::Relaxed));
+    /// let work = thread::spawn(move || {
+    ///     while !stop.load(Ordering::Relaxed) {
+    ///         compute_a_bit();
+    ///     }
+    ///     // It has stopped: another one may lead.
+    ///     drop(leadership);
+    /// });
+    /// # }
+    /// ```
+    pub fn on_end(&self, call: impl FnOnce(Reason) + Send + 'static) {
+        self.term.on_end(Box::new(call));
     }
 
     /// Waits until renewals fail and less than half of the time is left, or the
@@ -131,7 +170,7 @@ impl Leadership {
         let term = self.term();
         let candidate = self.candidate.take();
         drop(self);
-        let reason = term.lost(Duration::ZERO).await;
+        let reason = term.lost().await;
         if let Some(mut candidate) = candidate {
             candidate.over().await?;
         }
@@ -149,7 +188,7 @@ impl Leadership {
 impl Drop for Leadership {
     fn drop(&mut self) {
         self.term.mark_yielded();
-        self.handle.send(Wish::Yielded(self.term.id));
+        self.handle.send(Wish::Yielded(self.term.id()));
     }
 }
 
@@ -178,7 +217,7 @@ impl Fence {
     /// The term's epoch: for sinks that keep the highest one they have seen, and
     /// refuse what bears a lower one.
     pub fn epoch(&self) -> i64 {
-        self.term.id.epoch
+        self.term.id().epoch
     }
 
     /// Whether the term stands at this moment, by the clock. Takes no lock.
@@ -220,7 +259,7 @@ impl Fence {
         }
         let (outcome, answer) = oneshot::channel();
         let sent = self.handle.send(Wish::Write {
-            term: self.term.id,
+            term: self.term.id(),
             expect: write.expect,
             mutations: write.mutations,
             outcome,
@@ -266,131 +305,5 @@ impl Write {
     pub fn delete(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.mutations.push(Mutation::Delete(key.into()));
         self
-    }
-}
-
-/// What driver and holder share of one term.
-#[derive(Debug)]
-pub(crate) struct Term {
-    id: types::Term,
-    key: Vec<u8>,
-    lease: i64,
-    /// As extended; never taken back.
-    deadline: AtomicU64,
-    /// The deadline while the term stands, 0 after it.
-    limit: AtomicU64,
-    standing: watch::Sender<Standing>,
-    /// Someone holds a [`Leadership`] of it, or nobody ever will.
-    taken: AtomicBool,
-    yielded: AtomicBool,
-    clock: Arc<dyn Clock>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
-    Firm,
-    Endangered,
-    Over(Reason),
-}
-
-impl Term {
-    pub(crate) fn new(leadership: types::Leadership, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            id: leadership.term,
-            key: leadership.key,
-            lease: leadership.lease,
-            deadline: AtomicU64::new(leadership.valid_until),
-            limit: AtomicU64::new(leadership.valid_until),
-            standing: watch::Sender::new(Standing::Firm),
-            taken: AtomicBool::new(false),
-            yielded: AtomicBool::new(false),
-            clock,
-        }
-    }
-
-    pub(crate) fn id(&self) -> types::Term {
-        self.id
-    }
-
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
-    }
-
-    pub(crate) fn lease(&self) -> i64 {
-        self.lease
-    }
-
-    pub(crate) fn deadline(&self) -> Mark {
-        self.deadline.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn is_valid(&self) -> bool {
-        self.clock.now() < self.limit.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(*self.standing.borrow(), Standing::Over(_))
-    }
-
-    /// True for the first who asks: that one says `yielded`.
-    pub(crate) fn take(&self) -> bool {
-        !self.taken.swap(true, Ordering::AcqRel)
-    }
-
-    pub(crate) fn mark_yielded(&self) {
-        self.yielded.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_yielded(&self) -> bool {
-        self.yielded.load(Ordering::Acquire)
-    }
-
-    /// Only the driver extends, endangers and ends: one after the other.
-    pub(crate) fn extend(&self, valid_until: Mark) {
-        self.deadline.fetch_max(valid_until, Ordering::AcqRel);
-        self.limit.fetch_max(valid_until, Ordering::AcqRel);
-        self.standing.send_if_modified(|standing| match standing {
-            Standing::Endangered => {
-                *standing = Standing::Firm;
-                true
-            }
-            Standing::Firm | Standing::Over(_) => false,
-        });
-    }
-
-    pub(crate) fn endanger(&self) {
-        self.standing.send_replace(Standing::Endangered);
-    }
-
-    pub(crate) fn end(&self, reason: Reason) {
-        self.limit.store(0, Ordering::Release);
-        self.standing.send_replace(Standing::Over(reason));
-    }
-
-    /// Waits for the end of the term, or until no more than `early` is left.
-    pub(crate) async fn lost(&self, early: Duration) -> Reason {
-        let early = crate::clock::nanoseconds(early);
-        let mut standing = self.standing.subscribe();
-        loop {
-            if let Standing::Over(reason) = &*standing.borrow_and_update() {
-                return reason.clone();
-            }
-            let end = self.deadline().saturating_sub(early);
-            if end <= self.clock.now() {
-                return Reason::Expired;
-            }
-            tokio::select! {
-                _ = standing.changed() => {}
-                () = self.clock.sleep_until(end) => {}
-            }
-        }
-    }
-
-    async fn endangered(&self) {
-        let mut standing = self.standing.subscribe();
-        tokio::select! {
-            _ = standing.wait_for(|standing| *standing != Standing::Firm) => {}
-            _ = self.lost(Duration::ZERO) => {}
-        }
     }
 }

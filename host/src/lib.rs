@@ -29,7 +29,8 @@
 //! - [`Session`]: one identity and one lease. [`Election::campaign`] for one
 //!   term, [`Election::lead`] for work that is to be done in every term,
 //!   [`Election::join`] for everything else, [`Election::observe`] to watch.
-//! - [`Leadership`]: one term. [`Leadership::is_valid`] asks the clock.
+//! - [`Leadership`]: one term. [`Leadership::is_valid`] asks the clock;
+//!   [`Leadership::on_end`] is called in time even where the runtime is starved.
 //! - [`outside`]: writes and orders from outside, for operators' tools.
 //! - [`Component`] and [`Elector`]: the elector itself, for other hosts and for
 //!   tests.
@@ -38,6 +39,7 @@ mod bindings;
 mod candidate;
 mod clock;
 mod component;
+mod deadlines;
 mod driver;
 mod election;
 mod error;
@@ -46,9 +48,10 @@ mod observer;
 pub mod outside;
 mod session;
 pub mod store;
+mod term;
 
 pub use candidate::{Candidate, Event};
-pub use clock::{BootClock, Clock, ManualClock};
+pub use clock::{Bell, BootClock, Clock, ManualClock};
 pub use component::{Component, ComponentError, Elector};
 pub use election::Election;
 pub use error::{Error, WriteError};

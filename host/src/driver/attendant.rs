@@ -8,8 +8,8 @@ use tracing::{info, warn};
 
 use super::hex;
 use crate::candidate::{self, Seat, Stage};
-use crate::leadership::Term;
 use crate::observer::Sighted;
+use crate::term::Term;
 use crate::types::{
     Candidacy, ElectionId, Entry, Event, Failure, Observation, Reason, WriteOutcome,
 };
@@ -94,6 +94,11 @@ impl Attendant {
         }
     }
 
+    /// The term of an orphan whose end has not been told.
+    pub(super) fn standing_orphan(&self) -> Option<&Arc<Term>> {
+        self.orphan().filter(|_| self.as_candidate().is_some_and(Candidate::leads))
+    }
+
     /// Nothing, if it was on its way out and no term of its has to stop.
     pub(super) fn unless_leaving(self) -> Option<Self> {
         let leaving = match &self {
@@ -120,9 +125,7 @@ impl Attendant {
                     Some(failure) => warn!(election, %failure, "withdrawn"),
                     None => info!(election, "withdrawn"),
                 }
-                if let Tenure::Leads(term) | Tenure::Orphan(term) = &candidate.tenure
-                    && !term.is_over()
-                {
+                if let Tenure::Leads(term) | Tenure::Orphan(term) = &candidate.tenure {
                     term.end(Reason::Other("the candidacy has ended".into()));
                 }
                 let event = candidate::Event::Withdrawn(cause.clone());
@@ -160,6 +163,9 @@ impl Candidate {
     }
 
     pub(super) fn endanger(&self, term: &Term, key: Vec<u8>) {
+        if !self.leads() {
+            return;
+        }
         warn!(
             election = self.candidacy.name,
             epoch = term.id().epoch,
@@ -176,8 +182,19 @@ impl Candidate {
         });
     }
 
-    pub(super) fn demote(&self, term: &Term, reason: Reason) {
+    /// As it was told: the end of its last term has not been.
+    pub(super) fn leads(&self) -> bool {
+        matches!(*self.seat.stage.borrow(), Stage::Leading(_))
+    }
+
+    /// Ends the term, and tells of it. False if that has been told.
+    pub(super) fn demote(&self, term: &Arc<Term>, reason: Reason) -> bool {
+        if !self.leads() {
+            return false;
+        }
         let epoch = term.id().epoch;
+        // Its deadline may have been first.
+        let reason = term.end(reason);
         info!(
             election = self.candidacy.name,
             epoch,
@@ -185,9 +202,9 @@ impl Candidate {
             %reason,
             "demoted"
         );
-        term.end(reason.clone());
         self.seat.stage.send_replace(Stage::Waiting);
         self.seat.tell(candidate::Event::Demoted { epoch, reason });
+        true
     }
 }
 

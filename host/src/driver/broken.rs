@@ -14,8 +14,8 @@ use super::attendant::{Attendant, Tenure};
 use super::{Driver, PAUSES, PROBATION, State, hex, reseeded};
 use crate::clock::nanoseconds;
 use crate::component::{ComponentError, Elector};
-use crate::leadership::Term;
-use crate::types::{Event, Mark, Operation, Reason, WriteOutcome};
+use crate::term::Term;
+use crate::types::{Event, Failure, Mark, Operation, Reason, WriteOutcome};
 
 impl Driver {
     /// Drops all that is outstanding. Terms go on to their deadlines, and the
@@ -25,11 +25,10 @@ impl Driver {
         if now.saturating_sub(self.opened) > nanoseconds(PROBATION) {
             self.pause = PAUSES.0;
         }
-        error!(
-            error = chain(error),
-            pause = ?self.pause,
-            "the elector is replaced"
-        );
+        let error = chain(error);
+        error!(error, pause = ?self.pause, "the elector is replaced");
+        let trouble = format!("the elector is replaced, in {:?}: {error}", self.pause);
+        self.tell_trouble(None, Failure::Other(trouble));
         self.elector = State::Broken(now.saturating_add(nanoseconds(self.pause)));
         self.pause = (self.pause * 2).min(PAUSES.1);
         self.opened = now;
@@ -76,12 +75,11 @@ impl Driver {
                 continue;
             };
             let term = Arc::clone(term);
-            if !term.is_over() {
+            if candidate.leads() {
                 if term.is_yielded() {
                     candidate.demote(&term, Reason::Resigned);
                 } else if term.deadline() <= now {
-                    let reason = Reason::Other("the elector broke off".into());
-                    candidate.demote(&term, reason);
+                    candidate.demote(&term, Reason::Expired);
                 } else {
                     continue;
                 }
@@ -146,5 +144,6 @@ impl Driver {
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = iter::successors(Some(error), |error| error.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();
-    texts.join(": ")
+    // Backtraces have several.
+    texts.join(": ").split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,0 +1,98 @@
+//! Keeps deadlines, whatever else goes wrong.
+//!
+//! A term is over at its deadline, also where the runtime is starved, a call of the store
+//! blocks, or the elector runs wild. Asked [`Term::is_valid`], the clock says so; a thread
+//! sees to it that those who wait are told, and that what hangs on the end is called.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use tracing::error;
+
+use crate::clock::{Bell, Clock};
+use crate::term::Term;
+use crate::types::{self, Mark, Reason};
+
+/// The terms of a session, and one thread for them while there are any.
+#[derive(Debug)]
+pub(crate) struct Deadlines {
+    clock: Arc<dyn Clock>,
+    bell: Bell,
+    watch: Mutex<Watch>,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
+    /// Those that stand, and those whose end is to be told.
+    terms: Vec<Arc<Term>>,
+    /// The thread is there.
+    kept: bool,
+}
+
+impl Deadlines {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { clock, bell: Bell::default(), watch: Mutex::default() })
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// A term begins: its deadline is kept from now on.
+    pub(crate) fn begin(self: &Arc<Self>, leadership: types::Leadership) -> Arc<Term> {
+        let term = Arc::new(Term::new(leadership, Arc::clone(self)));
+        self.look(&term);
+        term
+    }
+
+    /// Has the thread look at a term, which is new, or over.
+    pub(crate) fn look(self: &Arc<Self>, term: &Arc<Term>) {
+        let mut watch = self.watch();
+        if !watch.terms.iter().any(|known| Arc::ptr_eq(known, term)) {
+            watch.terms.push(Arc::clone(term));
+        }
+        if watch.kept {
+            self.bell.ring();
+            return;
+        }
+        let deadlines = Arc::clone(self);
+        let keep = move || deadlines.keep();
+        match thread::Builder::new().name("incumbent-terms".into()).spawn(keep) {
+            Ok(_) => watch.kept = true,
+            Err(error) => {
+                error!(%error, "no thread for the deadlines: only the runtime keeps them");
+            }
+        }
+    }
+
+    /// The thread: ends what is due, until there is no term left.
+    fn keep(&self) {
+        loop {
+            let (due, next) = self.due();
+            for term in &due {
+                term.conclude(Reason::Expired);
+            }
+            for term in &due {
+                term.call_endings();
+            }
+            match next {
+                Some(next) => self.clock.wait_until(next, &self.bell),
+                None if due.is_empty() => return,
+                None => {}
+            }
+        }
+    }
+
+    /// Takes out the terms that stand no more, and returns them with the next deadline.
+    fn due(&self) -> (Vec<Arc<Term>>, Option<Mark>) {
+        let mut watch = self.watch();
+        let due: Vec<_> = watch.terms.extract_if(.., |term| !term.is_valid()).collect();
+        let next = watch.terms.iter().map(|term| term.limit()).min();
+        watch.kept = next.is_some() || !due.is_empty();
+        (due, next)
+    }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
