@@ -52,9 +52,37 @@ fn encoded(module: &[u8]) -> Vec<u8> {
 ///
 /// If there are more than a hundred, or more than a megabyte of them.
 pub fn elector(steps: &[Step]) -> Vec<u8> {
+    saying(steps, "(global.set $next (i32.const 0))")
+}
+
+/// The same, but after the last step it does this, in WebAssembly's text format.
+///
+/// # Panics
+///
+/// As above.
+pub fn breaking(steps: &[Step], deed: &str) -> Vec<u8> {
+    saying(steps, &format!("{deed} unreachable"))
+}
+
+/// A mark, or an epoch, in a step: the time at which it is said. What is added, up to some
+/// minutes, is added.
+pub const NOW: u64 = 0x4e4f_5700_0000_0000;
+const MINUTES: u64 = 1 << 40;
+
+fn saying(steps: &[Step], after: &str) -> Vec<u8> {
     let image = image(steps);
     let data: String = image.iter().map(|byte| format!("\\{byte:02x}")).collect();
     let (end, many) = (image.len().next_multiple_of(8), steps.len().max(1));
+    let words = image.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8")));
+    let marks: String = (0..)
+        .step_by(8)
+        .zip(words)
+        .filter_map(|(at, word): (u32, u64)| {
+            let added = word.checked_sub(NOW).filter(|added| *added < MINUTES)?;
+            let mark = format!("(i64.add (local.get 1) (i64.const {added}))");
+            Some(format!("(i64.store (i32.const {at}) {mark})"))
+        })
+        .collect();
     component(
         &format!(
             r#"(module
@@ -65,6 +93,7 @@ pub fn elector(steps: &[Step]) -> Vec<u8> {
             (global $free (mut i32) (i32.const {end}))
             (data (i32.const 0) "{data}")
             {REALLOC}
+            (func $again (call $again))
             (func (export "incumbent:election/elector@0.1.0#[static]elector.open")
                 (param i64 i64 i64 i64 i64 i64) (result i32)
                 (i32.store (i32.const 4) (call $new (i32.const 0)))
@@ -73,10 +102,11 @@ pub fn elector(steps: &[Step]) -> Vec<u8> {
                 (param i32 i64 i32 i32) (result i32)
                 (local $step i32)
                 (global.set $free (i32.const {end}))
+                (if (i32.eq (global.get $next) (i32.const {many})) (then {after}))
+                {marks}
                 (local.set $step
                     (i32.add (i32.const {STEPS}) (i32.mul (global.get $next) (i32.const {APART}))))
-                (global.set $next
-                    (i32.rem_u (i32.add (global.get $next) (i32.const 1)) (i32.const {many})))
+                (global.set $next (i32.add (global.get $next) (i32.const 1)))
                 local.get $step))"#
         ),
         "",

@@ -1,0 +1,655 @@
+//! `valid-until` is kept, whatever else does not work: the runtime, the component, the
+//! store (EDGE-CASES 2, 29 and 30).
+
+use std::io;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, pending};
+use futures_util::{FutureExt, Stream, StreamExt};
+use incumbent::types::{
+    Call, Change, Claimed, Command, Demotion, Entry, Grant, Notice, Operation, RequestId, Response,
+    Snapshot, Step, Term, Watch, Watched,
+};
+use incumbent::{
+    Bell, BootClock, Candidate, Clock, Event, Failure, Fence, Leadership, ManualClock, Mark,
+    Options, Reason, Session, Store, Watches, types,
+};
+use incumbent_tests::hostile::{self, NOW};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLISECOND;
+const TTL: Duration = Duration::from_nanos(SECOND);
+/// How late a thread may be on a machine that is busy with other things.
+const LATE: u64 = SECOND;
+/// How long anything may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+// What does not work.
+
+#[test]
+fn a_starved_runtime_of_one_thread() {
+    let runtime = one_thread();
+    runtime.block_on(async {
+        let (mut candidate, leadership, end) = leading(Plain::answering()).await;
+        let valid_until = leadership.valid_until();
+        // The only thread of the runtime waits right here.
+        end.is_in_time(valid_until);
+        is_over(&mut candidate, &leadership, valid_until).await;
+    });
+}
+
+#[test]
+fn a_starved_runtime_of_many_threads() {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("starts");
+    let (mut candidate, leadership, end) = runtime.block_on(leading(Plain::answering()));
+    let (blocked, all_blocked) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    for _ in 0..2 {
+        let (blocked, released) = (blocked.clone(), Arc::clone(&released));
+        runtime.spawn(async move {
+            blocked.send(()).expect("is awaited");
+            // Whoever has the lock waits for the release, the other one for the lock.
+            let _ = released.lock().map(|released| released.recv_timeout(PATIENCE));
+        });
+    }
+    for _ in 0..2 {
+        all_blocked.recv_timeout(PATIENCE).expect("blocks");
+    }
+    let valid_until = leadership.valid_until();
+    end.is_in_time(valid_until);
+    drop(release);
+    runtime.block_on(is_over(&mut candidate, &leadership, valid_until));
+}
+
+#[test]
+fn a_store_that_never_answers() {
+    one_thread().block_on(async {
+        let (mut candidate, leadership, end) = leading(Plain::renewing(Renewal::Never)).await;
+        let valid_until = leadership.valid_until();
+        let lost = soon(leadership.lost()).await;
+        end.is_in_time(valid_until);
+        assert_eq!(lost, Reason::Expired);
+        is_over(&mut candidate, &leadership, valid_until).await;
+    });
+}
+
+/// And whose answer, in the end, is a renewal.
+#[test]
+fn a_store_that_blocks_the_thread() {
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    one_thread().block_on(async {
+        let store = Plain::renewing(Renewal::Blocks(released));
+        let (mut candidate, leadership, end) = leading(store).await;
+        let valid_until = leadership.valid_until();
+        // Nothing but this ends the store's call.
+        leadership.on_end(move |_| drop(release));
+        assert_eq!(soon(leadership.lost()).await, Reason::Expired);
+        end.is_in_time(valid_until);
+        is_over(&mut candidate, &leadership, valid_until).await;
+    });
+}
+
+#[test]
+fn a_full_queue() {
+    one_thread().block_on(async {
+        let (mut candidate, leadership, end) = leading(Plain::renewing(Renewal::Never)).await;
+        let valid_until = leadership.valid_until();
+        while leadership.is_valid() {
+            too_many(&leadership.fence()).await;
+        }
+        end.is_in_time(valid_until);
+        is_over(&mut candidate, &leadership, valid_until).await;
+    });
+}
+
+/// Nor does it come before the store's answers.
+#[test]
+fn a_full_queue_does_not_keep_the_lease_from_being_renewed() {
+    one_thread().block_on(async {
+        let (_candidate, leadership, _end) = leading(Plain::answering()).await;
+        let twice = leadership.valid_until() + SECOND / 2;
+        while leadership.valid_until() < twice {
+            assert!(leadership.is_valid(), "was renewed too late");
+            too_many(&leadership.fence()).await;
+        }
+    });
+}
+
+/// More wishes than the driver takes in a turn. Nobody waits for the answers.
+async fn too_many(fence: &Fence) {
+    for _ in 0..2_000 {
+        let _ = fence.put("/data", "").now_or_never();
+    }
+    yield_now().await;
+}
+
+#[test]
+fn a_component_that_traps() {
+    breaks("", "unreachable");
+}
+
+#[test]
+fn a_component_in_an_endless_loop() {
+    breaks("(loop $for_ever (br $for_ever))", "fuel");
+}
+
+#[test]
+fn a_component_that_calls_itself_for_ever() {
+    breaks("(call $again)", "stack");
+}
+
+/// 2,048 pages are 128 MB. It is refused, and gives up.
+#[test]
+fn a_component_that_wants_too_much_memory() {
+    breaks(
+        "(if (i32.ne (memory.grow (i32.const 2048)) (i32.const -1)) (then (loop (br 0))))",
+        "unreachable",
+    );
+}
+
+/// A component that breaks by this deed while it leads is reported for that reason, its
+/// term stands to the deadline, and its successor leads.
+fn breaks(deed: &str, why: &str) {
+    let logs = Logs::default();
+    let writer = logs.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    one_thread().block_on(async {
+        let mut steps = steps(NOW, NOW + 300 * MILLISECOND);
+        // Then it is woken, and breaks.
+        steps[1].deadline = Some(NOW + 50 * MILLISECOND);
+        let component = Some(hostile::breaking(&steps, deed).into());
+        let options = Options { component, ..options() };
+        let session = Session::open(Plain::answering(), options).await.expect("opens");
+        let mut troubles = session.troubles();
+        let mut candidate = session.election("jobs").enter();
+        let mut events = candidate.events();
+        let first = soon(candidate.elected()).await.expect("leads");
+        let end = End::of(&first, BootClock);
+
+        let Some(Failure::Other(trouble)) = soon(troubles.next()).await else {
+            panic!("the trouble is not told");
+        };
+        assert!(trouble.contains(why) && !trouble.contains('\n'), "{trouble}");
+        let logs = logs.text();
+        assert!(logs.contains("the elector is replaced") && logs.contains(why), "{logs}");
+
+        let valid_until = first.valid_until();
+        end.is_in_time(valid_until);
+        assert!(!first.is_valid());
+        assert_eq!(soon(first.lost()).await, Reason::Expired);
+        let told = demoted(&mut events).await;
+        assert_eq!(told, (first.epoch(), Reason::Expired));
+        assert!(candidate.elected().now_or_never().is_none(), "it has not yielded");
+        let epoch = first.epoch();
+        drop(first);
+        let second = soon(candidate.elected()).await.expect("leads again");
+        assert!(second.epoch() > epoch && second.is_valid());
+    });
+}
+
+/// It is not handed out to whoever comes too late.
+#[test]
+fn a_term_that_nobody_took_in_time() {
+    one_thread().block_on(async {
+        let session = Session::open(Plain::answering(), options()).await.expect("opens");
+        let mut candidate = session.election("jobs").enter();
+        let mut events = candidate.events();
+        let valid_until = loop {
+            let event = soon(events.next()).await.expect("goes on");
+            if let Event::Elected { valid_until, .. } = event {
+                break valid_until;
+            }
+        };
+        while BootClock.now() < valid_until {
+            BootClock.wait_until(valid_until, &Bell::default());
+        }
+        let leadership = soon(candidate.elected()).await.expect("leads again");
+        assert!(leadership.is_valid() && leadership.valid_until() > valid_until);
+    });
+}
+
+// Two who end, and one who extends.
+
+#[tokio::test]
+async fn a_term_that_was_extended_in_time_goes_on() {
+    let clock = ManualClock::default();
+    let mut world = World::open(&clock, &extended()).await;
+    clock.advance(Duration::from_secs(9));
+    world.poke();
+    world.event(|event| matches!(event, Event::Extended { .. })).await;
+    clock.advance(Duration::from_secs(3));
+    // Time for the thread to err.
+    thread::sleep(Duration::from_millis(50));
+    assert!(world.leadership.is_valid());
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(world.end.comes(), (15 * SECOND, Reason::Expired));
+}
+
+/// The elector has decided in time, and is heard too late.
+#[tokio::test]
+async fn an_extension_after_the_end_revives_nothing() {
+    let clock = ManualClock::default();
+    let demoted = Notice::Demoted(Demotion { term: TERM, reason: Reason::Resigned });
+    let mut steps = extended();
+    steps.push(notice(demoted));
+    let world = World::open(&clock, &steps).await;
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(world.end.comes(), (10 * SECOND, Reason::Expired));
+    world.poke();
+    world.stays_over(Reason::Expired).await;
+}
+
+/// Who extends has looked at the clock, and is stopped before it can; meanwhile somebody
+/// asks.
+#[tokio::test]
+async fn once_not_valid_never_valid() {
+    let clock = TurnedBack::default();
+    let world = World::open(&clock, &extended()).await;
+    clock.0.store(10 * SECOND, Ordering::SeqCst);
+    assert!(!world.leadership.is_valid());
+    clock.0.store(9 * SECOND, Ordering::SeqCst);
+    assert!(!world.leadership.is_valid());
+    world.poke();
+    world.stays_over(Reason::Expired).await;
+}
+
+#[tokio::test]
+async fn the_first_reason_is_the_reason() {
+    let clock = ManualClock::default();
+    let mut steps = steps(0, 10 * SECOND);
+    steps.push(notice(Notice::Demoted(Demotion { term: TERM, reason: Reason::Deposed })));
+    let world = World::open(&clock, &steps).await;
+    world.poke();
+    assert_eq!(soon(world.leadership.lost()).await, Reason::Deposed);
+    assert_eq!(world.end.comes(), (0, Reason::Deposed));
+    clock.advance(Duration::from_secs(11));
+    world.stays_over(Reason::Deposed).await;
+}
+
+// What is called at the end.
+
+#[tokio::test]
+async fn what_is_hung_on_the_end_is_called_in_order_and_a_panic_is_its_own() {
+    let (_candidate, leadership, _end) = leading(Plain::answering()).await;
+    let (calls, called) = mpsc::channel();
+    for call in 1..=3 {
+        let calls = calls.clone();
+        leadership.on_end(move |reason| {
+            let thread = thread::current().name().map(String::from);
+            calls.send((call, reason, thread)).expect("is awaited");
+            assert_ne!(call, 2, "on purpose");
+        });
+    }
+    let valid_until = leadership.valid_until();
+    soon(leadership.resign()).await.expect("resigns");
+    for call in 1..=3 {
+        let told = called.recv_timeout(PATIENCE).expect("is called");
+        assert_eq!(told, (call, Reason::Resigned, Some("incumbent-terms".into())));
+    }
+    assert!(BootClock.now() < valid_until, "it is called at once");
+}
+
+#[tokio::test]
+async fn a_term_that_is_over_calls_soon() {
+    let (candidate, leadership, end) = leading(Plain::answering()).await;
+    drop(candidate);
+    assert_eq!(soon(leadership.lost()).await, Reason::Resigned);
+    end.comes();
+    let end = End::of(&leadership, BootClock);
+    let (at, reason) = end.comes();
+    assert!(at < leadership.valid_until());
+    assert_eq!(reason, Reason::Resigned);
+}
+
+#[test]
+fn the_end_of_the_runtime_is_an_end() {
+    let runtime = one_thread();
+    let (_candidate, leadership, end) = runtime.block_on(leading(Plain::answering()));
+    drop(runtime);
+    let (at, reason) = end.comes();
+    assert!(matches!(reason, Reason::Other(_)), "{reason:?}");
+    assert!(at < leadership.valid_until());
+    assert!(!leadership.is_valid());
+}
+
+/// No thread is left, nor anything else of the term.
+#[tokio::test]
+async fn the_thread_ends_with_the_last_term() {
+    let clock = TurnedBack::default();
+    let world = World::open(&clock, &steps(0, 10 * SECOND)).await;
+    clock.0.store(10 * SECOND, Ordering::SeqCst);
+    assert_eq!(world.end.comes(), (10 * SECOND, Reason::Expired));
+    drop(world);
+    clock.0.store(1_000 * SECOND, Ordering::SeqCst);
+    let start = Instant::now();
+    // Whatever has a deadline has the clock.
+    while Arc::strong_count(&clock.0) > 1 {
+        assert!(start.elapsed() < PATIENCE, "{} are left", Arc::strong_count(&clock.0) - 1);
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+// The clocks.
+
+#[test]
+fn the_boot_clock_waits_without_a_runtime() {
+    let (clock, bell) = (BootClock, Bell::default());
+    let end = clock.now() + SECOND / 10;
+    while clock.now() < end {
+        clock.wait_until(end, &bell);
+    }
+    assert!(clock.now() - end < LATE);
+    clock.wait_until(end, &bell);
+    clock.wait_until(0, &bell);
+}
+
+#[test]
+fn a_bell_ends_the_wait_of_any_clock() {
+    let clocks: [&dyn Clock; 2] = [&BootClock, &ManualClock::default()];
+    for clock in clocks {
+        let bell = Bell::default();
+        let far = clock.now() + 1_000 * SECOND;
+        // Rung before, and meanwhile.
+        bell.ring();
+        clock.wait_until(far, &bell);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| clock.wait_until(far, &bell));
+            while !waits.is_finished() {
+                bell.ring();
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        bell.wait(Duration::ZERO);
+    }
+}
+
+// The tools.
+
+fn options() -> Options {
+    Options { ttl: TTL, ..Options::default() }
+}
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("starts")
+}
+
+/// A leadership on this store, and its end.
+async fn leading(store: Plain) -> (Candidate, Leadership, End) {
+    let session = Session::open(store, options()).await.expect("opens");
+    let mut candidate = session.election("jobs").enter();
+    let leadership = soon(candidate.elected()).await.expect("leads");
+    let end = End::of(&leadership, BootClock);
+    (candidate, leadership, end)
+}
+
+/// Once everything works again, the term is over as it was when nothing did.
+async fn is_over(candidate: &mut Candidate, leadership: &Leadership, valid_until: Mark) {
+    assert!(!leadership.is_valid());
+    assert_eq!(leadership.remaining(), Duration::ZERO);
+    assert_eq!(soon(leadership.lost()).await, Reason::Expired);
+    let told = demoted(&mut candidate.events()).await;
+    assert_eq!(told, (leadership.epoch(), Reason::Expired));
+    assert_eq!(leadership.valid_until(), valid_until);
+    assert!(!leadership.is_valid());
+}
+
+async fn demoted(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> (i64, Reason) {
+    loop {
+        if let Event::Demoted { epoch, reason } = soon(events.next()).await.expect("goes on") {
+            return (epoch, reason);
+        }
+    }
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.expect("comes in time")
+}
+
+/// When a term ended, by its own thread, and why.
+struct End(Receiver<(Mark, Reason)>);
+
+impl End {
+    fn of(leadership: &Leadership, clock: impl Clock) -> Self {
+        let (told, end) = mpsc::channel();
+        leadership.on_end(move |reason| {
+            // Whoever waited may have failed.
+            let _ = told.send((clock.now(), reason));
+        });
+        Self(end)
+    }
+
+    /// Blocks the thread until the term ends.
+    fn comes(&self) -> (Mark, Reason) {
+        self.0.recv_timeout(PATIENCE).expect("the end is called")
+    }
+
+    /// The same, by its deadline.
+    fn is_in_time(&self, valid_until: Mark) {
+        let (at, reason) = self.comes();
+        assert_eq!(reason, Reason::Expired);
+        assert!(at >= valid_until, "{} ns too early", valid_until - at);
+        assert!(at - valid_until < LATE, "{} ns too late", at - valid_until);
+    }
+}
+
+/// A session on a clock of its own, with an elector that says what it is to say.
+struct World {
+    session: Session,
+    /// Kept, for a term ends with its candidate.
+    _candidate: Candidate,
+    events: Box<dyn Stream<Item = Event> + Send + Unpin>,
+    leadership: Leadership,
+    end: End,
+}
+
+impl World {
+    async fn open(clock: &(impl Clock + Clone), steps: &[Step]) -> Self {
+        let component = Some(hostile::elector(steps).into());
+        let options = Options { component, clock: Arc::new(clock.clone()), ..options() };
+        let session = Session::open(Plain::answering(), options).await.expect("opens");
+        let mut candidate = session.election("jobs").enter();
+        let events = Box::new(candidate.events());
+        let leadership = soon(candidate.elected()).await.expect("leads");
+        let end = End::of(&leadership, clock.clone());
+        Self { session, _candidate: candidate, events, leadership, end }
+    }
+
+    /// Makes the elector say its next step.
+    fn poke(&self) {
+        drop(self.session.election("other").observe());
+    }
+
+    async fn event(&mut self, is_it: impl Fn(&Event) -> bool) {
+        while !is_it(&soon(self.events.next()).await.expect("goes on")) {}
+    }
+
+    /// The whole story: one end, for one reason, and no life after it.
+    async fn stays_over(mut self, reason: Reason) {
+        let leadership = &self.leadership;
+        assert_eq!(soon(leadership.lost()).await, reason);
+        assert_eq!(demoted(&mut self.events).await, (1, reason));
+        assert!(!leadership.is_valid());
+        assert_eq!(leadership.valid_until(), 10 * SECOND);
+        for _ in 0..20 {
+            yield_now().await;
+        }
+        while let Some(Some(event)) = self.events.next().now_or_never() {
+            let after = matches!(event, Event::Extended { .. } | Event::Demoted { .. });
+            assert!(!after, "{event:?}");
+        }
+        assert!(!self.leadership.is_valid());
+    }
+}
+
+/// An elector that leads, in an epoch above this one, once it has its lease, which is
+/// granted for longer.
+fn steps(before: u64, valid_until: Mark) -> Vec<Step> {
+    let grant = Operation::Grant(Grant { lease: 7, ttl: 20 * SECOND });
+    let call = Call { id: 1, give_up: before + SECOND, operation: grant };
+    let term = Term { epoch: before.cast_signed() + 1, ..TERM };
+    let elected = Notice::Elected(types::Leadership { term, ..leadership(valid_until) });
+    vec![Step { commands: vec![Command::Call(call)], deadline: None }, notice(elected)]
+}
+
+/// It leads until 10 s, and is extended to 15 s.
+fn extended() -> Vec<Step> {
+    let mut steps = steps(0, 10 * SECOND);
+    steps.push(notice(Notice::Extended(leadership(15 * SECOND))));
+    steps
+}
+
+const TERM: Term = Term { election: 1, epoch: 1 };
+
+fn leadership(valid_until: Mark) -> types::Leadership {
+    types::Leadership { term: TERM, key: b"jobs/7".into(), lease: 7, valid_until }
+}
+
+fn notice(notice: Notice) -> Step {
+    Step { commands: vec![Command::Notify(notice)], deadline: None }
+}
+
+/// A clock that goes as it is told, also back.
+#[derive(Clone, Debug, Default)]
+struct TurnedBack(Arc<AtomicU64>);
+
+impl Clock for TurnedBack {
+    fn now(&self) -> Mark {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn sleep_until(&self, _: Mark) -> BoxFuture<'static, ()> {
+        pending().boxed()
+    }
+}
+
+/// What is logged on this thread.
+#[derive(Clone, Default)]
+struct Logs(Arc<Mutex<Vec<u8>>>);
+
+impl Logs {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("nobody panics")).into_owned()
+    }
+}
+
+impl io::Write for Logs {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("nobody panics").extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A store with one candidate, which leads whenever it wants to.
+#[derive(Clone, Debug)]
+struct Plain {
+    revision: Arc<AtomicI64>,
+    own: Arc<Mutex<Vec<Entry>>>,
+    renewal: Renewal,
+}
+
+#[derive(Clone, Debug)]
+enum Renewal {
+    Answers,
+    Never,
+    /// Blocks the thread that polls until this is closed, and then answers.
+    Blocks(Arc<Mutex<Receiver<()>>>),
+}
+
+impl Plain {
+    fn answering() -> Self {
+        Self::renewing(Renewal::Answers)
+    }
+
+    fn renewing(renewal: Renewal) -> Self {
+        Self { revision: Arc::default(), own: Arc::default(), renewal }
+    }
+
+    fn answer(&self, operation: Operation) -> Response {
+        let mut own = self.own.lock().expect("nobody panics");
+        match operation {
+            Operation::Grant(grant) => Response::Granted(grant.ttl),
+            Operation::KeepAlive(_) => Response::Renewed(SECOND),
+            Operation::Revoke(_) => Response::Revoked,
+            Operation::Claim(claim) => {
+                let at = self.revision.fetch_add(1, Ordering::SeqCst) + 1;
+                let (key, value, lease) = (claim.key, claim.value, claim.lease);
+                let entry = Entry { key, value, lease, created: at, modified: at };
+                *own = vec![entry.clone()];
+                Response::Claimed(Claimed { entry, at })
+            }
+            Operation::Read(selections) => {
+                let at = self.revision.load(Ordering::SeqCst);
+                let is_own = |selection: &types::Selection| {
+                    own.iter().any(|entry| entry.key == selection.key)
+                };
+                let found = selections
+                    .iter()
+                    .map(|selection| if is_own(selection) { own.clone() } else { Vec::new() })
+                    .collect();
+                Response::Snapshot(Snapshot { at, found })
+            }
+            Operation::Guarded(_) => {
+                Response::Applied(self.revision.fetch_add(1, Ordering::SeqCst) + 1)
+            }
+        }
+    }
+}
+
+impl Store for Plain {
+    fn call(
+        &self,
+        operation: Operation,
+        _: Duration,
+    ) -> BoxFuture<'static, Result<Response, Failure>> {
+        let store = self.clone();
+        async move {
+            match (&operation, &store.renewal) {
+                (Operation::KeepAlive(_), Renewal::Never) => pending().await,
+                (Operation::KeepAlive(_), Renewal::Blocks(released)) => {
+                    let _ = released.lock().map(|released| released.recv_timeout(PATIENCE));
+                }
+                _ => {}
+            }
+            Ok(store.answer(operation))
+        }
+        .boxed()
+    }
+
+    fn watches(&self) -> Box<dyn Watches> {
+        Box::new(Started(Vec::new()))
+    }
+}
+
+/// Watches that see nothing.
+#[derive(Debug)]
+struct Started(Vec<Watched>);
+
+impl Watches for Started {
+    fn open(&mut self, watch: Watch) {
+        self.0.push(Watched { id: watch.id, change: Change::Started(0) });
+    }
+
+    fn close(&mut self, id: RequestId) {
+        self.0.retain(|watched| watched.id != id);
+    }
+
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Watched> {
+        self.0.pop().map_or(Poll::Pending, Poll::Ready)
+    }
+}
