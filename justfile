@@ -24,11 +24,15 @@ test *ARGS:
 sim *ARGS:
     @cargo run --quiet --package incumbent-tests {{ if ARGS =~ "--component" { "--features component" } else { "" } }} --bin sim -- "$@"
 
-# Check format, lints, licences and advisories, as CI does
+# Check format, lints, licences and what must not be depended on, as CI does
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --all-features -- -D warnings
-    @if command -v cargo-deny >/dev/null; then cargo deny --all-features check; else echo 'cargo-deny is not here, and was not run (cargo install --locked cargo-deny)'; fi
+    @if command -v cargo-deny >/dev/null; then cargo deny check bans licenses sources; else echo 'cargo-deny is not here, and was not run (cargo install --locked cargo-deny)'; fi
+
+# Ask RustSec, by network, what is known against the dependencies
+advisories:
+    cargo deny check advisories
 
 # Build the documentation, into target/doc
 doc *ARGS:
