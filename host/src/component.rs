@@ -6,15 +6,16 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use futures_util::FutureExt;
-use wasmtime::component::{Linker, ResourceAny, ResourceTable};
+use wasmtime::component::{Linker, ResourceAny};
 use wasmtime::{Engine, Store, StoreLimits, StoreLimitsBuilder};
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use self::settings::settings;
 use crate::bindings::{Election, ElectionPre};
 use crate::types::{Config, ConfigError, Event, Mark, Step};
 
 mod settings;
+#[cfg(feature = "wasi")]
+mod wasi;
 
 const MEMORY: usize = 64 << 20;
 const TABLE_ELEMENTS: usize = 100_000;
@@ -80,13 +81,13 @@ impl Component {
     }
 
     /// Another elector of the same WIT world: a WebAssembly component, as bytes
-    /// or as text. It may bring imports of WASI 0.2 along, and reaches nothing
-    /// with them.
+    /// or as text. With the feature `wasi` it may bring imports of WASI 0.2 along,
+    /// and reaches nothing with them.
     ///
     /// # Errors
     ///
-    /// [`ComponentError::Unfit`], if the bytes are no component, want something
-    /// that is not WASI, or export no elector.
+    /// [`ComponentError::Unfit`], if the bytes are no component, import something
+    /// else, or export no elector.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ComponentError> {
         let load = || Self::link(wasmtime::component::Component::new(&engine()?, bytes)?);
         load().map_err(unfit)
@@ -95,9 +96,7 @@ impl Component {
     fn link(component: wasmtime::component::Component) -> wasmtime::Result<Self> {
         let engine = component.engine();
         let imports = component.component_type().imports(engine).len() > 0;
-        let mut linker = Linker::new(engine);
-        wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-        let bindings = ElectionPre::new(linker.instantiate_pre(&component)?)?;
+        let bindings = ElectionPre::new(linker(engine)?.instantiate_pre(&component)?)?;
         Ok(Self { bindings, imports })
     }
 }
@@ -159,8 +158,8 @@ impl Elector {
             .build();
         let state = State {
             limits,
-            wasi: WasiCtx::builder().allow_tcp(false).allow_udp(false).build(),
-            resources: ResourceTable::new(),
+            #[cfg(feature = "wasi")]
+            wasi: wasi::Nothing::default(),
         };
         let pre = &component.bindings;
         let imports = component.imports;
@@ -277,15 +276,19 @@ fn refusal(error: &ConfigError) -> String {
 /// What a component of ours has beside its own memory.
 struct State {
     limits: StoreLimits,
-    /// No files, no network, no environment, no standard streams.
-    wasi: WasiCtx,
-    resources: ResourceTable,
+    #[cfg(feature = "wasi")]
+    wasi: wasi::Nothing,
 }
 
-impl WasiView for State {
-    fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.resources }
-    }
+#[cfg(feature = "wasi")]
+fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+    wasi::linker(engine)
+}
+
+/// The elector of the library imports nothing.
+#[cfg(not(feature = "wasi"))]
+fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+    Ok(Linker::new(engine))
 }
 
 /// One engine for all electors of the process.
