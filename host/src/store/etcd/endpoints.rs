@@ -94,13 +94,19 @@ impl fmt::Debug for Endpoints {
 pub(super) struct Endpoint {
     address: String,
     access: Access,
+    connection: Mutex<Arc<Connection>>,
+}
+
+/// A connection to a member, made when it is first wanted.
+#[derive(Default)]
+pub(super) struct Connection {
     client: OnceCell<Client>,
 }
 
 impl Endpoint {
     /// Connects when it is first asked.
     pub(super) fn new(address: &str, access: Access) -> Self {
-        Self { address: address.to_owned(), access, client: OnceCell::new() }
+        Self { address: address.to_owned(), access, connection: Mutex::default() }
     }
 
     /// `HOST:PORT`.
@@ -112,21 +118,35 @@ impl Endpoint {
         &self.access
     }
 
+    /// The connection that requests go over.
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives this connection up, unless that was done already: the next request
+    /// dials anew. What is under way on it goes on.
+    pub(super) fn reconnect(&self, connection: &Arc<Connection>) {
+        let mut current = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&current, connection) {
+            *current = Arc::default();
+        }
+    }
+
     /// The client, logged in where there is a user. Takes as long as etcd takes
     /// to answer the login, without a bound. Cancel safe.
     pub(super) async fn client(&self) -> Result<Client, Error> {
-        let client = self
-            .client
-            .get_or_try_init(|| async {
-                match self.connect(self.access.user.as_ref()).await {
-                    // Where nobody has to log in, a user does no harm: so does
-                    // etcdctl see it.
-                    Err(error) if is_without_users(&error) => self.connect(None).await,
-                    result => result,
-                }
-            })
-            .await?;
+        let connection = self.connection();
+        let client = connection.client.get_or_try_init(|| self.dial()).await?;
         Ok(client.clone())
+    }
+
+    async fn dial(&self) -> Result<Client, Error> {
+        match self.connect(self.access.user.as_ref()).await {
+            // Where nobody has to log in, a user does no harm: so does etcdctl see
+            // it.
+            Err(error) if is_without_users(&error) => self.connect(None).await,
+            result => result,
+        }
     }
 
     async fn connect(&self, user: Option<&(String, String)>) -> Result<Client, Error> {
