@@ -79,11 +79,6 @@ protobuf() {
     || lacks 'protoc with its include files (protobuf-compiler and libprotobuf-dev, or protobuf)'
 }
 
-openssl_program() {
-  has openssl && return
-  install_packages "makes the tests' certificates" openssl || lacks 'openssl, for the tests'
-}
-
 cargo_is_new_enough() {
   local version
   has cargo && version=$(cargo --version | cut -d' ' -f2) \
@@ -190,7 +185,6 @@ etcd_3_5() {
 
 compiler
 protobuf
-openssl_program
 cargo_and_rustc
 wasm
 just_the_runner

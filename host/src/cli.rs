@@ -64,9 +64,7 @@ pub fn main() -> ExitCode {
             end.status
         }
     };
-    if let Some(log) = log {
-        runtime.block_on(log.flush());
-    }
+    runtime.block_on(log.flush());
     // A name that is still being looked up keeps nobody waiting.
     runtime.shutdown_background();
     status.into()
@@ -107,10 +105,11 @@ fn sentence(rendered: &str) -> String {
     format!("{} (`incumbent --help` tells more)", fault.join(" ").trim_end_matches('.'))
 }
 
-/// The log goes to standard error, and is silent unless asked for.
-fn log(verbose: u8) -> Option<Output> {
+/// The log goes to standard error: what somebody has to do something about, and
+/// more where it is asked for.
+fn log(verbose: u8) -> Output {
     let filter = match verbose {
-        0 => return None,
+        0 => "incumbent=warn",
         1 => "incumbent=info",
         2 => "incumbent=debug",
         _ => "trace",
@@ -122,5 +121,5 @@ fn log(verbose: u8) -> Option<Output> {
         .with_writer(output.clone())
         .with_ansi(false)
         .try_init();
-    Some(output)
+    output
 }

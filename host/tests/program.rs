@@ -18,7 +18,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 use std::thread;
 
-use incumbent_tests::etcd::{Certificates, Etcd, Version};
+use incumbent_tests::certificates::Certificates;
+use incumbent_tests::etcd::{Etcd, Version};
 use rustix::process::Signal;
 use serde_json::Value;
 use support::{Running, end, incumbent, on, until};

@@ -1,6 +1,10 @@
 //! What the tests share: transcripts, properties, and the tools around a real etcd.
 
 #[cfg(feature = "etcd")]
+pub mod certificates;
+#[cfg(feature = "etcd")]
+pub mod cluster;
+#[cfg(feature = "etcd")]
 pub mod etcd;
 #[cfg(feature = "component")]
 pub mod hostile;

@@ -1,58 +1,75 @@
-//! A link that can be cut and stalled: a TCP relay in this process.
+//! Links that can be cut, stalled and slowed: TCP relays in this process.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, tcp};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
 
-/// What the link does with what it is given.
+/// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From client to server.
+    Requests,
+    /// From server to client.
+    Replies,
+}
+
+/// What a link does with what it is given. A cheap clone of the same link.
+#[derive(Clone, Debug)]
+pub struct Link {
+    flow: Arc<watch::Sender<Flow>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
 struct Flow {
     /// Which life the link is in; connections of an earlier one are closed.
     life: u64,
     /// New connections are closed at once.
     refuses: bool,
-    to_server: bool,
-    to_client: bool,
+    requests: Lane,
+    replies: Lane,
 }
 
-/// A relay to one server. What is stalled is kept, and goes on when it may.
-/// Needs a tokio runtime with more than one thread, or one that is not blocked.
-#[derive(Debug)]
-pub struct Relay {
-    address: SocketAddr,
-    flow: Arc<watch::Sender<Flow>>,
-    accepting: JoinHandle<()>,
+/// One way of a link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    stalled: bool,
+    delay: Duration,
+    /// Up to this much more, differently for each piece; none overtakes another.
+    jitter: Duration,
 }
 
-impl Relay {
-    /// Opens a relay to `server` on a free port.
-    pub async fn start(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let flow = Arc::new(watch::Sender::new(Flow {
-            life: 0,
-            refuses: false,
-            to_server: true,
-            to_client: true,
-        }));
-        let accepting = tokio::spawn(accept(listener, server, Arc::clone(&flow)));
-        Self { address, flow, accepting }
+impl Flow {
+    fn lane(&self, way: Way) -> &Lane {
+        match way {
+            Way::Requests => &self.requests,
+            Way::Replies => &self.replies,
+        }
     }
 
-    /// Where clients connect to.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    fn lane_mut(&mut self, way: Way) -> &mut Lane {
+        match way {
+            Way::Requests => &mut self.requests,
+            Way::Replies => &mut self.replies,
+        }
     }
+}
 
-    /// As `--store` takes it.
-    pub fn url(&self) -> String {
-        format!("etcd://{}", self.address)
+impl Default for Link {
+    fn default() -> Self {
+        Self { flow: Arc::new(watch::Sender::new(Flow::default())) }
     }
+}
 
+/// What is stalled is kept, and goes on when it may.
+impl Link {
     /// Closes all connections; new ones are taken.
     pub fn cut(&self) {
         self.flow.send_modify(|flow| flow.life += 1);
@@ -73,22 +90,99 @@ impl Relay {
         self.flow.send_modify(|flow| flow.refuses = false);
     }
 
+    /// Holds back what goes this way, on new connections too.
+    pub fn stall(&self, way: Way) {
+        self.flow.send_modify(|flow| flow.lane_mut(way).stalled = true);
+    }
+
     /// Holds back what the client sends.
     pub fn stall_requests(&self) {
-        self.flow.send_modify(|flow| flow.to_server = false);
+        self.stall(Way::Requests);
     }
 
     /// Holds back what the server answers.
     pub fn stall_replies(&self) {
-        self.flow.send_modify(|flow| flow.to_client = false);
+        self.stall(Way::Replies);
+    }
+
+    /// Takes connections, and says nothing, and passes nothing on.
+    pub fn black_hole(&self) {
+        self.stall(Way::Requests);
+        self.stall(Way::Replies);
     }
 
     /// Lets everything through, what was held back first.
     pub fn flow(&self) {
         self.flow.send_modify(|flow| {
-            flow.to_server = true;
-            flow.to_client = true;
+            flow.requests.stalled = false;
+            flow.replies.stalled = false;
         });
+    }
+
+    /// From now on, every piece takes this long each way, and up to `jitter`
+    /// longer.
+    pub fn slow(&self, delay: Duration, jitter: Duration) {
+        for way in [Way::Requests, Way::Replies] {
+            self.slow_one_way(way, delay, jitter);
+        }
+    }
+
+    /// The same, one way.
+    pub fn slow_one_way(&self, way: Way, delay: Duration, jitter: Duration) {
+        self.flow.send_modify(|flow| {
+            let lane = flow.lane_mut(way);
+            lane.delay = delay;
+            lane.jitter = jitter;
+        });
+    }
+
+    /// As new: everything passes, at once. What was held back comes first.
+    pub fn heal(&self) {
+        self.flow.send_modify(|flow| *flow = Flow { life: flow.life, ..Flow::default() });
+    }
+}
+
+/// A relay to one server. Needs a tokio runtime with more than one thread, or one
+/// that is not blocked.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    link: Link,
+    accepting: JoinHandle<()>,
+}
+
+impl Relay {
+    /// Opens a relay to `server` on a free port.
+    pub async fn start(server: SocketAddr) -> Self {
+        let (listener, address) = listen().await;
+        let link = Link::default();
+        let accepting = tokio::spawn({
+            let link = link.clone();
+            async move {
+                while let Ok((client, _)) = listener.accept().await {
+                    tokio::spawn(connect(client, Vec::new(), server, link.clone()));
+                }
+            }
+        });
+        Self { address, link, accepting }
+    }
+
+    /// Where clients connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// As `--store` takes it.
+    pub fn url(&self) -> String {
+        format!("etcd://{}", self.address)
+    }
+}
+
+impl Deref for Relay {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        &self.link
     }
 }
 
@@ -99,18 +193,91 @@ impl Drop for Relay {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, flow: Arc<watch::Sender<Flow>>) {
-    while let Ok((client, _)) = listener.accept().await {
-        let flow = flow.subscribe();
-        if !flow.borrow().refuses {
-            tokio::spawn(connect(client, server, flow));
+/// A relay to the peer port of one etcd member, with a link for each of the others:
+/// they say who they are in the head of each request.
+#[derive(Debug)]
+pub struct PeerRelay {
+    address: SocketAddr,
+    links: Arc<Mutex<BTreeMap<u64, Link>>>,
+    accepting: JoinHandle<()>,
+}
+
+impl PeerRelay {
+    /// Opens a relay to the peer port of a member, on a free port.
+    pub async fn start(member: SocketAddr) -> Self {
+        let (listener, address) = listen().await;
+        let links = Arc::<Mutex<BTreeMap<u64, Link>>>::default();
+        let accepting = tokio::spawn({
+            let links = Arc::clone(&links);
+            async move {
+                while let Ok((mut client, _)) = listener.accept().await {
+                    let links = Arc::clone(&links);
+                    tokio::spawn(async move {
+                        if let Some((head, from)) = introduction(&mut client).await {
+                            connect(client, head, member, link(&links, from)).await;
+                        }
+                    });
+                }
+            }
+        });
+        Self { address, links, accepting }
+    }
+
+    /// Where the other members connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The link for what the member of this id asks.
+    pub fn link(&self, from: u64) -> Link {
+        link(&self.links, from)
+    }
+}
+
+impl Drop for PeerRelay {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        for link in self.links.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            link.cut();
         }
     }
 }
 
-async fn connect(client: TcpStream, server: SocketAddr, flow: watch::Receiver<Flow>) {
-    let life = flow.borrow().life;
-    let mut ends = flow.clone();
+fn link(links: &Mutex<BTreeMap<u64, Link>>, from: u64) -> Link {
+    links.lock().unwrap_or_else(PoisonError::into_inner).entry(from).or_default().clone()
+}
+
+/// The head of the first request on a connection, and the member that it is from;
+/// 0 where it does not say.
+async fn introduction(client: &mut TcpStream) -> Option<(Vec<u8>, u64)> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+        if client.read_buf(&mut head).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let text = String::from_utf8_lossy(&head);
+    let from = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("x-server-from").then(|| u64::from_str_radix(value, 16).ok())?
+    });
+    let from = from.unwrap_or(0);
+    Some((head, from))
+}
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    (listener, address)
+}
+
+/// Carries one connection, whose first bytes were read already.
+async fn connect(client: TcpStream, first: Vec<u8>, server: SocketAddr, link: Link) {
+    let mut flow = link.flow.subscribe();
+    let Flow { life, refuses, .. } = *flow.borrow();
+    if refuses {
+        return;
+    }
     let Ok(server) = TcpStream::connect(server).await else {
         return;
     };
@@ -119,26 +286,70 @@ async fn connect(client: TcpStream, server: SocketAddr, flow: watch::Receiver<Fl
     let (from_server, to_server) = server.into_split();
     tokio::select! {
         biased;
-        _ = ends.wait_for(|flow| flow.life != life) => {}
-        () = copy(from_client, to_server, flow.clone(), |flow| flow.to_server) => {}
-        () = copy(from_server, to_client, flow, |flow| flow.to_client) => {}
+        _ = flow.wait_for(|flow| flow.life != life) => {}
+        () = copy(from_client, first, to_server, link.clone(), Way::Requests) => {}
+        () = copy(from_server, Vec::new(), to_client, link.clone(), Way::Replies) => {}
     }
 }
 
+/// Until either end is closed.
 async fn copy(
-    mut from: tcp::OwnedReadHalf,
-    mut to: tcp::OwnedWriteHalf,
-    mut flow: watch::Receiver<Flow>,
-    flows: impl Fn(&Flow) -> bool,
+    from: tcp::OwnedReadHalf,
+    first: Vec<u8>,
+    to: tcp::OwnedWriteHalf,
+    link: Link,
+    way: Way,
 ) {
-    let mut buffer = vec![0; 64 * 1024];
+    // Reading does not wait for writing: what is delayed is under way side by side.
+    let (sender, pieces) = mpsc::unbounded_channel();
+    tokio::join!(take(from, first, sender, &link, way), give(pieces, to, &link, way));
+}
+
+/// A piece of a stream, and when it is to arrive.
+type Piece = (Instant, Vec<u8>);
+
+async fn take(
+    mut from: tcp::OwnedReadHalf,
+    first: Vec<u8>,
+    pieces: mpsc::UnboundedSender<Piece>,
+    link: &Link,
+    way: Way,
+) {
+    let mut arrives = Instant::now();
+    let mut buffer = first;
     loop {
-        let length = match from.read(&mut buffer).await {
-            Ok(0) | Err(_) => return,
-            Ok(length) => length,
-        };
-        if flow.wait_for(|flow| flows(flow)).await.is_err()
-            || to.write_all(&buffer[..length]).await.is_err()
+        if !buffer.is_empty() {
+            let Lane { delay, jitter, .. } = *link.flow.borrow().lane(way);
+            let late = delay + jitter.mul_f64(fastrand::f64());
+            arrives = arrives.max(Instant::now() + late);
+            if pieces.send((arrives, buffer)).is_err() {
+                return;
+            }
+        }
+        buffer = Vec::with_capacity(64 * 1024);
+        tokio::select! {
+            length = from.read_buf(&mut buffer) => match length {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            },
+            () = pieces.closed() => return,
+        }
+    }
+}
+
+async fn give(
+    mut pieces: mpsc::UnboundedReceiver<Piece>,
+    mut to: tcp::OwnedWriteHalf,
+    link: &Link,
+    way: Way,
+) {
+    let mut flow = link.flow.subscribe();
+    while let Some((arrives, bytes)) = pieces.recv().await {
+        if arrives > Instant::now() {
+            sleep_until(arrives).await;
+        }
+        if flow.wait_for(|flow| !flow.lane(way).stalled).await.is_err()
+            || to.write_all(&bytes).await.is_err()
         {
             return;
         }

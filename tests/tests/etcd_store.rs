@@ -12,7 +12,8 @@ use incumbent::types::{
     Change, Claim, Claimed, Entry, Expectation, Failure, Grant, Guard, Guarded, Mutation,
     Operation, Order, Put, Response, Selection, Snapshot, Watch, Watched,
 };
-use incumbent_tests::etcd::{Certificates, Etcd, Version};
+use incumbent_tests::certificates::Certificates;
+use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
 use incumbent_tests::relay::Relay;
 use tempfile::TempDir;

@@ -256,8 +256,8 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
         (None, Some(_)) => return Err(bad_input("--key needs its certificate: add --cert FILE")),
         (Some(_), Some(_)) | (None, None) => {}
     }
-    let password = match (&common.user, &common.password_file) {
-        (Some(_), Some(file)) => Some(password(file)?),
+    match (&common.user, &common.password_file) {
+        (Some(_), Some(file)) => check_password(file)?,
         (Some(user), None) => {
             return Err(bad_input(format!(
                 "--user {user:?} needs a password: add --password-file FILE"
@@ -268,22 +268,23 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
                 "--password-file needs to know whose password it is: add --user NAME",
             ));
         }
-        (None, None) => None,
-    };
+        (None, None) => {}
+    }
     let mut credentials = Credentials::default();
     credentials.ca = common.cacert.clone();
     credentials.cert = common.cert.clone();
     credentials.key = common.key.clone();
     credentials.user = common.user.clone();
-    credentials.password = password;
+    credentials.password_file = common.password_file.clone();
     Ok(credentials)
 }
 
-fn password(file: &Path) -> Result<String, End> {
+/// Whether there is a password. It is read where it is used: the file may change.
+fn check_password(file: &Path) -> Result<(), End> {
     let text = fs::read_to_string(file)
         .map_err(|error| bad_input(unreadable("--password-file", file, &error)))?;
     match text.lines().next() {
-        Some(line) if !line.is_empty() => Ok(line.to_owned()),
+        Some(line) if !line.is_empty() => Ok(()),
         Some(_) | None => Err(bad_input(format!(
             "--password-file {}: its first line is empty: write the password there",
             file.display()

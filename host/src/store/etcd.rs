@@ -2,15 +2,21 @@
 //!
 //! | room | what is in it |
 //! | --- | --- |
-//! | `connect` | credentials, and the proof that an etcd answers |
-//! | `endpoints` | one client for each member, and which one is asked |
+//! | `credentials`, `access` | what etcd is shown, and what the files have of it now |
+//! | `connect`, `diagnosis` | the proof that an etcd answers, or why not |
+//! | `endpoints` | the members, and which one is asked |
+//! | `connection` | a member's connection, and its successor with newer credentials |
 //! | `request` | the operations that are one request each |
 //! | `keep_alive` | renewals |
 //! | `watch` | all watches of a set on one stream, and its repair |
 //! | `keyspace` | the prefix of all keys |
 //! | `failure` | what etcd's errors mean |
 
+mod access;
 mod connect;
+mod connection;
+mod credentials;
+mod diagnosis;
 mod endpoints;
 mod failure;
 mod keep_alive;
@@ -22,11 +28,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::Client;
+use etcd_client::{Client, Error};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-pub use self::connect::{ConnectError, Credentials};
+pub use self::connect::ConnectError;
+pub use self::credentials::Credentials;
 use self::endpoints::Endpoints;
 use self::keep_alive::Renewals;
 use self::keyspace::Keyspace;
@@ -87,7 +94,7 @@ impl EtcdStore {
         request: impl FnOnce(Client, Keyspace) -> F + Send + 'static,
     ) -> BoxFuture<'static, Result<Response, Failure>>
     where
-        F: Future<Output = Result<Response, Failure>> + Send,
+        F: Future<Output = Result<Response, Error>> + Send,
     {
         let endpoints = Arc::clone(&self.endpoints);
         let keyspace = self.keyspace.clone();

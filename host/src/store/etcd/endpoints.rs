@@ -6,28 +6,16 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error, TlsOptions};
-use tokio::sync::{OnceCell, Semaphore};
+use etcd_client::{Client, Error};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use super::failure::{failure, is_without_users};
+use super::access::Access;
+use super::connection::{Connection, Moves};
 use crate::types::Failure;
 
 /// etcd refuses requests when some ten thousand of one client are under way.
 const REQUESTS_UNDER_WAY: usize = 256;
-/// etcd closes connections that are pinged more often than every 5 s.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// What all connections have in common.
-#[derive(Clone)]
-pub(super) struct Access {
-    pub(super) tls: Option<TlsOptions>,
-    /// Name and password.
-    pub(super) user: Option<(String, String)>,
-    pub(super) dial_timeout: Duration,
-}
-
 /// All members, and the one that is asked.
 pub(super) struct Endpoints {
     all: Vec<Arc<Endpoint>>,
@@ -67,13 +55,17 @@ impl Endpoints {
         request: impl FnOnce(Client) -> F,
     ) -> Result<T, Failure>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, Error>>,
     {
         let endpoint = self.current();
         let answer = timeout(within, async {
             let _permit = self.permits.acquire().await;
-            let client = endpoint.client().await.map_err(failure)?;
-            request(client).await
+            let connection = endpoint.connection();
+            let asked = async { request(endpoint.client().await?).await };
+            match asked.await {
+                Ok(answer) => Ok(answer),
+                Err(error) => Err(endpoint.judge(&connection, error).await),
+            }
         })
         .await
         .unwrap_or(Err(Failure::Timeout));
@@ -93,20 +85,16 @@ impl fmt::Debug for Endpoints {
 /// One member.
 pub(super) struct Endpoint {
     address: String,
-    access: Access,
-    connection: Mutex<Arc<Connection>>,
-}
-
-/// A connection to a member, made when it is first wanted.
-#[derive(Default)]
-pub(super) struct Connection {
-    client: OnceCell<Client>,
+    access: Arc<Access>,
+    connections: watch::Sender<Arc<Connection>>,
+    moves: Moves,
 }
 
 impl Endpoint {
     /// Connects when it is first asked.
-    pub(super) fn new(address: &str, access: Access) -> Self {
-        Self { address: address.to_owned(), access, connection: Mutex::default() }
+    pub(super) fn new(address: &str, access: Arc<Access>) -> Self {
+        let connections = watch::Sender::default();
+        Self { address: address.to_owned(), access, connections, moves: Moves::default() }
     }
 
     /// `HOST:PORT`.
@@ -114,60 +102,39 @@ impl Endpoint {
         &self.address
     }
 
-    pub(super) fn access(&self) -> &Access {
+    pub(super) fn access(&self) -> &Arc<Access> {
         &self.access
+    }
+
+    pub(super) fn moves(&self) -> &Moves {
+        &self.moves
+    }
+
+    pub(super) fn connections(&self) -> &watch::Sender<Arc<Connection>> {
+        &self.connections
     }
 
     /// The connection that requests go over.
     pub(super) fn connection(&self) -> Arc<Connection> {
-        Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.connections.borrow())
     }
 
     /// Gives this connection up, unless that was done already: the next request
     /// dials anew. What is under way on it goes on.
     pub(super) fn reconnect(&self, connection: &Arc<Connection>) {
-        let mut current = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        if Arc::ptr_eq(&current, connection) {
-            *current = Arc::default();
-        }
+        self.replace(connection, Arc::default());
     }
 
-    /// The client, logged in where there is a user. Takes as long as etcd takes
-    /// to answer the login, without a bound. Cancel safe.
-    pub(super) async fn client(&self) -> Result<Client, Error> {
-        let connection = self.connection();
-        let client = connection.client.get_or_try_init(|| self.dial()).await?;
-        Ok(client.clone())
-    }
-
-    async fn dial(&self) -> Result<Client, Error> {
-        match self.connect(self.access.user.as_ref()).await {
-            // Where nobody has to log in, a user does no harm: so does etcdctl see
-            // it.
-            Err(error) if is_without_users(&error) => self.connect(None).await,
-            result => result,
-        }
-    }
-
-    async fn connect(&self, user: Option<&(String, String)>) -> Result<Client, Error> {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(self.access.dial_timeout)
-            .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
-            // etcd allows pings only where there is a stream.
-            .with_keep_alive_while_idle(false)
-            .with_require_leader(true)
-            .with_auto_token_refresh(true);
-        if let Some((name, password)) = user {
-            options = options.with_user(name, password);
-        }
-        let scheme = match &self.access.tls {
-            Some(tls) => {
-                options = options.with_tls(tls.clone());
-                "https"
+    /// Puts another connection in the place of this one, if it still has it. What
+    /// is under way on this one goes on.
+    pub(super) fn replace(&self, connection: &Arc<Connection>, by: Arc<Connection>) {
+        self.connections.send_if_modified(|current| {
+            let is_current = Arc::ptr_eq(current, connection);
+            if is_current {
+                *current = by;
             }
-            None => "http",
-        };
-        Client::connect([format!("{scheme}://{}", self.address)], Some(options)).await
+            is_current
+        });
     }
 }
 

@@ -2,8 +2,10 @@
 //! texts: etcd has one code for many things, and tells them apart in words.
 
 use std::error::Error as _;
+use std::io;
 
 use etcd_client::Error;
+use tokio_rustls::rustls;
 
 use crate::types::Failure;
 
@@ -53,7 +55,9 @@ fn said(status: i32, text: &str) -> Failure {
         code::UNAVAILABLE if has("request timed out") => Failure::Timeout,
         code::CANCELLED | code::ABORTED | code::UNAVAILABLE => Failure::Unavailable,
         // Requests that met a change of etcd's users; asked again, they pass.
-        code::INVALID_ARGUMENT if has("revision of auth store is old") => Failure::Unavailable,
+        code::INVALID_ARGUMENT | code::UNKNOWN if is_about_an_old_login(text) => {
+            Failure::Unavailable
+        }
         code::INVALID_ARGUMENT
             if has("authentication failed")
                 || has("user name is empty")
@@ -91,6 +95,30 @@ pub(super) fn is_without_users(error: &Error) -> bool {
     is_status(error, code::FAILED_PRECONDITION, "authentication is not enabled")
 }
 
+/// Whether the login was made before a change of etcd's users: with tokens that
+/// carry what they were made for (jwt), etcd wants a new one.
+pub(super) fn is_login_outdated(error: &Error) -> bool {
+    matches!(error, Error::GRpcStatus(status) if is_about_an_old_login(status.message()))
+}
+
+fn is_about_an_old_login(text: &str) -> bool {
+    // The second is what 3.4 and 3.5 say of what is written.
+    text.contains("revision of auth store is old") || text.contains("revision in header is old")
+}
+
+/// Whether etcd does not know whoever asked, or not any more.
+pub(super) fn is_login_refused(error: &Error) -> bool {
+    is_status(error, code::UNAUTHENTICATED, "")
+        || ["authentication failed", "user name is empty", "user name not"]
+            .iter()
+            .any(|text| is_status(error, code::INVALID_ARGUMENT, text))
+}
+
+/// Whether etcd knows who asked, and does not let them have this key.
+pub(super) fn is_key_forbidden(error: &Error) -> bool {
+    is_status(error, code::PERMISSION_DENIED, "permission denied")
+}
+
 /// Whether the answer came from something that is no etcd: it does not know the
 /// call, or it speaks HTTP/2 but no gRPC.
 pub(super) fn is_from_another_service(error: &Error) -> bool {
@@ -103,12 +131,45 @@ pub(super) fn is_from_another_service(error: &Error) -> bool {
 
 /// Why etcd took a watch away.
 pub(super) fn cancellation(reason: &str) -> Failure {
-    let denials = ["permission denied", "invalid auth token", "user name is empty"];
+    let denials = [
+        "permission denied",
+        "invalid auth token",
+        "user name is empty",
+        "revision of auth store is old",
+    ];
     if denials.iter().any(|denial| reason.contains(denial)) {
         Failure::Denied(reason.into())
     } else {
         Failure::Other(format!("etcd ended the watch: {reason:?}"))
     }
+}
+
+/// What TLS had against a connection, if that is what the error comes from.
+pub(super) fn tls_objection(error: &Error) -> Option<&rustls::Error> {
+    let mut next = match error {
+        Error::GRpcStatus(status) => status.source(),
+        Error::TransportError(error) => error.source(),
+        Error::InvalidArgs(_)
+        | Error::InvalidUri(_)
+        | Error::IoError(_)
+        | Error::WatchError(_)
+        | Error::Utf8Error(_)
+        | Error::LeaseKeepAliveError(_)
+        | Error::ElectError(_)
+        | Error::InvalidMetadataValue(_)
+        | Error::EndpointError(_)
+        | Error::EndpointsNotManaged
+        | Error::Internal(_) => None,
+    };
+    while let Some(error) = next {
+        // An error of I/O does not count what is inside it as its source.
+        let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(objection) = inside.and_then(|inside| inside.downcast_ref()) {
+            return Some(objection);
+        }
+        next = error.source();
+    }
+    None
 }
 
 /// An error and all that led to it, for a person, in one line.
@@ -201,6 +262,7 @@ mod tests {
                 "etcdserver: revision of auth store is old",
                 Failure::Unavailable,
             ),
+            (code::UNKNOWN, "auth: revision in header is old", Failure::Unavailable),
             (0, "?", other("?")),
         ] {
             assert_eq!(said(code, text), meaning, "{code} {text}");

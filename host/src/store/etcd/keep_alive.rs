@@ -9,10 +9,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{LeaseKeepAliveStream, LeaseKeeper};
+use etcd_client::{Error, LeaseKeepAliveStream, LeaseKeeper};
 use futures_util::future::{self, Either};
 use tokio::time::{sleep, timeout};
 
+use super::connection::Connection;
 use super::endpoints::{Endpoint, Endpoints};
 use super::failure::{failure, is_lease_missing};
 use super::request::time_to_live;
@@ -62,7 +63,7 @@ impl Renewals {
 
     async fn attempt(&self, endpoint: &Arc<Endpoint>, lease: LeaseId) -> Result<Response, Failure> {
         let idle = self.idle().remove(&lease);
-        if let Some(mut stream) = idle.filter(|stream| Arc::ptr_eq(&stream.endpoint, endpoint)) {
+        if let Some(mut stream) = idle.filter(|stream| stream.is_current(endpoint)) {
             // A stream that broke while it was idle says nothing of etcd now, and
             // one whose login is too old is made anew with a fresh one.
             if let Ok(answer) = stream.renew().await {
@@ -70,8 +71,11 @@ impl Renewals {
                 return Ok(answer);
             }
         }
-        let Some(mut stream) = Stream::open(endpoint, lease).await? else {
-            return Ok(Response::Expired);
+        let connection = endpoint.connection();
+        let mut stream = match Stream::open(endpoint, &connection, lease).await {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return Ok(Response::Expired),
+            Err(error) => return Err(endpoint.judge(&connection, error).await),
         };
         let answer = stream.renew().await?;
         self.keep(lease, stream);
@@ -96,6 +100,7 @@ impl fmt::Debug for Renewals {
 /// A stream that renews one lease.
 struct Stream {
     endpoint: Arc<Endpoint>,
+    connection: Arc<Connection>,
     keeper: LeaseKeeper,
     answers: LeaseKeepAliveStream,
 }
@@ -103,15 +108,26 @@ struct Stream {
 impl Stream {
     /// A new stream, unless the lease is gone. Opening one renews as well, but
     /// etcd-client keeps the time to live of that answer to itself.
-    async fn open(endpoint: &Arc<Endpoint>, lease: LeaseId) -> Result<Option<Self>, Failure> {
-        let client = endpoint.client().await.map_err(failure)?;
+    async fn open(
+        endpoint: &Arc<Endpoint>,
+        connection: &Arc<Connection>,
+        lease: LeaseId,
+    ) -> Result<Option<Self>, Error> {
+        let client = endpoint.client().await?;
         match client.lease_client().keep_alive(lease).await {
             Ok((keeper, answers)) => {
-                Ok(Some(Self { endpoint: Arc::clone(endpoint), keeper, answers }))
+                let (endpoint, connection) = (Arc::clone(endpoint), Arc::clone(connection));
+                Ok(Some(Self { endpoint, connection, keeper, answers }))
             }
             Err(error) if is_lease_missing(&error) => Ok(None),
-            Err(error) => Err(failure(error)),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Whether it is on the connection that is used now.
+    fn is_current(&self, endpoint: &Arc<Endpoint>) -> bool {
+        Arc::ptr_eq(&self.endpoint, endpoint)
+            && Arc::ptr_eq(&self.connection, &endpoint.connection())
     }
 
     async fn renew(&mut self) -> Result<Response, Failure> {

@@ -9,26 +9,26 @@ use etcd_client::{
     SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 
-use super::failure::{failure, is_lease_missing, is_lease_present};
+use super::failure::{is_lease_missing, is_lease_present};
 use super::keyspace::Keyspace;
 use crate::types::{
-    Claim, Claimed, Entry, Expectation, Failure, Grant, Guard, Guarded, LeaseId, Mutation, Order,
-    Response, Revision, Selection, Snapshot,
+    Claim, Claimed, Entry, Expectation, Grant, Guard, Guarded, LeaseId, Mutation, Order, Response,
+    Revision, Selection, Snapshot,
 };
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
-pub(super) async fn grant(client: Client, grant: Grant) -> Result<Response, Failure> {
+pub(super) async fn grant(client: Client, grant: Grant) -> Result<Response, Error> {
     let seconds = i64::try_from(grant.ttl.div_ceil(NANOSECONDS)).unwrap_or(i64::MAX);
     let options = LeaseGrantOptions::new().with_id(grant.lease);
     match client.lease_client().grant(seconds.max(1), Some(options)).await {
         Ok(granted) => Ok(Response::Granted(time_to_live(granted.ttl()))),
         Err(error) if is_lease_present(&error) => Ok(Response::Exists),
-        Err(error) => Err(failure(error)),
+        Err(error) => Err(error),
     }
 }
 
-pub(super) async fn revoke(client: Client, lease: LeaseId) -> Result<Response, Failure> {
+pub(super) async fn revoke(client: Client, lease: LeaseId) -> Result<Response, Error> {
     match client.lease_client().revoke(lease).await {
         Ok(_) => Ok(Response::Revoked),
         Err(error) => expired(error),
@@ -39,7 +39,7 @@ pub(super) async fn claim(
     client: Client,
     keyspace: Keyspace,
     claim: Claim,
-) -> Result<Response, Failure> {
+) -> Result<Response, Error> {
     let key = keyspace.wire(&claim.key);
     let under_lease = PutOptions::new().with_lease(claim.lease);
     let txn = Txn::new()
@@ -73,7 +73,7 @@ pub(super) async fn read(
     client: Client,
     keyspace: Keyspace,
     selections: Vec<Selection>,
-) -> Result<Response, Failure> {
+) -> Result<Response, Error> {
     let wanted = selections.len();
     let mut gets: Vec<TxnOp> =
         selections.into_iter().map(|selection| select(&keyspace, selection)).collect();
@@ -81,7 +81,7 @@ pub(super) async fn read(
         // A transaction without any read would be answered from an old state.
         gets.push(TxnOp::get([0], Some(GetOptions::new().with_count_only())));
     }
-    let answer = kv(client).txn(Txn::new().and_then(gets)).await.map_err(failure)?;
+    let answer = kv(client).txn(Txn::new().and_then(gets)).await?;
     let mut found = found(&keyspace, &answer)?;
     found.truncate(wanted);
     if found.len() != wanted {
@@ -95,7 +95,7 @@ pub(super) async fn guarded(
     client: Client,
     keyspace: Keyspace,
     guarded: Guarded,
-) -> Result<Response, Failure> {
+) -> Result<Response, Error> {
     let Guarded { guard, expect, mutations } = guarded;
     let leader_key = keyspace.wire(&guard.key);
     let changes: Vec<TxnOp> =
@@ -104,7 +104,7 @@ pub(super) async fn guarded(
     // expectation that does not.
     let inner = Txn::new().when(expectations(&keyspace, expect)).and_then(changes);
     let txn = Txn::new().when(guards(leader_key, &guard)).and_then([TxnOp::txn(inner)]);
-    let answer = kv(client).txn(txn).await.map_err(failure)?;
+    let answer = kv(client).txn(txn).await?;
     if !answer.succeeded() {
         return Ok(Response::Stale);
     }
@@ -121,12 +121,12 @@ pub(super) async fn get(
     keyspace: Keyspace,
     key: Vec<u8>,
     serializable: bool,
-) -> Result<Option<Entry>, Failure> {
+) -> Result<Option<Entry>, Error> {
     let mut options = GetOptions::new();
     if serializable {
         options = options.with_serializable();
     }
-    let answer = kv(client).get(keyspace.wire(&key), Some(options)).await.map_err(failure)?;
+    let answer = kv(client).get(keyspace.wire(&key), Some(options)).await?;
     Ok(answer.kvs().first().map(|found| keyspace.entry(found)))
 }
 
@@ -190,7 +190,7 @@ fn change(keyspace: &Keyspace, leader_key: &[u8], mutation: Mutation) -> TxnOp {
 }
 
 /// What each read of a transaction found.
-fn found(keyspace: &Keyspace, answer: &TxnResponse) -> Result<Vec<Vec<Entry>>, Failure> {
+fn found(keyspace: &Keyspace, answer: &TxnResponse) -> Result<Vec<Vec<Entry>>, Error> {
     let found = operations(answer)?
         .into_iter()
         .map(|response| match response {
@@ -203,22 +203,22 @@ fn found(keyspace: &Keyspace, answer: &TxnResponse) -> Result<Vec<Vec<Entry>>, F
 
 /// What each operation of a transaction came to. etcd-client panics where an answer
 /// does not say of what operation it is.
-fn operations(answer: &TxnResponse) -> Result<Vec<TxnOpResponse>, Failure> {
+fn operations(answer: &TxnResponse) -> Result<Vec<TxnOpResponse>, Error> {
     catch_unwind(|| answer.op_responses())
         .map_err(|_| unexpected("answers, and does not say of what operation"))
 }
 
-fn revision(answer: &TxnResponse) -> Result<Revision, Failure> {
+fn revision(answer: &TxnResponse) -> Result<Revision, Error> {
     answer
         .header()
         .map(etcd_client::ResponseHeader::revision)
         .ok_or_else(|| unexpected("answers without a revision"))
 }
 
-fn expired(error: Error) -> Result<Response, Failure> {
-    if is_lease_missing(&error) { Ok(Response::Expired) } else { Err(failure(error)) }
+fn expired(error: Error) -> Result<Response, Error> {
+    if is_lease_missing(&error) { Ok(Response::Expired) } else { Err(error) }
 }
 
-fn unexpected(what: &str) -> Failure {
-    Failure::Other(format!("etcd {what}"))
+fn unexpected(what: &str) -> Error {
+    Error::Internal(format!("etcd {what}"))
 }

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::super::Watches;
 use super::endpoints::Endpoints;
-use super::failure::{cancellation, failure};
+use super::failure::{cancellation, failure, is_login_outdated, is_login_refused};
 use super::keyspace::Keyspace;
 use crate::types::{Change, Deletion, Failure, RequestId, Revision, Watch, Watched};
 
@@ -136,8 +136,10 @@ enum Stage {
 enum Break {
     /// It broke, or nothing came of it.
     Broken(Failure),
-    /// The login is too old.
-    LoggedOut,
+    /// The login is too old, for the whole stream or for one watch on it.
+    LoggedOut(Option<Failure>),
+    /// There is another connection to this member.
+    Moved,
 }
 
 impl Supervisor {
@@ -153,17 +155,26 @@ impl Supervisor {
                 }
             }
             let endpoint = self.endpoints.current();
+            let connection = endpoint.connection();
             let client = timeout(OPENING, endpoint.client()).await;
-            let ended = match client {
-                Ok(Ok(client)) => {
-                    let ended = self.follow(&client, &mut pause).await;
-                    if let Break::LoggedOut = ended { login(&client).await } else { ended }
-                }
-                Ok(Err(error)) => Break::Broken(failure(error)),
+            let mut ended = match client {
+                Ok(Ok(client)) => tokio::select! {
+                    ended = self.follow(&client, &mut pause) => ended,
+                    () = endpoint.has_left(&connection) => Break::Moved,
+                },
+                Ok(Err(error)) => Break::Broken(endpoint.judge(&connection, error).await),
                 Err(_) => Break::Broken(Failure::Timeout),
             };
+            if let Break::LoggedOut(reason) = &ended {
+                match endpoint.log_in_again(&connection).await {
+                    Ok(true) => {}
+                    Ok(false) => ended = reason.clone().map_or(ended, Break::Broken),
+                    Err(reason) => ended = Break::Broken(reason),
+                }
+            }
             match ended {
-                Break::LoggedOut => {}
+                Break::Moved => continue,
+                Break::LoggedOut(_) => {}
                 Break::Broken(reason) => {
                     tracing::debug!(endpoint = endpoint.address(), ?reason, "watch stream broke");
                     match reason {
@@ -192,7 +203,7 @@ impl Supervisor {
         let mut opener = client.watch_client().max_decoding_message_size(usize::MAX);
         let stream = match timeout(OPENING, opener.watch(key, Some(first))).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Break::Broken(failure(error)),
+            Ok(Err(error)) => return broken(error),
             Err(_) => return Break::Broken(Failure::Timeout),
         };
         let (mut sender, mut responses) = stream.split();
@@ -212,7 +223,7 @@ impl Supervisor {
                 // Side by side with reading: each may wait for the other in etcd.
                 sent = line.send(&mut sender) => match sent {
                     Ok(()) => { line.outbox.pop_front(); }
-                    Err(error) => return Break::Broken(failure(error)),
+                    Err(error) => return broken(error),
                 },
                 response = responses.message() => match response {
                     Ok(Some(response)) => {
@@ -222,7 +233,7 @@ impl Supervisor {
                         }
                     }
                     Ok(None) => return Break::Broken(Failure::Unavailable),
-                    Err(error) => return Break::Broken(failure(error)),
+                    Err(error) => return broken(error),
                 },
                 () = line.overdue() => return Break::Broken(Failure::Timeout),
             }
@@ -303,7 +314,7 @@ impl Supervisor {
         // allowed.
         if matches!(reason, Failure::Denied(_)) && !watch.refused {
             watch.refused = true;
-            return Err(Break::LoggedOut);
+            return Err(Break::LoggedOut(None));
         }
         // A watch that was on may be on again.
         if matches!(reason, Failure::Other(_)) && !response.created() {
@@ -424,12 +435,11 @@ impl Keyspace {
     }
 }
 
-/// Logs in again.
-async fn login(client: &Client) -> Break {
-    match timeout(OPENING, client.refresh_token()).await {
-        Ok(Ok(())) => Break::LoggedOut,
-        Ok(Err(error)) => Break::Broken(failure(error)),
-        Err(_) => Break::Broken(Failure::Timeout),
+fn broken(error: etcd_client::Error) -> Break {
+    if is_login_outdated(&error) || is_login_refused(&error) {
+        Break::LoggedOut(Some(failure(error)))
+    } else {
+        Break::Broken(failure(error))
     }
 }
 

@@ -1,0 +1,234 @@
+//! What etcd is shown to be let in: what the user names, and what is made of it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+
+use super::connect::ConnectError;
+use super::failure::chain;
+
+const CA: &str = "CA certificate (--cacert)";
+const CERT: &str = "certificate (--cert)";
+const KEY: &str = "key (--key)";
+const PASSWORD: &str = "password file (--password-file)";
+
+/// What etcd is shown to be let in.
+///
+/// The files are read again when they change: what is new in them is taken up
+/// while the store is in use, within seconds, and costs no leadership. What
+/// cannot be used, or is refused by etcd, is logged as a warning, and the store
+/// goes on with what it had.
+#[non_exhaustive]
+#[derive(Default, Clone)]
+pub struct Credentials {
+    /// Who vouches for etcd's certificate: a PEM file. The system's authorities
+    /// unless given.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate: a PEM file. Goes with `key`.
+    pub cert: Option<PathBuf>,
+    /// The key of our own certificate: a PEM file.
+    pub key: Option<PathBuf>,
+    /// The user to log in as. Goes with `password`, or `password_file`.
+    pub user: Option<String>,
+    /// The user's password.
+    pub password: Option<String>,
+    /// In place of `password`: a file whose first line is the user's password.
+    pub password_file: Option<PathBuf>,
+}
+
+/// Without the password.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("ca", &self.ca)
+            .field("cert", &self.cert)
+            .field("key", &self.key)
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| "…"))
+            .field("password_file", &self.password_file)
+            .finish()
+    }
+}
+
+impl Credentials {
+    /// Whether what they name goes together, with and without TLS.
+    pub(super) fn check(&self, with_tls: bool) -> Result<(), ConnectError> {
+        if !with_tls && (self.ca.is_some() || self.cert.is_some() || self.key.is_some()) {
+            return Err(ConnectError::Mismatched(
+                "certificates (--cacert, --cert, --key) are of use with TLS only: \
+                 write etcds:// in place of etcd:// in --store, or leave them out",
+            ));
+        }
+        if self.cert.is_some() != self.key.is_some() {
+            return Err(ConnectError::Mismatched(
+                "a certificate goes with its key: give both --cert and --key, or neither",
+            ));
+        }
+        if self.password.is_some() && self.password_file.is_some() {
+            return Err(ConnectError::Mismatched(
+                "there is a password, and a file with one (--password-file): give one of them",
+            ));
+        }
+        if self.user.is_some() != (self.password.is_some() || self.password_file.is_some()) {
+            return Err(ConnectError::Mismatched(
+                "a user goes with a password: give both --user and --password-file, or neither",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether there is anything that may change while we look away.
+    pub(super) fn have_files(&self) -> bool {
+        [&self.ca, &self.cert, &self.key, &self.password_file].into_iter().any(Option::is_some)
+    }
+}
+
+/// The files that the credentials name, as they were at one time. Holds secrets:
+/// no `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Files {
+    ca: Option<Vec<u8>>,
+    cert: Option<Vec<u8>>,
+    key: Option<Vec<u8>>,
+    password: Option<Vec<u8>>,
+}
+
+impl Files {
+    pub(super) async fn read(credentials: &Credentials) -> Result<Self, ConnectError> {
+        Ok(Self {
+            ca: read(CA, credentials.ca.as_deref()).await?,
+            cert: read(CERT, credentials.cert.as_deref()).await?,
+            key: read(KEY, credentials.key.as_deref()).await?,
+            password: read(PASSWORD, credentials.password_file.as_deref()).await?,
+        })
+    }
+
+    /// The CA's certificates, and our own, in PEM form.
+    pub(super) fn certificates(&self) -> (Option<&[u8]>, Option<&[u8]>) {
+        (self.ca.as_deref(), self.cert.as_deref())
+    }
+
+    /// The key of our own certificate, in PEM form.
+    pub(super) fn key(&self) -> Option<&[u8]> {
+        self.key.as_deref()
+    }
+}
+
+/// What connections are made with. Holds secrets: no `Debug`.
+pub(super) struct Secrets {
+    pub(super) tls: Option<TlsOptions>,
+    /// Name and password.
+    pub(super) user: Option<(String, String)>,
+    /// What it was made of.
+    pub(super) files: Files,
+}
+
+impl Secrets {
+    /// Proves that TLS can be made of the files, and that there is a password.
+    pub(super) async fn new(
+        credentials: &Credentials,
+        with_tls: bool,
+        files: Files,
+    ) -> Result<Self, ConnectError> {
+        let tls = if with_tls { Some(tls(credentials, &files).await?) } else { None };
+        let user = user(credentials, &files)?;
+        Ok(Self { tls, user, files })
+    }
+}
+
+async fn tls(credentials: &Credentials, files: &Files) -> Result<TlsOptions, ConnectError> {
+    let options = TlsOptions::new();
+    let options = match (&credentials.ca, &files.ca) {
+        (Some(path), Some(pem)) => {
+            contains(CA, path, pem, "CERTIFICATE")?;
+            let options = options.ca_certificate(Certificate::from_pem(pem));
+            usable(&options).await.map_err(|reason| unusable(CA, path, reason))?;
+            options
+        }
+        _ => {
+            let options = options.with_native_roots();
+            usable(&options).await.map_err(|_| {
+                ConnectError::Mismatched(
+                    "this machine knows no certificate authorities: give etcd's with --cacert",
+                )
+            })?;
+            options
+        }
+    };
+    let (Some(cert), Some(key)) = (&credentials.cert, &credentials.key) else {
+        return Ok(options);
+    };
+    let (Some(certificate), Some(private_key)) = (&files.cert, &files.key) else {
+        return Ok(options);
+    };
+    contains(CERT, cert, certificate, "CERTIFICATE")?;
+    contains(KEY, key, private_key, "PRIVATE KEY")?;
+    let options = options.identity(Identity::from_pem(certificate, private_key));
+    usable(&options).await.map_err(|reason| {
+        if reason.contains("key") {
+            unusable(KEY, key, reason)
+        } else {
+            unusable(CERT, cert, reason)
+        }
+    })?;
+    Ok(options)
+}
+
+/// Whether TLS can be made of this, or what it does not like.
+async fn usable(options: &TlsOptions) -> Result<(), String> {
+    let options = ConnectOptions::new().with_tls(options.clone());
+    // Without a user there is nothing that it would connect for.
+    match Client::connect(["https://localhost"], Some(options)).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+fn user(
+    credentials: &Credentials,
+    files: &Files,
+) -> Result<Option<(String, String)>, ConnectError> {
+    let Some(name) = &credentials.user else {
+        return Ok(None);
+    };
+    let password = match (&credentials.password_file, &files.password) {
+        (Some(path), Some(bytes)) => {
+            let text = str::from_utf8(bytes)
+                .map_err(|_| unusable(PASSWORD, path, "it is no text (UTF-8)".into()))?;
+            let line = text.lines().next().filter(|line| !line.is_empty());
+            line.map(ToOwned::to_owned).ok_or_else(|| {
+                unusable(PASSWORD, path, "its first line is empty: write the password there".into())
+            })?
+        }
+        _ => credentials.password.clone().unwrap_or_default(),
+    };
+    Ok(Some((name.clone(), password)))
+}
+
+async fn read(what: &'static str, path: Option<&Path>) -> Result<Option<Vec<u8>>, ConnectError> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let unreadable =
+        |source: io::Error| ConnectError::Unreadable { what, path: path.into(), source };
+    Ok(Some(tokio::fs::read(path).await.map_err(unreadable)?))
+}
+
+/// Whether the file holds at least one object of this kind.
+fn contains(what: &'static str, path: &Path, pem: &[u8], kind: &str) -> Result<(), ConnectError> {
+    let text = String::from_utf8_lossy(pem);
+    let holds = text.lines().any(|line| {
+        line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&format!("{kind}-----"))
+    });
+    if holds {
+        Ok(())
+    } else {
+        Err(unusable(what, path, format!("it holds no {kind} in PEM form")))
+    }
+}
+
+fn unusable(what: &'static str, path: &Path, reason: String) -> ConnectError {
+    ConnectError::Unusable { what, path: path.to_owned(), reason }
+}

@@ -1,0 +1,366 @@
+//! A real etcd of several members, with a link that can be cut between each two of
+//! them, and between each of them and its clients.
+
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::etcd::process::{Ports, Process, Settings};
+use crate::etcd::{PATIENCE, Version, run};
+use crate::relay::{Link, PeerRelay, Relay};
+
+/// A running cluster, with its data in a directory that goes away with it. Needs
+/// a tokio runtime, as [`Relay`] does.
+#[derive(Debug)]
+pub struct Cluster {
+    version: Version,
+    members: Vec<Member>,
+    more: Vec<String>,
+    directory: TempDir,
+}
+
+#[derive(Debug)]
+struct Member {
+    process: Process,
+    state: State,
+    /// etcd's own id for it.
+    id: u64,
+    clients: Relay,
+    peers: PeerRelay,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Runs,
+    Paused,
+    Killed,
+    /// Cut off from the other members.
+    Isolated,
+}
+
+impl Cluster {
+    /// Starts a cluster of so many members, and waits until all are healthy.
+    pub async fn start(version: Version, members: usize) -> Self {
+        Self::start_with(version, members, &[]).await
+    }
+
+    /// Starts one with more arguments of etcd's own for each member.
+    pub async fn start_with(version: Version, members: usize, more: &[&str]) -> Self {
+        let more: Vec<_> = more.iter().map(ToString::to_string).collect();
+        let since = Instant::now();
+        loop {
+            match Self::launch(version, members, &more).await {
+                Ok(cluster) => return cluster,
+                // Someone else may have been given a port of ours meanwhile.
+                Err(excuse) => assert!(since.elapsed() < PATIENCE, "{excuse}"),
+            }
+        }
+    }
+
+    /// Which etcd this is.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// How many members there are, whatever becomes of them.
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// All members as clients find them, each behind its [`relay`](Self::relay), as
+    /// `--store` takes it.
+    pub fn url(&self) -> String {
+        let all: Vec<_> =
+            self.members.iter().map(|member| member.clients.address().to_string()).collect();
+        format!("etcd://{}", all.join(","))
+    }
+
+    /// All members without anything in between.
+    pub fn direct_url(&self) -> String {
+        format!("etcd://{}", self.endpoints())
+    }
+
+    /// The link between a member and its clients.
+    pub fn relay(&self, member: usize) -> &Relay {
+        &self.members[member].clients
+    }
+
+    /// The link over which a member asks another. etcd's members talk over the
+    /// links of both directions.
+    pub fn peer(&self, from: usize, to: usize) -> Link {
+        self.members[to].peers.link(self.members[from].id)
+    }
+
+    /// The member that leads among those that can; waits until there is one.
+    pub fn leader(&self) -> usize {
+        let since = Instant::now();
+        loop {
+            let leads = |member: &Member| {
+                member.state == State::Runs
+                    && member
+                        .process
+                        .metrics()
+                        .is_some_and(|metrics| metrics.contains("\netcd_server_is_leader 1\n"))
+            };
+            if let Some(leader) = self.members.iter().position(leads) {
+                return leader;
+            }
+            assert!(since.elapsed() < PATIENCE, "no member leads");
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A member that runs and does not lead.
+    pub fn follower(&self) -> usize {
+        let leader = self.leader();
+        let follows = |at: &usize| *at != leader && self.members[*at].state == State::Runs;
+        (0..self.members()).find(follows).expect("a cluster has followers")
+    }
+
+    /// The process of a member.
+    pub fn pid(&self, member: usize) -> u32 {
+        self.members[member].process.pid()
+    }
+
+    /// What a member has written to its log.
+    pub fn log(&self, member: usize) -> String {
+        self.members[member].process.log()
+    }
+
+    /// A member's own figures, in Prometheus' form.
+    pub fn metrics(&self, member: usize) -> String {
+        self.members[member].process.metrics().expect("etcd answers with its metrics")
+    }
+
+    /// Kills a member (SIGKILL), and waits for its end. Its data stays.
+    pub fn kill(&mut self, member: usize) {
+        self.members[member].process.kill();
+        self.members[member].state = State::Killed;
+    }
+
+    /// Starts a member again, with the same data and ports, and waits until it is
+    /// healthy: until a quorum is there.
+    pub fn restart(&mut self, member: usize) {
+        self.members[member].process.restart();
+        self.members[member].state = State::Runs;
+    }
+
+    /// Starts all that were killed again, and waits until they are healthy.
+    pub fn restart_killed(&mut self) {
+        let since = Instant::now();
+        let mut killed: Vec<_> =
+            self.members.iter_mut().filter(|member| member.state == State::Killed).collect();
+        killed.iter_mut().for_each(|member| member.process.start_again());
+        for member in killed {
+            while !member.process.wait_until_healthy() {
+                assert!(since.elapsed() < PATIENCE, "{}", member.process.excuse());
+                member.process.start_again();
+            }
+            member.state = State::Runs;
+        }
+    }
+
+    /// Stops a member in its tracks (SIGSTOP).
+    pub fn pause(&mut self, member: usize) {
+        self.members[member].process.pause();
+        self.members[member].state = State::Paused;
+    }
+
+    /// Lets a paused member go on.
+    pub fn resume(&mut self, member: usize) {
+        self.members[member].process.resume();
+        self.members[member].state = State::Runs;
+    }
+
+    /// Cuts a member off from all the others, silently; its clients reach it.
+    pub fn isolate(&mut self, member: usize) {
+        self.peers_of(member).for_each(|link| link.black_hole());
+        self.members[member].state = State::Isolated;
+    }
+
+    /// Lets a member that was cut off reach the others again.
+    pub fn rejoin(&mut self, member: usize) {
+        self.peers_of(member).for_each(|link| {
+            // As after a time-out: what was said then is not heard now.
+            link.cut();
+            link.heal();
+        });
+        self.members[member].state = State::Runs;
+    }
+
+    /// Ends every fault: all processes run, and all links are as new.
+    pub fn heal(&mut self) {
+        for at in 0..self.members() {
+            match self.members[at].state {
+                State::Paused => self.resume(at),
+                State::Isolated => self.rejoin(at),
+                State::Runs | State::Killed => {}
+            }
+            self.members[at].clients.heal();
+            self.members[at].clients.accept();
+        }
+        self.restart_killed();
+    }
+
+    /// etcdctl of the same version, for all members.
+    pub fn etcdctl_command(&self, arguments: &[&str]) -> Command {
+        self.version.etcdctl_command(&self.endpoints(), arguments)
+    }
+
+    /// Runs etcdctl of the same version with all members, and gives what it prints.
+    /// Panics where it fails.
+    pub fn etcdctl(&self, arguments: &[&str]) -> String {
+        run(self.etcdctl_command(arguments))
+    }
+
+    /// Runs etcdctl with one member.
+    pub fn etcdctl_at(&self, member: usize, arguments: &[&str]) -> String {
+        let endpoint = self.members[member].process.settings().ports.client().to_string();
+        run(self.version.etcdctl_command(&endpoint, arguments))
+    }
+
+    /// Takes a member out of the cluster, and ends it. The numbers of those after
+    /// it go down by one.
+    pub fn remove(&mut self, member: usize) {
+        let removed = self.members.remove(member);
+        let id = format!("{:x}", removed.id);
+        self.etcdctl(&["member", "remove", &id]);
+    }
+
+    /// Adds a member, which comes last, and waits until it is healthy.
+    pub async fn add(&mut self) {
+        let since = Instant::now();
+        let name =
+            format!("member-{}", self.members.iter().map(|member| member.id % 1000).sum::<u64>());
+        let directory = self.directory.path().join(&name);
+        std::fs::create_dir(&directory).expect("a directory");
+        let ports = Ports::free();
+        let peers = PeerRelay::start(ports.peer()).await;
+        let url = format!("--peer-urls=http://{}", peers.address());
+        self.etcdctl(&["member", "add", &name, &url]);
+        let mut all: Vec<_> = self.members.iter().map(Member::named).collect();
+        all.push(format!("{name}=http://{}", peers.address()));
+        let mut more = self.more.clone();
+        more.extend(["--initial-cluster-state".into(), "existing".into()]);
+        let mut process = Process::start(Settings {
+            version: self.version,
+            name,
+            directory,
+            certificates: None,
+            peer: peers.address(),
+            members: all.join(","),
+            more,
+            ports,
+        });
+        while !process.wait_until_healthy() {
+            assert!(since.elapsed() < PATIENCE, "{}", process.excuse());
+            process.start_again();
+        }
+        let clients = Relay::start(ports.client()).await;
+        self.members.push(Member { process, state: State::Runs, id: 0, clients, peers });
+        self.learn_ids();
+    }
+
+    /// Ends all members, puts the state of a snapshot in place of theirs, as
+    /// `etcdctl snapshot restore` does it, and starts them again.
+    pub fn restore(&mut self, snapshot: &Path) {
+        let all: Vec<_> = self.members.iter().map(Member::named).collect();
+        let all = all.join(",");
+        for at in 0..self.members() {
+            self.kill(at);
+            let settings = self.members[at].process.settings();
+            let data = settings.directory.join("data");
+            std::fs::remove_dir_all(&data).expect("it has data");
+            let mut command = self.version.etcdctl_command(
+                "",
+                &["snapshot", "restore", "--initial-cluster", &all, "--name", &settings.name],
+            );
+            command
+                .args(["--initial-advertise-peer-urls", &format!("http://{}", settings.peer)])
+                .args(["--initial-cluster-token", "restored"])
+                .arg("--data-dir")
+                .arg(&data)
+                .arg(snapshot);
+            run(command);
+        }
+        self.restart_killed();
+        self.learn_ids();
+    }
+
+    async fn launch(version: Version, members: usize, more: &[String]) -> Result<Self, String> {
+        let directory = TempDir::with_prefix("incumbent-cluster-").expect("a directory");
+        let mut peers = Vec::new();
+        for _ in 0..members {
+            let ports = Ports::free();
+            peers.push((ports, PeerRelay::start(ports.peer()).await));
+        }
+        let name = |at: usize| format!("member-{at}");
+        let all: Vec<_> = peers
+            .iter()
+            .enumerate()
+            .map(|(at, (_, relay))| format!("{}=http://{}", name(at), relay.address()))
+            .collect();
+        let all = all.join(",");
+        let mut cluster = Self { version, members: Vec::new(), more: more.to_owned(), directory };
+        for (at, (ports, peers)) in peers.into_iter().enumerate() {
+            let directory = cluster.directory.path().join(name(at));
+            std::fs::create_dir(&directory).expect("a directory");
+            let process = Process::start(Settings {
+                version,
+                name: name(at),
+                directory,
+                certificates: None,
+                peer: peers.address(),
+                members: all.clone(),
+                more: more.to_owned(),
+                ports,
+            });
+            let clients = Relay::start(ports.client()).await;
+            cluster.members.push(Member { process, state: State::Runs, id: 0, clients, peers });
+        }
+        for member in &mut cluster.members {
+            if !member.process.wait_until_healthy() {
+                return Err(member.process.excuse());
+            }
+        }
+        cluster.learn_ids();
+        Ok(cluster)
+    }
+
+    /// Each line of `member list` is `ID, STATUS, NAME, PEER-URL, …`.
+    fn learn_ids(&mut self) {
+        let list = self.etcdctl(&["member", "list"]);
+        for member in &mut self.members {
+            let url = format!("http://{}", member.peers.address());
+            let line = list.lines().find(|line| line.contains(&url)).expect("it is a member");
+            let id = line.split(',').next().and_then(|id| u64::from_str_radix(id, 16).ok());
+            member.id = id.expect("an id");
+        }
+    }
+
+    /// All links between a member and the others.
+    fn peers_of(&self, member: usize) -> impl Iterator<Item = Link> {
+        (0..self.members())
+            .filter(move |other| *other != member)
+            .flat_map(move |other| [self.peer(member, other), self.peer(other, member)])
+    }
+
+    fn endpoints(&self) -> String {
+        let all: Vec<_> = self
+            .members
+            .iter()
+            .map(|member| member.process.settings().ports.client().to_string())
+            .collect();
+        all.join(",")
+    }
+}
+
+impl Member {
+    /// As etcd wants it in a list of members.
+    fn named(&self) -> String {
+        format!("{}=http://{}", self.process.settings().name, self.peers.address())
+    }
+}
