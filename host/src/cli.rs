@@ -105,11 +105,11 @@ fn sentence(rendered: &str) -> String {
     format!("{} (`incumbent --help` tells more)", fault.join(" ").trim_end_matches('.'))
 }
 
-/// The log goes to standard error: what somebody has to do something about, and
-/// more where it is asked for.
+/// The log goes to standard error: what somebody has to mend and is told in no
+/// other way, and more where it is asked for.
 fn log(verbose: u8) -> Output {
     let filter = match verbose {
-        0 => "incumbent=warn",
+        0 => "incumbent::store=warn",
         1 => "incumbent=info",
         2 => "incumbent=debug",
         _ => "trace",

@@ -19,6 +19,8 @@ use tokio::time::{sleep, timeout};
 
 /// How long anything may take before a test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than etcd takes to start again.
+const LEASE_TIME: Duration = Duration::from_secs(6);
 /// A life of tokens, in which etcd counts whole seconds.
 const TOKEN_LIFE: Duration = Duration::from_secs(1);
 const NAME: &str = "my/office";
@@ -183,7 +185,7 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
         }
     };
     assert!(matches!(denied, Err(WriteError::Failed(Failure::Denied(_)))), "{denied:?}");
-    for _ in 0..3 {
+    for _ in 0..2 {
         extended(&mut events).await;
     }
     assert!(leadership.is_valid());
@@ -286,7 +288,7 @@ fn user_of_file(name: &str, file: &Path) -> Credentials {
 }
 
 async fn session(url: &str, credentials: Credentials) -> Session {
-    let options = Options { credentials, ttl: Duration::from_secs(9), ..Options::default() };
+    let options = Options { credentials, ttl: LEASE_TIME, ..Options::default() };
     soon(Session::connect(url, options)).await.expect("connects")
 }
 

@@ -62,6 +62,11 @@ impl Renewals {
     }
 
     async fn attempt(&self, endpoint: &Arc<Endpoint>, lease: LeaseId) -> Result<Response, Failure> {
+        // Where nothing else is asked of etcd, this is what looks at the credentials.
+        let connection = endpoint.connection();
+        if let Err(error) = endpoint.client().await {
+            return Err(endpoint.judge(&connection, error).await);
+        }
         let idle = self.idle().remove(&lease);
         if let Some(mut stream) = idle.filter(|stream| stream.is_current(endpoint)) {
             // A stream that broke while it was idle says nothing of etcd now, and
