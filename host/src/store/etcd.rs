@@ -83,7 +83,9 @@ impl EtcdStore {
         let keyspace = self.keyspace.clone();
         let key = key.to_vec();
         self.endpoints
-            .request(GET_TIMEOUT, move |client| request::get(client, keyspace, key, serializable))
+            .request_twice(GET_TIMEOUT, move |client| {
+                request::get(client, keyspace.clone(), key.clone(), serializable)
+            })
             .await
     }
 
@@ -124,9 +126,13 @@ impl Store for EtcdStore {
             }
             Operation::Claim(claim) => self
                 .request(within, move |client, keyspace| request::claim(client, keyspace, claim)),
-            Operation::Read(selections) => self.request(within, move |client, keyspace| {
-                request::read(client, keyspace, selections)
-            }),
+            Operation::Read(selections) => {
+                let endpoints = Arc::clone(&self.endpoints);
+                let keyspace = self.keyspace.clone();
+                let read =
+                    move |client| request::read(client, keyspace.clone(), selections.clone());
+                async move { endpoints.request_twice(within, read).await }.boxed()
+            }
             Operation::Guarded(guarded) => self.request(within, move |client, keyspace| {
                 request::guarded(client, keyspace, guarded)
             }),

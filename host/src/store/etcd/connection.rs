@@ -5,6 +5,7 @@
 //! that etcd does not take, or a password that it does not know yet, cost nothing
 //! that works.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +52,11 @@ pub(super) struct Moves {
 }
 
 impl Connection {
+    /// Whether there is somebody at the other end, as far as is known.
+    pub(super) fn is_made(&self) -> bool {
+        self.made.initialized()
+    }
+
     fn of(client: Client, secrets: Arc<Secrets>) -> Self {
         let logged_in = Mutex::new(Instant::now());
         Self { made: OnceCell::new_with(Some(Made { client, secrets, logged_in })) }
@@ -67,6 +73,7 @@ impl Endpoint {
             .made
             .get_or_try_init(|| async {
                 let client = self.dial(&secrets).await?;
+                has_leader(&client).await?;
                 let logged_in = Mutex::new(Instant::now());
                 Ok::<_, Error>(Made { client, secrets: Arc::clone(&secrets), logged_in })
             })
@@ -227,6 +234,20 @@ impl Endpoint {
             None => "http",
         };
         Client::connect([format!("{scheme}://{}", self.address())], Some(options)).await
+    }
+}
+
+/// Makes sure that a member is in touch with the others. A read would tell as much,
+/// but waits for long after a leader was lost, where renewals pass.
+async fn has_leader(client: &Client) -> Result<(), Error> {
+    let sorry = |text: &str| Err(Error::IoError(io::Error::other(format!("etcdserver: {text}"))));
+    match client.maintenance_client().status().await {
+        Ok(status) if status.leader() == 0 => sorry("no leader"),
+        Ok(status) if status.is_learner() => sorry("a learner does not serve clients"),
+        Ok(_) => Ok(()),
+        Err(error) if failure(&error) == Failure::Unavailable => Err(error),
+        // What it has to say is said to whoever asks for more.
+        Err(_) => Ok(()),
     }
 }
 

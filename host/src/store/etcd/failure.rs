@@ -1,6 +1,7 @@
 //! What etcd's and etcd-client's errors mean. The only place that reads their
 //! texts: etcd has one code for many things, and tells them apart in words.
 
+use std::borrow::Borrow;
 use std::error::Error as _;
 use std::io;
 
@@ -27,8 +28,8 @@ mod code {
 }
 
 /// What an error of any call means to whoever called.
-pub(super) fn failure(error: Error) -> Failure {
-    match error {
+pub(super) fn failure(error: impl Borrow<Error>) -> Failure {
+    match error.borrow() {
         // A status with a source was made on this side, from an error of the
         // connection.
         Error::GRpcStatus(status) if status.source().is_some() => Failure::Unavailable,
@@ -38,12 +39,12 @@ pub(super) fn failure(error: Error) -> Failure {
         | Error::WatchError(_)
         | Error::LeaseKeepAliveError(_)
         | Error::EndpointError(_) => Failure::Unavailable,
-        Error::InvalidArgs(text) => Failure::Invalid(text),
+        Error::InvalidArgs(text) => Failure::Invalid(text.clone()),
         Error::InvalidUri(error) => Failure::Invalid(error.to_string()),
         Error::InvalidMetadataValue(error) => Failure::Invalid(error.to_string()),
         Error::Utf8Error(error) => Failure::Other(error.to_string()),
-        Error::ElectError(text) | Error::Internal(text) => Failure::Other(text),
-        Error::EndpointsNotManaged => Failure::Other(error.to_string()),
+        Error::ElectError(text) | Error::Internal(text) => Failure::Other(text.clone()),
+        Error::EndpointsNotManaged => Failure::Other(error.borrow().to_string()),
     }
 }
 

@@ -10,11 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Error, LeaseKeepAliveStream, LeaseKeeper};
-use futures_util::future::{self, Either};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::connection::Connection;
-use super::endpoints::{Endpoint, Endpoints};
+use super::endpoints::{Contact, Endpoints};
 use super::failure::{failure, is_lease_missing};
 use super::request::time_to_live;
 use crate::types::{Failure, LeaseId, Response};
@@ -29,27 +28,17 @@ pub(super) struct Renewals {
 }
 
 impl Renewals {
-    /// Lets the lease live on. After `within` another member is asked the next
-    /// time, and this answer still waited for.
+    /// Lets the lease live on. Where no answer has come in half of `within`, another
+    /// member is asked as well, so that a member that fails costs none of the
+    /// attempts; the answers are still waited for after it.
     pub(super) async fn renew(
         &self,
         endpoints: &Endpoints,
         lease: LeaseId,
         within: Duration,
     ) -> Result<Response, Failure> {
-        let endpoint = endpoints.current();
-        let attempt = timeout(LATE.max(within), self.attempt(&endpoint, lease));
-        let answer = match future::select(Box::pin(attempt), Box::pin(sleep(within))).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(((), attempt)) => {
-                endpoints.failed(&endpoint);
-                attempt.await
-            }
-        };
-        let answer = answer.unwrap_or(Err(Failure::Timeout));
-        if matches!(answer, Err(Failure::Unavailable | Failure::Timeout)) {
-            endpoints.failed(&endpoint);
-        }
+        let asked = endpoints.ask_twice(within / 2, |contact| self.attempt(contact, lease));
+        let answer = timeout(LATE.max(within), asked).await.unwrap_or(Err(Failure::Timeout));
         if answer == Ok(Response::Expired) {
             self.forget(lease);
         }
@@ -61,14 +50,9 @@ impl Renewals {
         self.idle().remove(&lease);
     }
 
-    async fn attempt(&self, endpoint: &Arc<Endpoint>, lease: LeaseId) -> Result<Response, Failure> {
-        // Where nothing else is asked of etcd, this is what looks at the credentials.
-        let connection = endpoint.connection();
-        if let Err(error) = endpoint.client().await {
-            return Err(endpoint.judge(&connection, error).await);
-        }
+    async fn attempt(&self, contact: Contact, lease: LeaseId) -> Result<Response, Failure> {
         let idle = self.idle().remove(&lease);
-        if let Some(mut stream) = idle.filter(|stream| stream.is_current(endpoint)) {
+        if let Some(mut stream) = idle.filter(|stream| stream.is_on(&contact)) {
             // A stream that broke while it was idle says nothing of etcd now, and
             // one whose login is too old is made anew with a fresh one.
             if let Ok(answer) = stream.renew().await {
@@ -76,11 +60,10 @@ impl Renewals {
                 return Ok(answer);
             }
         }
-        let connection = endpoint.connection();
-        let mut stream = match Stream::open(endpoint, &connection, lease).await {
+        let mut stream = match Stream::open(&contact, lease).await {
             Ok(Some(stream)) => stream,
             Ok(None) => return Ok(Response::Expired),
-            Err(error) => return Err(endpoint.judge(&connection, error).await),
+            Err(error) => return contact.judge(Err(error)).await,
         };
         let answer = stream.renew().await?;
         self.keep(lease, stream);
@@ -104,7 +87,6 @@ impl fmt::Debug for Renewals {
 
 /// A stream that renews one lease.
 struct Stream {
-    endpoint: Arc<Endpoint>,
     connection: Arc<Connection>,
     keeper: LeaseKeeper,
     answers: LeaseKeepAliveStream,
@@ -113,26 +95,19 @@ struct Stream {
 impl Stream {
     /// A new stream, unless the lease is gone. Opening one renews as well, but
     /// etcd-client keeps the time to live of that answer to itself.
-    async fn open(
-        endpoint: &Arc<Endpoint>,
-        connection: &Arc<Connection>,
-        lease: LeaseId,
-    ) -> Result<Option<Self>, Error> {
-        let client = endpoint.client().await?;
-        match client.lease_client().keep_alive(lease).await {
+    async fn open(contact: &Contact, lease: LeaseId) -> Result<Option<Self>, Error> {
+        match contact.client.lease_client().keep_alive(lease).await {
             Ok((keeper, answers)) => {
-                let (endpoint, connection) = (Arc::clone(endpoint), Arc::clone(connection));
-                Ok(Some(Self { endpoint, connection, keeper, answers }))
+                let connection = Arc::clone(&contact.connection);
+                Ok(Some(Self { connection, keeper, answers }))
             }
             Err(error) if is_lease_missing(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Whether it is on the connection that is used now.
-    fn is_current(&self, endpoint: &Arc<Endpoint>) -> bool {
-        Arc::ptr_eq(&self.endpoint, endpoint)
-            && Arc::ptr_eq(&self.connection, &endpoint.connection())
+    fn is_on(&self, contact: &Contact) -> bool {
+        Arc::ptr_eq(&self.connection, &contact.connection)
     }
 
     async fn renew(&mut self) -> Result<Response, Failure> {

@@ -4,6 +4,15 @@
 //! streams: a new stream takes each watch up right after the last revision that
 //! the watch has seen. Progress notices do not count as seen: etcd before 3.4.25
 //! and 3.5.8 may send them ahead of changes (etcd#15220).
+//!
+//! They are asked for all the same: a stream may die without a word, and one that is
+//! quiet for long is asked for its progress to see whether it lives. Any response
+//! will do, and one request that stays without is no proof: later versions of etcd
+//! do not answer while a watch is behind.
+//!
+//! A stream that is clogged when a watch on it is compacted may never say so, before
+//! 3.4.33 and 3.5.13 (etcd#17529). A watch that resumes is the one that can be behind; the
+//! elector's slow re-check covers it, as it covers all that a watch should have told.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -20,13 +29,19 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::super::Watches;
-use super::endpoints::Endpoints;
+use super::endpoints::{Contact, Endpoints};
 use super::failure::{cancellation, failure, is_login_outdated, is_login_refused};
 use super::keyspace::Keyspace;
 use crate::types::{Change, Deletion, Failure, RequestId, Revision, Watch, Watched};
 
 /// How long etcd may take to answer that a watch is on.
 const OPENING: Duration = Duration::from_secs(5);
+/// How long a stream may be quiet before it is asked whether it lives, and how long
+/// before it is asked again.
+const QUIET: Duration = Duration::from_secs(2);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How many such questions may stay without an answer.
+const UNANSWERED: u32 = 2;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What etcd puts in place of the id of a watch that it never made.
@@ -154,19 +169,23 @@ impl Supervisor {
                     None => pending().await,
                 }
             }
-            let endpoint = self.endpoints.current();
-            let connection = endpoint.connection();
-            let client = timeout(OPENING, endpoint.client()).await;
-            let mut ended = match client {
-                Ok(Ok(client)) => tokio::select! {
-                    ended = self.follow(&client, &mut pause) => ended,
-                    () = endpoint.has_left(&connection) => Break::Moved,
-                },
-                Ok(Err(error)) => Break::Broken(endpoint.judge(&connection, error).await),
-                Err(_) => Break::Broken(Failure::Timeout),
+            let contact = match self.reach().await {
+                Ok(contact) => contact,
+                Err(reason) => {
+                    tracing::debug!(?reason, "no member to watch on");
+                    if let Failure::Denied(_) = reason {
+                        self.end_all(&reason);
+                    }
+                    sleep(pause.next()).await;
+                    continue;
+                }
+            };
+            let mut ended = tokio::select! {
+                ended = self.follow(&contact.client, &mut pause) => ended,
+                () = contact.endpoint.has_left(&contact.connection) => Break::Moved,
             };
             if let Break::LoggedOut(reason) = &ended {
-                match endpoint.log_in_again(&connection).await {
+                match contact.endpoint.log_in_again(&contact.connection).await {
                     Ok(true) => {}
                     Ok(false) => ended = reason.clone().map_or(ended, Break::Broken),
                     Err(reason) => ended = Break::Broken(reason),
@@ -176,14 +195,15 @@ impl Supervisor {
                 Break::Moved => continue,
                 Break::LoggedOut(_) => {}
                 Break::Broken(reason) => {
-                    tracing::debug!(endpoint = endpoint.address(), ?reason, "watch stream broke");
+                    let endpoint = contact.endpoint.address();
+                    tracing::debug!(endpoint, ?reason, "watch stream broke");
                     match reason {
                         Failure::Denied(_) => self.end_all(&reason),
-                        Failure::Timeout
-                        | Failure::Unavailable
+                        Failure::Timeout => contact.lost(),
+                        Failure::Unavailable
                         | Failure::Compacted(_)
                         | Failure::Invalid(_)
-                        | Failure::Other(_) => self.endpoints.failed(&endpoint),
+                        | Failure::Other(_) => contact.failed(),
                     }
                 }
             }
@@ -191,9 +211,14 @@ impl Supervisor {
         }
     }
 
+    /// A member to watch on.
+    async fn reach(&self) -> Result<Contact, Failure> {
+        timeout(OPENING, self.endpoints.reach()).await.unwrap_or(Err(Failure::Timeout))
+    }
+
     /// Opens one stream with all watches on it, and follows it to its end.
     async fn follow(&mut self, client: &Client, pause: &mut Pause) -> Break {
-        let mut line = Line::default();
+        let mut line = Line::new();
         for (id, watch) in &self.watches {
             line.ask(&mut self.next_wire_id, *id, watch);
         }
@@ -236,6 +261,12 @@ impl Supervisor {
                     Err(error) => return broken(error),
                 },
                 () = line.overdue() => return Break::Broken(Failure::Timeout),
+                () = sleep_until(line.check) => {
+                    if line.unanswered == UNANSWERED {
+                        return Break::Broken(Failure::Timeout);
+                    }
+                    line.ask_for_progress();
+                }
             }
         }
     }
@@ -259,6 +290,7 @@ impl Supervisor {
     }
 
     fn take(&mut self, line: &mut Line, response: &WatchResponse) -> Result<(), Break> {
+        line.lives();
         let wire_id = line.answered(response);
         let Some(id) = line.watches.get(&wire_id).copied() else {
             // Closed meanwhile.
@@ -343,20 +375,44 @@ impl Supervisor {
 }
 
 /// What is on one stream, and on its way there.
-#[derive(Default)]
 struct Line {
     watches: BTreeMap<i64, RequestId>,
     outbox: VecDeque<Request>,
     /// Asked for and not answered: etcd answers in the order of the asking.
     awaited: VecDeque<(i64, Instant)>,
+    /// When to ask whether the stream lives, and how often that was asked.
+    check: Instant,
+    unanswered: u32,
 }
 
 enum Request {
     Watch(Vec<u8>, WatchOptions),
     Cancel(i64),
+    Progress,
 }
 
 impl Line {
+    fn new() -> Self {
+        Self {
+            watches: BTreeMap::new(),
+            outbox: VecDeque::new(),
+            awaited: VecDeque::new(),
+            check: Instant::now() + QUIET,
+            unanswered: 0,
+        }
+    }
+
+    fn lives(&mut self) {
+        self.check = Instant::now() + QUIET;
+        self.unanswered = 0;
+    }
+
+    fn ask_for_progress(&mut self) {
+        self.check = Instant::now() + ASK_AGAIN;
+        self.unanswered += 1;
+        self.outbox.push_back(Request::Progress);
+    }
+
     fn ask(&mut self, next_wire_id: &mut i64, id: RequestId, watch: &Followed) {
         let wire_id = *next_wire_id;
         *next_wire_id += 1;
@@ -395,6 +451,7 @@ impl Line {
                 sender.watch(key.clone(), Some(options.clone())).await
             }
             Some(Request::Cancel(wire_id)) => sender.cancel(*wire_id).await,
+            Some(Request::Progress) => sender.request_progress().await,
             None => pending().await,
         }
     }
