@@ -162,3 +162,46 @@ etcd VERSION="3.5":
         --listen-peer-urls http://127.0.0.1:0 &
     etcd=$!
     wait "$etcd"
+
+# Run a throw-away etcd of 3 or 5 members on 127.0.0.1 until Ctrl-C
+cluster MEMBERS="3" VERSION="3.5":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    case $1 in 3 | 5) ;; *) echo "a cluster has 3 or 5 members, not $1: just cluster 3" >&2; exit 2 ;; esac
+    named=INCUMBENT_ETCD_${2/./_}
+    etcd=${!named:-.tools/etcd-$2}/etcd
+    data=$(mktemp -d)
+    members=()
+    finish() {
+        trap '' INT TERM HUP
+        # Those that were stopped have to go on to end.
+        kill "${members[@]}" 2>/dev/null || true
+        kill -CONT "${members[@]}" 2>/dev/null || true
+        wait "${members[@]}" 2>/dev/null || true
+        rm -rf "$data"
+    }
+    trap finish EXIT
+    trap 'exit 0' INT TERM HUP
+    all='' store=''
+    for ((n = 0; n < $1; n++)); do
+        all+=${all:+,}member-$n=http://127.0.0.1:$((2380 + 10 * n))
+        store+=${store:+,}127.0.0.1:$((2379 + 10 * n))
+    done
+    for ((n = 0; n < $1; n++)); do
+        client=http://127.0.0.1:$((2379 + 10 * n)) peer=http://127.0.0.1:$((2380 + 10 * n))
+        # A process group of its own: Ctrl-C ends all of them by `finish`, in order.
+        setsid "$etcd" --name "member-$n" --data-dir "$data/$n" --log-level error --logger zap \
+            --listen-client-urls "$client" --advertise-client-urls "$client" \
+            --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" \
+            --initial-cluster "$all" >"$data/$n.log" 2>&1 &
+        members+=($!)
+    done
+    for ((n = 0; n < $1; n++)); do
+        until (: <"/dev/tcp/127.0.0.1/$((2379 + 10 * n))") 2>/dev/null; do
+            kill -0 "${members[n]}" 2>/dev/null || { cat "$data/$n.log"; exit 1; }
+            sleep 0.1
+        done
+        echo "member $n is process ${members[n]}: kill -9, kill -STOP or kill -CONT it"
+    done
+    echo "etcd $2 of $1 members, until Ctrl-C: --store etcd://$store"
+    wait "${members[@]}"

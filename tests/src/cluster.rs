@@ -1,6 +1,7 @@
 //! A real etcd of several members, with a link that can be cut between each two of
 //! them, and between each of them and its clients.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
@@ -19,6 +20,8 @@ pub struct Cluster {
     version: Version,
     members: Vec<Member>,
     more: Vec<String>,
+    /// How many members there have ever been.
+    made: usize,
     directory: TempDir,
 }
 
@@ -76,6 +79,11 @@ impl Cluster {
         let all: Vec<_> =
             self.members.iter().map(|member| member.clients.address().to_string()).collect();
         format!("etcd://{}", all.join(","))
+    }
+
+    /// Where clients find a member without anything in between.
+    pub fn address(&self, member: usize) -> SocketAddr {
+        self.members[member].process.settings().ports.client()
     }
 
     /// All members without anything in between.
@@ -191,7 +199,7 @@ impl Cluster {
         self.members[member].state = State::Runs;
     }
 
-    /// Ends every fault: all processes run, and all links are as new.
+    /// Ends every fault, and waits until all members are healthy.
     pub fn heal(&mut self) {
         for at in 0..self.members() {
             match self.members[at].state {
@@ -203,6 +211,9 @@ impl Cluster {
             self.members[at].clients.accept();
         }
         self.restart_killed();
+        for member in &mut self.members {
+            assert!(member.process.wait_until_healthy(), "{}", member.process.excuse());
+        }
     }
 
     /// etcdctl of the same version, for all members.
@@ -218,29 +229,27 @@ impl Cluster {
 
     /// Runs etcdctl with one member.
     pub fn etcdctl_at(&self, member: usize, arguments: &[&str]) -> String {
-        let endpoint = self.members[member].process.settings().ports.client().to_string();
-        run(self.version.etcdctl_command(&endpoint, arguments))
+        run(self.version.etcdctl_command(&self.address(member).to_string(), arguments))
     }
 
     /// Takes a member out of the cluster, and ends it. The numbers of those after
     /// it go down by one.
     pub fn remove(&mut self, member: usize) {
         let removed = self.members.remove(member);
-        let id = format!("{:x}", removed.id);
-        self.etcdctl(&["member", "remove", &id]);
+        self.change(&["member", "remove", &format!("{:x}", removed.id)]);
     }
 
     /// Adds a member, which comes last, and waits until it is healthy.
     pub async fn add(&mut self) {
         let since = Instant::now();
-        let name =
-            format!("member-{}", self.members.iter().map(|member| member.id % 1000).sum::<u64>());
+        let name = format!("member-{}", self.made);
+        self.made += 1;
         let directory = self.directory.path().join(&name);
         std::fs::create_dir(&directory).expect("a directory");
         let ports = Ports::free();
         let peers = PeerRelay::start(ports.peer()).await;
         let url = format!("--peer-urls=http://{}", peers.address());
-        self.etcdctl(&["member", "add", &name, &url]);
+        self.change(&["member", "add", &name, &url]);
         let mut all: Vec<_> = self.members.iter().map(Member::named).collect();
         all.push(format!("{name}=http://{}", peers.address()));
         let mut more = self.more.clone();
@@ -269,8 +278,8 @@ impl Cluster {
     pub fn restore(&mut self, snapshot: &Path) {
         let all: Vec<_> = self.members.iter().map(Member::named).collect();
         let all = all.join(",");
+        (0..self.members()).for_each(|at| self.kill(at));
         for at in 0..self.members() {
-            self.kill(at);
             let settings = self.members[at].process.settings();
             let data = settings.directory.join("data");
             std::fs::remove_dir_all(&data).expect("it has data");
@@ -290,6 +299,20 @@ impl Cluster {
         self.learn_ids();
     }
 
+    /// Changes who is a member: refused for a few seconds after any of them was not
+    /// there.
+    fn change(&self, arguments: &[&str]) {
+        let since = Instant::now();
+        loop {
+            let output = self.etcdctl_command(arguments).output().expect("etcdctl runs");
+            if output.status.success() {
+                return;
+            }
+            assert!(since.elapsed() < PATIENCE, "{arguments:?}: {output:?}");
+            sleep(Duration::from_millis(100));
+        }
+    }
+
     async fn launch(version: Version, members: usize, more: &[String]) -> Result<Self, String> {
         let directory = TempDir::with_prefix("incumbent-cluster-").expect("a directory");
         let mut peers = Vec::new();
@@ -304,7 +327,8 @@ impl Cluster {
             .map(|(at, (_, relay))| format!("{}=http://{}", name(at), relay.address()))
             .collect();
         let all = all.join(",");
-        let mut cluster = Self { version, members: Vec::new(), more: more.to_owned(), directory };
+        let mut cluster =
+            Self { version, members: Vec::new(), more: more.to_owned(), made: members, directory };
         for (at, (ports, peers)) in peers.into_iter().enumerate() {
             let directory = cluster.directory.path().join(name(at));
             std::fs::create_dir(&directory).expect("a directory");
@@ -346,6 +370,8 @@ impl Cluster {
         (0..self.members())
             .filter(move |other| *other != member)
             .flat_map(move |other| [self.peer(member, other), self.peer(other, member)])
+            // What is asked of a leader on behalf of clients does not say by whom.
+            .chain([self.members[member].peers.link(0)])
     }
 
     fn endpoints(&self) -> String {

@@ -31,6 +31,8 @@ pub struct Link {
 struct Flow {
     /// Which life the link is in; connections of an earlier one are closed.
     life: u64,
+    /// Connections of an earlier age than this pass nothing on any more.
+    age: u64,
     /// New connections are closed at once.
     refuses: bool,
     requests: Lane,
@@ -90,6 +92,12 @@ impl Link {
         self.flow.send_modify(|flow| flow.refuses = false);
     }
 
+    /// The connections that are there pass nothing on any more, and are not closed:
+    /// as when a firewall in between has forgotten them. New ones work.
+    pub fn freeze(&self) {
+        self.flow.send_modify(|flow| flow.age += 1);
+    }
+
     /// Holds back what goes this way, on new connections too.
     pub fn stall(&self, way: Way) {
         self.flow.send_modify(|flow| flow.lane_mut(way).stalled = true);
@@ -138,7 +146,9 @@ impl Link {
 
     /// As new: everything passes, at once. What was held back comes first.
     pub fn heal(&self) {
-        self.flow.send_modify(|flow| *flow = Flow { life: flow.life, ..Flow::default() });
+        self.flow.send_modify(|flow| {
+            *flow = Flow { life: flow.life, age: flow.age, ..Flow::default() };
+        });
     }
 }
 
@@ -274,7 +284,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
 /// Carries one connection, whose first bytes were read already.
 async fn connect(client: TcpStream, first: Vec<u8>, server: SocketAddr, link: Link) {
     let mut flow = link.flow.subscribe();
-    let Flow { life, refuses, .. } = *flow.borrow();
+    let Flow { life, age, refuses, .. } = *flow.borrow();
     if refuses {
         return;
     }
@@ -287,8 +297,8 @@ async fn connect(client: TcpStream, first: Vec<u8>, server: SocketAddr, link: Li
     tokio::select! {
         biased;
         _ = flow.wait_for(|flow| flow.life != life) => {}
-        () = copy(from_client, first, to_server, link.clone(), Way::Requests) => {}
-        () = copy(from_server, Vec::new(), to_client, link.clone(), Way::Replies) => {}
+        () = copy(from_client, first, to_server, link.clone(), Way::Requests, age) => {}
+        () = copy(from_server, Vec::new(), to_client, link.clone(), Way::Replies, age) => {}
     }
 }
 
@@ -299,10 +309,11 @@ async fn copy(
     to: tcp::OwnedWriteHalf,
     link: Link,
     way: Way,
+    age: u64,
 ) {
     // Reading does not wait for writing: what is delayed is under way side by side.
     let (sender, pieces) = mpsc::unbounded_channel();
-    tokio::join!(take(from, first, sender, &link, way), give(pieces, to, &link, way));
+    tokio::join!(take(from, first, sender, &link, way), give(pieces, to, &link, way, age));
 }
 
 /// A piece of a stream, and when it is to arrive.
@@ -342,15 +353,15 @@ async fn give(
     mut to: tcp::OwnedWriteHalf,
     link: &Link,
     way: Way,
+    age: u64,
 ) {
     let mut flow = link.flow.subscribe();
+    let passes = |flow: &Flow| flow.age == age && !flow.lane(way).stalled;
     while let Some((arrives, bytes)) = pieces.recv().await {
         if arrives > Instant::now() {
             sleep_until(arrives).await;
         }
-        if flow.wait_for(|flow| !flow.lane(way).stalled).await.is_err()
-            || to.write_all(&bytes).await.is_err()
-        {
+        if flow.wait_for(passes).await.is_err() || to.write_all(&bytes).await.is_err() {
             return;
         }
     }

@@ -1,0 +1,380 @@
+//! Elections on a real cluster whose members and links fail, each fault by its name.
+//!
+//! What must hold: while a quorum can be reached, no fault costs a leadership; and
+//! where none can, whoever leads does so to the deadline, and gets back in.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use futures_util::{Stream, StreamExt};
+use incumbent::{BootClock, Candidate, Clock, Event, Leadership, Options, Reason, Session};
+use incumbent_tests::cluster::Cluster;
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::on_each_version;
+use incumbent_tests::relay::Relay;
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+
+/// How long anything may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than etcd takes to find another leader, most of it being left when a
+/// renewal is due.
+const LONG: Duration = Duration::from_secs(5);
+const SHORT: Duration = Duration::from_secs(3);
+/// The shortest that etcd grants.
+const SHORTEST: Duration = Duration::from_secs(2);
+
+on_each_version! {
+    a_member_that_fails_costs_no_leadership,
+    a_link_that_fails_costs_no_leadership,
+    another_etcd_leader_costs_no_leadership_of_ten_seconds,
+    without_a_quorum_a_leader_leads_to_its_deadline,
+    a_watch_that_died_in_silence_is_replaced,
+    members_are_replaced_under_a_leader,
+    an_observer_outlives_a_compaction,
+    without_space_leaders_go_on_and_candidates_wait,
+    a_backup_does_not_bring_old_epochs_back,
+}
+
+/// Rows 7, 21 and 24.
+async fn a_member_that_fails_costs_no_leadership(version: Version) {
+    let mut cluster = Cluster::start(version, 3).await;
+    // Each member is the one that somebody is connected to.
+    let offices = (0..3).map(|first| Office::open(url_from(&cluster, first), first, LONG));
+    let offices = join_all(offices).await;
+    for fault in MemberFault::ALL {
+        fault.strike(&mut cluster);
+        let renewals = join_all(offices.iter().map(Office::is_renewed)).await;
+        println!("{version:?}: {fault:?}: renewed after {renewals:.2?}");
+        cluster.heal();
+    }
+    for office in offices {
+        office.hands_over().await;
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum MemberFault {
+    FollowerKilled,
+    LeaderKilled,
+    FollowerPaused,
+    LeaderPaused,
+    FollowerIsolated,
+    LeaderIsolated,
+}
+
+impl MemberFault {
+    const ALL: [Self; 6] = [
+        Self::FollowerKilled,
+        Self::LeaderKilled,
+        Self::FollowerPaused,
+        Self::LeaderPaused,
+        Self::FollowerIsolated,
+        Self::LeaderIsolated,
+    ];
+
+    fn strike(self, cluster: &mut Cluster) {
+        match self {
+            Self::FollowerKilled => cluster.kill(cluster.follower()),
+            Self::LeaderKilled => cluster.kill(cluster.leader()),
+            Self::FollowerPaused => cluster.pause(cluster.follower()),
+            Self::LeaderPaused => cluster.pause(cluster.leader()),
+            Self::FollowerIsolated => cluster.isolate(cluster.follower()),
+            Self::LeaderIsolated => cluster.isolate(cluster.leader()),
+        }
+    }
+}
+
+/// Rows 7, 21 and 23: the link to the member that the leader is connected to.
+async fn a_link_that_fails_costs_no_leadership(version: Version) {
+    let cluster = Cluster::start(version, 3).await;
+    let faults: [(&str, fn(&Relay)); 7] = [
+        ("requests are held back", |link| link.stall_requests()),
+        ("replies are held back", |link| link.stall_replies()),
+        ("nothing passes, and connections are taken", |link| link.black_hole()),
+        ("connections are refused", |link| link.refuse()),
+        ("connections are closed once", |link| link.cut()),
+        ("connections die in silence", |link| link.freeze()),
+        ("a slow link that loses packets", slow),
+    ];
+    let mut offices = Vec::new();
+    for (at, (name, fault)) in faults.into_iter().enumerate() {
+        // A link of each one's own.
+        let link = Relay::start(cluster.address(0)).await;
+        let url = format!("{},{},{}", link.url(), cluster.address(1), cluster.address(2));
+        offices.push((name, fault, Office::open(url, at, SHORT).await, link));
+    }
+    // Where there is no other member, the connection is what is replaced.
+    let link = Relay::start(cluster.address(1)).await;
+    let alone = Office::open(link.url(), faults.len(), SHORT).await;
+    offices.push(("the only connection dies in silence", |link| link.freeze(), alone, link));
+    let faults = offices.iter().map(|(name, fault, office, link)| async move {
+        fault(link);
+        // The first may have been under way already.
+        let first = office.is_renewed().await;
+        office.is_renewed().await;
+        println!("{version:?}: {name}: renewed after {first:.2?}");
+    });
+    join_all(faults).await;
+    for (_, _, office, link) in offices {
+        link.heal();
+        link.accept();
+        office.hands_over().await;
+    }
+}
+
+/// A lost packet is sent again after 200 ms.
+fn slow(link: &Relay) {
+    link.slow(Duration::from_millis(50), Duration::from_millis(200));
+}
+
+/// A promise of the README.
+async fn another_etcd_leader_costs_no_leadership_of_ten_seconds(version: Version) {
+    let mut cluster = Cluster::start(version, 3).await;
+    let ttl = Duration::from_secs(10);
+    let office = Office::open(cluster.url(), 0, ttl).await;
+    cluster.kill(cluster.leader());
+    let renewed = office.is_renewed().await;
+    println!("{version:?}: another etcd leader: renewed after {renewed:.2?}");
+    assert!(office.leader.is_valid());
+}
+
+/// Row 22: of two members that are paused, one leads.
+async fn without_a_quorum_a_leader_leads_to_its_deadline(version: Version) {
+    let mut cluster = Cluster::start(version, 3).await;
+    let Office { leader, mut candidate, mut waiter, sessions: _sessions, .. } =
+        Office::open(cluster.url(), 0, SHORTEST).await;
+    let (one, other) = (cluster.leader(), cluster.follower());
+    cluster.pause(one);
+    cluster.pause(other);
+    let reason = soon(leader.lost()).await;
+    assert_eq!(reason, Reason::Expired);
+    assert!(BootClock.now() >= leader.valid_until(), "it led to the deadline");
+    assert!(!leader.is_valid());
+    // Nobody can lead now.
+    let nobody = timeout(SHORTEST, waiter.elected()).await;
+    assert!(nobody.is_err(), "{nobody:?}");
+    let epoch = leader.epoch();
+    drop(leader);
+    cluster.resume(one);
+    cluster.resume(other);
+    let since = Instant::now();
+    let next = soon(async {
+        tokio::select! {
+            next = candidate.elected() => next,
+            next = waiter.elected() => next,
+        }
+    });
+    let next = next.await.expect("leads");
+    println!("{version:?}: a quorum is back: elected after {:.2?}", since.elapsed());
+    assert!(next.epoch() > epoch);
+}
+
+/// Row 19: an observer asks for nothing that would show that its link is dead.
+async fn a_watch_that_died_in_silence_is_replaced(version: Version) {
+    let etcd = Etcd::start(version);
+    let link = Relay::start(etcd.address()).await;
+    let watching = session(&link.url(), SHORT).await;
+    let mut leaders = watching.election("office-0").observe();
+    let mut next = async || soon(leaders.next()).await.expect("goes on").expect("sees");
+    assert_eq!(next().await, None);
+    let office = Office::open(etcd.url(), 0, SHORT).await;
+    assert_eq!(next().await.map(|leader| leader.epoch), Some(office.leader.epoch()));
+    link.freeze();
+    let since = Instant::now();
+    let (follows, _follower) = office.hands_over().await;
+    while next().await.is_none_or(|leader| leader.epoch != follows.epoch()) {}
+    println!("{version:?}: a dead watch: seen after {:.2?}", since.elapsed());
+    // Sooner than pings of the connection, or the slow re-check.
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+}
+
+/// Row 21: with the data of all members put in order meanwhile.
+async fn members_are_replaced_under_a_leader(version: Version) {
+    let mut cluster = Cluster::start(version, 3).await;
+    let office = Office::open(cluster.url(), 0, LONG).await;
+    for key in 0..50 {
+        cluster.etcdctl(&["put", &format!("filling-{}", key % 5), &"v".repeat(100_000)]);
+    }
+    cluster.etcdctl(&["defrag"]);
+    office.is_renewed().await;
+    // The member that the leader is connected to.
+    cluster.remove(0);
+    office.is_renewed().await;
+    cluster.add().await;
+    office.is_renewed().await;
+    office.hands_over().await;
+}
+
+/// Row 18.
+async fn an_observer_outlives_a_compaction(version: Version) {
+    let etcd = Etcd::start(version);
+    let link = Relay::start(etcd.address()).await;
+    let watching = session(&link.url(), SHORT).await;
+    let mut leaders = watching.election("office-0").observe();
+    assert_eq!(soon(leaders.next()).await.expect("goes on").expect("sees"), None);
+    link.refuse();
+    // Seen by nobody, and compacted away.
+    Office::open(etcd.url(), 0, SHORTEST).await.closes().await;
+    let office = Office::open(etcd.url(), 0, SHORT).await;
+    let revision = office.leader.epoch() + 1;
+    etcd.etcdctl(&["put", "k", "v"]);
+    etcd.etcdctl(&["put", "k", "v"]);
+    etcd.etcdctl(&["compact", &revision.to_string()]);
+    link.accept();
+    let seen = soon(leaders.next()).await.expect("goes on").expect("sees");
+    assert_eq!(seen.expect("somebody leads").epoch, office.leader.epoch());
+    // And goes on.
+    let (follows, _follower) = office.hands_over().await;
+    let mut next = async || soon(leaders.next()).await.expect("goes on").expect("sees");
+    while next().await.is_none_or(|leader| leader.epoch != follows.epoch()) {}
+}
+
+/// Row 26.
+async fn without_space_leaders_go_on_and_candidates_wait(version: Version) {
+    let etcd = Etcd::start_with(version, &["--quota-backend-bytes", "1000000"]);
+    let office = Office::open(etcd.url(), 0, SHORTEST).await;
+    let put = || etcd.etcdctl_command(&["put", "k", &"v".repeat(100_000)]).output();
+    while put().expect("etcdctl runs").status.success() {}
+    assert!(etcd.etcdctl(&["alarm", "list"]).contains("NOSPACE"));
+    let late = session(&etcd.url(), SHORTEST).await;
+    let mut candidate = late.election("office-1").enter();
+    let mut events = candidate.events();
+    let trouble = |event: &Event| matches!(event, Event::Trouble(failure) if format!("{failure:?}").contains("space exceeded"));
+    until(&mut events, trouble).await;
+    // More than a lease time, in which the tries slow down.
+    let tries = etcd_writes(&etcd);
+    for _ in 0..4 {
+        office.is_renewed().await;
+    }
+    let tries = etcd_writes(&etcd) - tries;
+    assert!(tries < 50, "{tries} tries");
+    let fields = etcd.etcdctl(&["get", "k", "--write-out", "fields"]);
+    let revision = fields.lines().find_map(|line| line.strip_prefix("\"ModRevision\" : "));
+    etcd.etcdctl(&["compact", revision.expect("it is there")]);
+    etcd.etcdctl(&["defrag"]);
+    etcd.etcdctl(&["alarm", "disarm"]);
+    let leadership = soon(candidate.elected()).await.expect("leads");
+    assert!(leadership.is_valid());
+    office.hands_over().await;
+}
+
+/// Row 27: as an operator must not do it, with the candidates still running, and
+/// revisions that go back.
+async fn a_backup_does_not_bring_old_epochs_back(version: Version) {
+    let directory = TempDir::new().expect("a directory");
+    let backup = directory.path().join("backup");
+    let mut cluster = Cluster::start(version, 3).await;
+    cluster.etcdctl_at(0, &["snapshot", "save", &backup.to_string_lossy()]);
+    for _ in 0..30 {
+        cluster.etcdctl(&["put", "k", "v"]);
+    }
+    let session = session(&cluster.url(), SHORT).await;
+    let mut candidate = session.election("office-0").enter();
+    let mut events = candidate.events();
+    let leader = soon(candidate.elected()).await.expect("leads");
+    let epoch = leader.epoch();
+    cluster.restore(&backup);
+    soon(leader.lost()).await;
+    drop(leader);
+    // Any claim of its own would have an epoch that was there before.
+    let trouble = |event: &Event| matches!(event, Event::Trouble(_));
+    until(&mut events, trouble).await;
+    let too_early = timeout(SHORT, candidate.elected()).await;
+    assert!(too_early.is_err(), "{too_early:?}");
+    for _ in 0..40 {
+        cluster.etcdctl(&["put", "k", "v"]);
+    }
+    let next = soon(candidate.elected()).await.expect("leads again");
+    assert!(next.epoch() > epoch, "{} {epoch}", next.epoch());
+}
+
+// What the tests share.
+
+/// Somebody who leads, and somebody who waits, each on a lease of its own.
+struct Office {
+    ttl: Duration,
+    leader: Leadership,
+    candidate: Candidate,
+    waiter: Candidate,
+    sessions: [Session; 2],
+}
+
+impl Office {
+    async fn open(url: String, number: usize, ttl: Duration) -> Self {
+        let name = format!("office-{number}");
+        let sessions = [session(&url, ttl).await, session(&url, ttl).await];
+        let mut candidate = soon(sessions[0].election(&name).join()).await.expect("joins");
+        let leader = soon(candidate.elected()).await.expect("leads");
+        let waiter = soon(sessions[1].election(&name).join()).await.expect("joins");
+        Self { ttl, leader, candidate, waiter, sessions }
+    }
+
+    /// Waits for a renewal that was sent from now on, and says how long that took.
+    async fn is_renewed(&self) -> Duration {
+        let since = Instant::now();
+        let good = self.ttl - self.ttl / 100;
+        let until = BootClock.now() + good.as_nanos() as u64;
+        while self.leader.valid_until() < until {
+            assert!(self.leader.is_valid(), "it is demoted after {:.2?}", since.elapsed());
+            sleep(Duration::from_millis(5)).await;
+        }
+        since.elapsed()
+    }
+
+    /// Resigns, and sees the other one lead, as long as what is returned is kept.
+    async fn hands_over(mut self) -> (Leadership, impl Sized) {
+        let epoch = self.leader.epoch();
+        soon(self.leader.resign()).await.expect("resigns");
+        let next = soon(self.waiter.elected()).await.expect("leads");
+        assert!(next.epoch() > epoch);
+        assert!(next.is_valid());
+        (next, (self.waiter, self.sessions))
+    }
+
+    async fn closes(self) {
+        let Self { leader, candidate, waiter, sessions, .. } = self;
+        drop((leader, candidate, waiter));
+        for session in sessions {
+            soon(session.close()).await.expect("closes");
+        }
+    }
+}
+
+/// All members, this one first.
+fn url_from(cluster: &Cluster, first: usize) -> String {
+    let all: Vec<_> = (0..cluster.members())
+        .map(|at| cluster.relay((first + at) % cluster.members()).address().to_string())
+        .collect();
+    format!("etcd://{}", all.join(","))
+}
+
+async fn session(url: &str, ttl: Duration) -> Session {
+    log();
+    let options = Options { ttl, ..Options::default() };
+    soon(Session::connect(url, options)).await.expect("connects")
+}
+
+/// How many proposals etcd has had.
+fn etcd_writes(etcd: &Etcd) -> u64 {
+    let metrics = etcd.metrics();
+    let line = metrics.lines().find(|line| line.starts_with("etcd_server_proposals_applied_total"));
+    let count = line.and_then(|line| line.rsplit_once(' ')).map(|(_, count)| count);
+    count.and_then(|count| count.parse::<f64>().ok()).expect("a figure of etcd's") as u64
+}
+
+async fn until(events: &mut (impl Stream<Item = Event> + Unpin), is_it: impl Fn(&Event) -> bool) {
+    soon(async { while !is_it(&events.next().await.expect("goes on")) {} }).await;
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.expect("comes in time")
+}
+
+/// With `RUST_LOG` set, everything is logged: for one test at a time.
+fn log() {
+    if let Ok(filter) = std::env::var("RUST_LOG") {
+        // Another test may have done it.
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).try_init();
+    }
+}
