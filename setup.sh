@@ -79,6 +79,13 @@ protobuf() {
     || lacks 'protoc with its include files (protobuf-compiler and libprotobuf-dev, or protobuf)'
 }
 
+# For the tests that drop packets.
+namespaces() {
+  has ip && has nft && has unshare && return
+  install_packages 'lets tests drop packets' iproute2 nftables util-linux \
+    || lacks 'ip, nft and unshare, for the tests (iproute2, nftables and util-linux)'
+}
+
 cargo_is_new_enough() {
   local version
   has cargo && version=$(cargo --version | cut -d' ' -f2) \
@@ -185,6 +192,7 @@ etcd_3_5() {
 
 compiler
 protobuf
+namespaces
 cargo_and_rustc
 wasm
 just_the_runner

@@ -8,6 +8,8 @@ pub mod cluster;
 pub mod etcd;
 #[cfg(feature = "component")]
 pub mod hostile;
+#[cfg(feature = "etcd")]
+pub mod netns;
 pub mod properties;
 #[cfg(feature = "etcd")]
 pub mod relay;
