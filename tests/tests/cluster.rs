@@ -88,7 +88,7 @@ impl MemberFault {
 /// Rows 7, 21 and 23: the link to the member that the leader is connected to.
 async fn a_link_that_fails_costs_no_leadership(version: Version) {
     let cluster = Cluster::start(version, 3).await;
-    let faults: [(&str, fn(&Relay)); 7] = [
+    let faults: [LinkFault; 7] = [
         ("requests are held back", |link| link.stall_requests()),
         ("replies are held back", |link| link.stall_replies()),
         ("nothing passes, and connections are taken", |link| link.black_hole()),
@@ -122,6 +122,8 @@ async fn a_link_that_fails_costs_no_leadership(version: Version) {
         office.hands_over().await;
     }
 }
+
+type LinkFault = (&'static str, fn(&Relay));
 
 /// A lost packet is sent again after 200 ms.
 fn slow(link: &Relay) {

@@ -167,7 +167,7 @@ async fn disturb(etcd: &Etcd, relays: &[Relay], rng: &mut fastrand::Rng) {
                 let within = Duration::from_secs(5);
                 let _ = outside::depose(&operator, NAME, Contest::Queue, None, within).await;
             }
-            _ => relays.iter().for_each(Relay::stall_replies),
+            _ => relays.iter().for_each(|relay| relay.stall_replies()),
         }
         sleep(lasts).await;
         etcd.resume();

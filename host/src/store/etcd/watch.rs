@@ -10,9 +10,10 @@
 //! will do, and one request that stays without is no proof: later versions of etcd
 //! do not answer while a watch is behind.
 //!
-//! A stream that is clogged when a watch on it is compacted may never say so, before
-//! 3.4.33 and 3.5.13 (etcd#17529). A watch that resumes is the one that can be behind; the
-//! elector's slow re-check covers it, as it covers all that a watch should have told.
+//! A watch that is behind on a clogged stream skips changes, without a word, where
+//! they are compacted meanwhile (etcd#17529). One
+//! that resumes is behind for a moment. The elector does not rest on it: its slow
+//! re-check reads what a watch should have told.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
