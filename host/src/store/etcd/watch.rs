@@ -11,9 +11,9 @@
 //! do not answer while a watch is behind.
 //!
 //! A watch that is behind on a clogged stream skips changes, without a word, where
-//! they are compacted meanwhile (etcd#17529). One
-//! that resumes is behind for a moment. The elector does not rest on it: its slow
-//! re-check reads what a watch should have told.
+//! they are compacted meanwhile (etcd#17529), and one that resumes is behind for a
+//! moment. The elector does not rest on it: its slow re-check reads what a watch
+//! should have told.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
