@@ -15,7 +15,8 @@ impl Network {
     /// Opens one, or says why that is not possible here.
     pub fn open() -> Result<Self, String> {
         let mut holder = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--net", "sh", "-c"])
+            .args(if is_root() { &[][..] } else { &["--user", "--map-root-user"] })
+            .args(["--net", "sh", "-c"])
             // It ends with its input: with this process at the latest.
             .arg("ip link set lo up && nft list ruleset && echo ready && exec cat")
             .stdin(Stdio::piped())
@@ -40,7 +41,8 @@ impl Network {
         let mut command = Command::new("nsenter");
         command
             .args(["--target", &self.holder.id().to_string()])
-            .args(["--user", "--preserve-credentials", "--net", "--"])
+            .args(if is_root() { &[][..] } else { &["--user", "--preserve-credentials"] })
+            .args(["--net", "--"])
             .arg(program);
         command
     }
@@ -65,4 +67,8 @@ impl Drop for Network {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
