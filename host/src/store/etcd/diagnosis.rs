@@ -74,33 +74,27 @@ pub(super) async fn diagnose(
 
 /// What we have against etcd's certificate.
 fn its_certificate(endpoint: &Endpoint, fault: &CertificateError) -> String {
-    match fault {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "its certificate has expired: renew it, unless it is this machine's clock that is wrong"
-                .into()
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "its certificate is not valid yet: wait, unless it is this machine's clock that is \
-             wrong"
-                .into()
-        }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            let host = host(endpoint.address());
-            format!(
-                "its certificate is not for {host} ({fault}): name it in --store as it is there"
-            )
-        }
-        // The second is what a CA of the right name comes to, with another key.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "its certificate is signed by nobody that we trust: give the CA that signed it with \
+    use CertificateError as Fault;
+    // Named are those that an operator can do something about.
+    if matches!(fault, Fault::Expired | Fault::ExpiredContext { .. }) {
+        "its certificate has expired: renew it, unless it is this machine's clock that is wrong"
+            .into()
+    } else if matches!(fault, Fault::NotValidYet | Fault::NotValidYetContext { .. }) {
+        "its certificate is not valid yet: wait, unless it is this machine's clock that is wrong"
+            .into()
+    } else if matches!(fault, Fault::NotValidForName | Fault::NotValidForNameContext { .. }) {
+        let host = host(endpoint.address());
+        format!("its certificate is not for {host} ({fault}): name it in --store as it is there")
+    } else if matches!(fault, Fault::UnknownIssuer | Fault::BadSignature) {
+        // The latter is what a CA of the right name comes to, with another key.
+        "its certificate is signed by nobody that we trust: give the CA that signed it with \
+         --cacert"
+            .into()
+    } else {
+        format!(
+            "its certificate is not to be trusted ({fault}): give the CA that signed it with \
              --cacert"
-                .into()
-        }
-        // Ours to name are those that an operator can do something about.
-        other => format!(
-            "its certificate is not to be trusted ({other}): give the CA that signed it with \
-             --cacert"
-        ),
+        )
     }
 }
 
