@@ -177,13 +177,16 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
     as_root(etcd, &["user", "revoke-role", "me", "of-the-prefix"]);
 
     // Who has a key keeps it: etcd asks nobody's leave to renew a lease.
-    let denied = loop {
-        match soon(leadership.fence().put(KEY, "v")).await {
-            // With the old login, which nobody could know.
-            Err(WriteError::Unknown) => sleep(Duration::from_millis(50)).await,
-            answer => break answer,
+    let denied = soon(async {
+        loop {
+            match leadership.fence().put(KEY, "v").await {
+                // With the old login, which nobody could know.
+                Err(WriteError::Unknown) => sleep(Duration::from_millis(50)).await,
+                answer => break answer,
+            }
         }
-    };
+    })
+    .await;
     assert!(matches!(denied, Err(WriteError::Failed(Failure::Denied(_)))), "{denied:?}");
     for _ in 0..2 {
         extended(&mut events).await;
