@@ -6,18 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use incumbent::types::{Entry, Failure};
-use incumbent::{
-    Contest, Credentials, EtcdStore, Fence, Options, Session, StoreUrl, Write, WriteError, outside,
-};
+use incumbent::{Contest, Credentials, EtcdStore, Fence, Options, Session, outside};
+use incumbent_tests::counter::Counter;
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
 use incumbent_tests::relay::Relay;
-use incumbent_tests::simulation::history::{History, Outcome};
+use incumbent_tests::simulation::history::History;
 use tokio::time::{sleep, timeout};
 
 const NAME: &str = "office";
-const COUNTER: &str = "counter";
 const WORKERS: usize = 3;
 
 /// How many faults there are, and how long each may last, in milliseconds.
@@ -40,8 +37,8 @@ async fn no_increment_is_lost_and_none_is_a_deposed_leaders(version: Version) {
         };
         // Connected before anything is disturbed.
         let session = Session::connect(&relay.url(), options).await.expect("connects");
-        let store = store(&relay.url()).await;
-        workers.push(tokio::spawn(work(worker, session, store, Arc::clone(&counting))));
+        let counter = Counter::connect(&relay.url()).await.expect("connects");
+        workers.push(tokio::spawn(work(worker, session, counter, Arc::clone(&counting))));
         relays.push(relay);
     }
     let seed = fastrand::u64(..);
@@ -61,8 +58,8 @@ async fn no_increment_is_lost_and_none_is_a_deposed_leaders(version: Version) {
     for worker in workers {
         worker.await.expect("a worker ends");
     }
-    let last = value_of(store(&etcd.url()).await.get(COUNTER.as_bytes(), false).await);
-    let (last, _) = last.expect("etcd answers");
+    let counter = Counter::connect(&etcd.url()).await.expect("connects");
+    let last = counter.value().await.expect("etcd answers");
     let history = counting.history.lock().expect("not poisoned");
     println!("{} of {last} increments were acknowledged", history.applied());
     assert!(history.is_linearizable(0, last), "no order explains what was seen");
@@ -99,7 +96,7 @@ impl Counting {
 }
 
 /// Campaigns, counts while it leads, and lets others have their turn.
-async fn work(worker: usize, session: Session, store: EtcdStore, counting: Arc<Counting>) {
+async fn work(worker: usize, session: Session, counter: Counter, counting: Arc<Counting>) {
     let election = session.election(NAME);
     while !counting.is_over() {
         let Ok(campaign) = timeout(Duration::from_secs(1), election.campaign()).await else {
@@ -110,7 +107,7 @@ async fn work(worker: usize, session: Session, store: EtcdStore, counting: Arc<C
         for _ in 0..40 {
             // On after the term is over, too: what is written then is to be refused.
             let is_over = !leadership.is_valid();
-            increment(worker, &store, &fence, &counting).await;
+            increment(worker, &counter, &fence, &counting).await;
             sleep(Duration::from_millis(5)).await;
             if is_over {
                 break;
@@ -121,38 +118,19 @@ async fn work(worker: usize, session: Session, store: EtcdStore, counting: Arc<C
     session.close().await.expect("closes");
 }
 
-async fn increment(worker: usize, store: &EtcdStore, fence: &Fence, counting: &Counting) {
+async fn increment(worker: usize, counter: &Counter, fence: &Fence, counting: &Counting) {
     let increment = counting.note(|history, now| history.begin(worker, 0, now));
-    let end = |outcome| counting.note(|history, now| history.end(increment, now, outcome));
-    let Ok((value, modified)) = value_of(store.get(COUNTER.as_bytes(), false).await) else {
-        return end(Outcome::Nothing);
-    };
-    counting.note(|history, now| history.read(increment, now, value));
-    let write = Write::new().expect(COUNTER, modified).put(COUNTER, (value + 1).to_string());
-    end(match fence.write(write).await {
-        Ok(_) => Outcome::Applied,
-        Err(WriteError::Stale | WriteError::Conflict | WriteError::Failed(_)) => Outcome::Nothing,
-        Err(_) => Outcome::Unknown,
-    });
-}
-
-/// The counter's value, and the revision of its last change.
-fn value_of(read: Result<Option<Entry>, Failure>) -> Result<(u64, i64), Failure> {
-    Ok(read?.map_or((0, 0), |entry| {
-        let text = String::from_utf8(entry.value).expect("a counter is text");
-        (text.parse().expect("and a number"), entry.modified)
-    }))
-}
-
-async fn store(url: &str) -> EtcdStore {
-    let url: StoreUrl = url.parse().expect("is a URL");
-    let within = Duration::from_secs(5);
-    EtcdStore::connect(&url, &Credentials::default(), within).await.expect("connects")
+    let seen = |value| counting.note(|history, now| history.read(increment, now, value));
+    let outcome = counter.increment(fence, seen).await;
+    counting.note(|history, now| history.end(increment, now, outcome));
 }
 
 /// Cuts, stalls, pauses, deposes.
 async fn disturb(etcd: &Etcd, relays: &[Relay], rng: &mut fastrand::Rng) {
-    let operator = store(&etcd.url()).await;
+    let url = etcd.url().parse().expect("is a URL");
+    let within = Duration::from_secs(5);
+    let operator = EtcdStore::connect(&url, &Credentials::default(), within).await;
+    let operator = operator.expect("connects");
     for _ in 0..FAULTS {
         let relay = &relays[rng.usize(..relays.len())];
         let lasts = Duration::from_millis(rng.u64(50..LONGEST));
@@ -164,7 +142,6 @@ async fn disturb(etcd: &Etcd, relays: &[Relay], rng: &mut fastrand::Rng) {
             4 => etcd.pause(),
             5 => {
                 // A leader may have gone meanwhile.
-                let within = Duration::from_secs(5);
                 let _ = outside::depose(&operator, NAME, Contest::Queue, None, within).await;
             }
             _ => relays.iter().for_each(|relay| relay.stall_replies()),

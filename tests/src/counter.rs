@@ -1,0 +1,64 @@
+//! A counter in etcd that leaders count up together: each reads it, and writes it one
+//! higher, guarded by its term and only if nobody has written it since.
+
+use std::time::Duration;
+
+use incumbent::types::Failure;
+use incumbent::{Credentials, EtcdStore, Fence, StoreUrl, Write, WriteError};
+
+use crate::simulation::history::Outcome;
+
+/// Its key.
+const COUNTER: &str = "counter";
+
+/// A counter, and the way to it. A cheap clone.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    store: EtcdStore,
+}
+
+impl Counter {
+    /// The counter of the etcd at `url`.
+    ///
+    /// # Errors
+    ///
+    /// Where no etcd answers within 5 s.
+    pub async fn connect(url: &str) -> Result<Self, Failure> {
+        let url: StoreUrl = url.parse().expect("is a URL");
+        let within = Duration::from_secs(5);
+        let store = EtcdStore::connect(&url, &Credentials::default(), within).await;
+        store.map(|store| Self { store }).map_err(|error| Failure::Other(error.to_string()))
+    }
+
+    /// Its value.
+    ///
+    /// # Errors
+    ///
+    /// Where etcd does not answer.
+    pub async fn value(&self) -> Result<u64, Failure> {
+        self.read().await.map(|(value, _)| value)
+    }
+
+    /// Counts one up. `seen` is told the value that was read, before it is written one
+    /// higher.
+    pub async fn increment(&self, fence: &Fence, seen: impl FnOnce(u64)) -> Outcome {
+        let Ok((value, modified)) = self.read().await else { return Outcome::Nothing };
+        seen(value);
+        let write = Write::new().expect(COUNTER, modified).put(COUNTER, (value + 1).to_string());
+        match fence.write(write).await {
+            Ok(_) => Outcome::Applied,
+            Err(WriteError::Stale | WriteError::Conflict | WriteError::Failed(_)) => {
+                Outcome::Nothing
+            }
+            Err(_) => Outcome::Unknown,
+        }
+    }
+
+    /// The value, and the revision of its last change.
+    async fn read(&self) -> Result<(u64, i64), Failure> {
+        Ok(self.store.get(COUNTER.as_bytes(), false).await?.map_or((0, 0), |entry| {
+            let text = String::from_utf8(entry.value).expect("a counter is text");
+            (text.parse().expect("and a number"), entry.modified)
+        }))
+    }
+}
