@@ -24,6 +24,18 @@ test *ARGS:
 sim *ARGS:
     @cargo run --quiet --package incumbent-tests {{ if ARGS =~ "--component" { "--features component" } else { "" } }} --bin sim -- "$@"
 
+# Hosts, etcd and the network under faults: `just soak --minutes 10 --etcd 3.4`, `--false-alarms`
+[no-exit-message]
+soak *ARGS:
+    @cargo build --quiet --workspace --all-features --bins
+    @exec "${CARGO_TARGET_DIR:-target}/debug/soak" "$@"
+
+# Read the logs of a soak: `just terms DIR`
+[no-exit-message]
+terms *ARGS:
+    @cargo build --quiet --workspace --all-features --bins
+    @exec "${CARGO_TARGET_DIR:-target}/debug/terms" "$@"
+
 # Check format, lints, licences and what must not be depended on, as CI does
 lint:
     cargo fmt --all --check

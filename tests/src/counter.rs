@@ -8,26 +8,25 @@ use incumbent::{Credentials, EtcdStore, Fence, StoreUrl, Write, WriteError};
 
 use crate::simulation::history::Outcome;
 
-/// Its key.
-const COUNTER: &str = "counter";
-
 /// A counter, and the way to it. A cheap clone.
 #[derive(Clone, Debug)]
 pub struct Counter {
     store: EtcdStore,
+    key: String,
 }
 
 impl Counter {
-    /// The counter of the etcd at `url`.
+    /// The counter of the leaders of `election`, on the etcd at `url`.
     ///
     /// # Errors
     ///
     /// Where no etcd answers within 5 s.
-    pub async fn connect(url: &str) -> Result<Self, Failure> {
+    pub async fn connect(url: &str, election: &str) -> Result<Self, Failure> {
+        let key = format!("counter-of-{election}");
         let url: StoreUrl = url.parse().expect("is a URL");
         let within = Duration::from_secs(5);
         let store = EtcdStore::connect(&url, &Credentials::default(), within).await;
-        store.map(|store| Self { store }).map_err(|error| Failure::Other(error.to_string()))
+        store.map(|store| Self { store, key }).map_err(|error| Failure::Other(error.to_string()))
     }
 
     /// Its value.
@@ -44,7 +43,8 @@ impl Counter {
     pub async fn increment(&self, fence: &Fence, seen: impl FnOnce(u64)) -> Outcome {
         let Ok((value, modified)) = self.read().await else { return Outcome::Nothing };
         seen(value);
-        let write = Write::new().expect(COUNTER, modified).put(COUNTER, (value + 1).to_string());
+        let (key, next) = (self.key.as_str(), (value + 1).to_string());
+        let write = Write::new().expect(key, modified).put(key, next);
         match fence.write(write).await {
             Ok(_) => Outcome::Applied,
             Err(WriteError::Stale | WriteError::Conflict | WriteError::Failed(_)) => {
@@ -56,7 +56,7 @@ impl Counter {
 
     /// The value, and the revision of its last change.
     async fn read(&self) -> Result<(u64, i64), Failure> {
-        Ok(self.store.get(COUNTER.as_bytes(), false).await?.map_or((0, 0), |entry| {
+        Ok(self.store.get(self.key.as_bytes(), false).await?.map_or((0, 0), |entry| {
             let text = String::from_utf8(entry.value).expect("a counter is text");
             (text.parse().expect("and a number"), entry.modified)
         }))

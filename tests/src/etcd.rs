@@ -2,9 +2,11 @@
 
 pub(crate) mod process;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -22,6 +24,24 @@ pub enum Version {
     V3_4,
     /// 3.5.
     V3_5,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V3_4 => "3.4",
+            Self::V3_5 => "3.5",
+        })
+    }
+}
+
+impl FromStr for Version {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_it = |version: &Self| version.to_string() == text;
+        Self::ALL.into_iter().find(is_it).ok_or("the versions are 3.4 and 3.5")
+    }
 }
 
 impl Version {

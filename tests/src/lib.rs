@@ -5,6 +5,8 @@ pub mod certificates;
 #[cfg(feature = "etcd")]
 pub mod cluster;
 #[cfg(feature = "etcd")]
+pub mod counter;
+#[cfg(feature = "etcd")]
 pub mod etcd;
 #[cfg(feature = "component")]
 pub mod hostile;
@@ -14,4 +16,6 @@ pub mod properties;
 #[cfg(feature = "etcd")]
 pub mod relay;
 pub mod simulation;
+#[cfg(feature = "etcd")]
+pub mod soak;
 pub mod transcript;

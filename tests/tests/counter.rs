@@ -37,7 +37,7 @@ async fn no_increment_is_lost_and_none_is_a_deposed_leaders(version: Version) {
         };
         // Connected before anything is disturbed.
         let session = Session::connect(&relay.url(), options).await.expect("connects");
-        let counter = Counter::connect(&relay.url()).await.expect("connects");
+        let counter = Counter::connect(&relay.url(), NAME).await.expect("connects");
         workers.push(tokio::spawn(work(worker, session, counter, Arc::clone(&counting))));
         relays.push(relay);
     }
@@ -58,7 +58,7 @@ async fn no_increment_is_lost_and_none_is_a_deposed_leaders(version: Version) {
     for worker in workers {
         worker.await.expect("a worker ends");
     }
-    let counter = Counter::connect(&etcd.url()).await.expect("connects");
+    let counter = Counter::connect(&etcd.url(), NAME).await.expect("connects");
     let last = counter.value().await.expect("etcd answers");
     let history = counting.history.lock().expect("not poisoned");
     println!("{} of {last} increments were acknowledged", history.applied());

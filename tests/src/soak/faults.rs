@@ -1,0 +1,390 @@
+//! What goes wrong in a soak, by name.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use incumbent::Mark;
+use serde::{Deserialize, Serialize};
+
+/// Leases of this time and longer outlive the election of another etcd leader.
+const OUTLIVES_AN_ELECTION: Duration = Duration::from_secs(10);
+
+/// Something that goes wrong, from its line in the log until it is healed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Fault {
+    /// SIGKILL; healed by another process in its place.
+    KillHost {
+        /// Which one.
+        host: String,
+    },
+    /// SIGSTOP, until SIGCONT.
+    PauseHost {
+        /// Which one.
+        host: String,
+    },
+    /// A host's own links to members, which others still reach.
+    CutHost {
+        /// Which one.
+        host: String,
+        /// From whom.
+        members: Vec<usize>,
+        /// In which way.
+        cut: Cut,
+    },
+    /// All of a host's own links are slow, differently for each piece.
+    SlowHost {
+        /// Which one.
+        host: String,
+        /// What each piece takes at least, each way.
+        delay_ms: u64,
+        /// Up to this much longer.
+        jitter_ms: u64,
+    },
+    /// SIGKILL of members; healed when they run again and are healthy.
+    KillMembers {
+        /// Which.
+        members: Vec<usize>,
+        /// etcd's leader is among them.
+        leader: bool,
+    },
+    /// SIGSTOP of members.
+    PauseMembers {
+        /// Which.
+        members: Vec<usize>,
+        /// etcd's leader is among them.
+        leader: bool,
+    },
+    /// A member that its clients reach, and the other members do not.
+    IsolateMember {
+        /// Which one.
+        member: usize,
+        /// It is etcd's leader.
+        leader: bool,
+    },
+    /// All of etcd's history is dropped.
+    Compact,
+    /// A member tidies up, and does nothing else meanwhile.
+    Defragment {
+        /// Which one.
+        member: usize,
+    },
+    /// An operator removes the leader.
+    Depose {
+        /// Of which term.
+        epoch: i64,
+        /// In which way.
+        by: Removal,
+    },
+}
+
+/// How a link is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cut {
+    /// What the host asks does not arrive.
+    Requests,
+    /// What etcd answers does not arrive.
+    Replies,
+    /// Neither.
+    Both,
+    /// Connections are closed, and each new one at once.
+    Refused,
+}
+
+/// How an operator removes a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Removal {
+    /// `incumbent depose`
+    Order,
+    /// The leader's key is deleted.
+    Key,
+    /// The leader's lease is revoked.
+    Lease,
+}
+
+impl Fault {
+    /// What it is counted as.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::KillHost { .. } => "host killed",
+            Self::PauseHost { .. } => "host paused",
+            Self::CutHost { members, .. } if members.len() == 1 => "host cut off from one member",
+            Self::CutHost { cut: Cut::Requests, .. } => "host cut off, its requests",
+            Self::CutHost { cut: Cut::Replies, .. } => "host cut off, the replies",
+            Self::CutHost { cut: Cut::Both, .. } => "host cut off, both ways",
+            Self::CutHost { cut: Cut::Refused, .. } => "host cut off, refused",
+            Self::SlowHost { .. } => "host slowed",
+            Self::KillMembers { members, .. } if members.len() > 1 => "two members killed",
+            Self::KillMembers { leader: true, .. } => "etcd's leader killed",
+            Self::KillMembers { leader: false, .. } => "follower killed",
+            Self::PauseMembers { members, .. } if members.len() > 1 => "two members paused",
+            Self::PauseMembers { leader: true, .. } => "etcd's leader paused",
+            Self::PauseMembers { leader: false, .. } => "follower paused",
+            Self::IsolateMember { leader: true, .. } => "etcd's leader isolated",
+            Self::IsolateMember { leader: false, .. } => "follower isolated",
+            Self::Compact => "compaction",
+            Self::Defragment { .. } => "defragmentation",
+            Self::Depose { by: Removal::Order, .. } => "operator: depose",
+            Self::Depose { by: Removal::Key, .. } => "operator: key deleted",
+            Self::Depose { by: Removal::Lease, .. } => "operator: lease revoked",
+        }
+    }
+
+    /// The host that it hits, where it is one host's alone.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::KillHost { host }
+            | Self::PauseHost { host }
+            | Self::CutHost { host, .. }
+            | Self::SlowHost { host, .. } => Some(host),
+            Self::KillMembers { .. }
+            | Self::PauseMembers { .. }
+            | Self::IsolateMember { .. }
+            | Self::Compact
+            | Self::Defragment { .. }
+            | Self::Depose { .. } => None,
+        }
+    }
+
+    /// Whether it alone may cost a host its term, where leases live for `ttl`. What
+    /// concerns one member only must not.
+    pub fn is_grave(&self, ttl: Duration) -> bool {
+        match self {
+            Self::KillHost { .. } | Self::PauseHost { .. } => true,
+            Self::CutHost { members, .. } => members.len() > 1,
+            Self::KillMembers { members, leader } | Self::PauseMembers { members, leader } => {
+                members.len() > 1 || *leader && ttl < OUTLIVES_AN_ELECTION
+            }
+            Self::IsolateMember { leader, .. } => *leader && ttl < OUTLIVES_AN_ELECTION,
+            Self::SlowHost { .. }
+            | Self::Compact
+            | Self::Defragment { .. }
+            | Self::Depose { .. } => false,
+        }
+    }
+}
+
+/// A kind of fault, before it is known whom it hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    KillHost,
+    PauseHost { beyond: bool },
+    CutHost(Cut),
+    CutHostFromOne(Cut),
+    SlowHost,
+    KillMember,
+    KillLeader,
+    KillTwo,
+    PauseMember,
+    PauseLeader,
+    PauseTwo,
+    IsolateMember,
+    IsolateLeader,
+    Compact,
+    Defragment,
+    Depose(Removal),
+}
+
+impl Kind {
+    const ALL: [Self; 20] = [
+        Self::KillHost,
+        Self::PauseHost { beyond: false },
+        Self::PauseHost { beyond: true },
+        Self::CutHost(Cut::Requests),
+        Self::CutHost(Cut::Replies),
+        Self::CutHost(Cut::Both),
+        Self::CutHost(Cut::Refused),
+        Self::CutHostFromOne(Cut::Both),
+        Self::CutHostFromOne(Cut::Replies),
+        Self::SlowHost,
+        Self::KillMember,
+        Self::KillLeader,
+        Self::KillTwo,
+        Self::PauseMember,
+        Self::PauseLeader,
+        Self::PauseTwo,
+        Self::IsolateMember,
+        Self::IsolateLeader,
+        Self::Compact,
+        Self::Defragment,
+    ];
+    const OPERATOR: [Self; 3] =
+        [Self::Depose(Removal::Order), Self::Depose(Removal::Key), Self::Depose(Removal::Lease)];
+
+    /// Whether both may be in one phase.
+    fn goes_with(self, other: Self) -> bool {
+        // When etcd's leader wakes, etcd before 3.5.13 revokes leases that were renewed
+        // meanwhile. Alone, so that this can be told from faults of ours.
+        let is_alone = |kind| kind == Self::PauseLeader;
+        // What was killed becomes healthy only with a quorum of the others.
+        let both_of_members = self.is_of_members() && other.is_of_members();
+        !is_alone(self) && !is_alone(other) && !both_of_members
+    }
+
+    fn is_of_members(self) -> bool {
+        match self {
+            Self::KillMember
+            | Self::KillLeader
+            | Self::KillTwo
+            | Self::PauseMember
+            | Self::PauseLeader
+            | Self::PauseTwo
+            | Self::IsolateMember
+            | Self::IsolateLeader => true,
+            Self::KillHost
+            | Self::PauseHost { .. }
+            | Self::CutHost(_)
+            | Self::CutHostFromOne(_)
+            | Self::SlowHost
+            | Self::Compact
+            | Self::Defragment
+            | Self::Depose(_) => false,
+        }
+    }
+
+    /// How long it lasts, where leases live for `ttl`.
+    fn lasts(self, ttl: Duration, rng: &mut Rng) -> Duration {
+        let (least, most) = match self {
+            Self::Compact | Self::Defragment | Self::Depose(_) => return Duration::ZERO,
+            Self::PauseHost { beyond: false } => (0.05, 0.6),
+            Self::PauseHost { beyond: true } => (1.1, 2.0),
+            Self::KillHost => (0.0, 1.5),
+            Self::CutHost(_)
+            | Self::CutHostFromOne(_)
+            | Self::SlowHost
+            | Self::KillMember
+            | Self::KillLeader
+            | Self::KillTwo
+            | Self::PauseMember
+            | Self::PauseLeader
+            | Self::PauseTwo
+            | Self::IsolateMember
+            | Self::IsolateLeader => (0.1, 2.0),
+        };
+        ttl.mul_f64(least + (most - least) * rng.f64())
+    }
+}
+
+/// What is to go wrong, drawn from a seed: phase after phase, without an end.
+#[derive(Debug)]
+pub(super) struct Plan {
+    rng: Rng,
+    ttl: Duration,
+    kinds: Vec<Kind>,
+    /// Each kind comes once before any comes again.
+    deck: Vec<Kind>,
+}
+
+/// Something that is to go wrong in a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Planned {
+    pub(super) kind: Kind,
+    pub(super) begins: Duration,
+    pub(super) ends: Duration,
+}
+
+impl Plan {
+    pub(super) fn new(seed: u64, ttl: Duration, operator: bool) -> Self {
+        let mut kinds = Kind::ALL.to_vec();
+        if operator {
+            kinds.extend(Kind::OPERATOR);
+        }
+        Self { rng: Rng::with_seed(seed), ttl, kinds, deck: Vec::new() }
+    }
+
+    pub(super) fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    /// One to three faults, side by side.
+    pub(super) fn phase(&mut self) -> Vec<Planned> {
+        let faults = [1, 1, 1, 2, 2, 3][self.rng.usize(..6)];
+        let mut phase: Vec<Planned> = Vec::new();
+        for _ in 0..faults {
+            let kind = self.draw();
+            if phase.iter().any(|other| !kind.goes_with(other.kind)) {
+                self.deck.insert(0, kind);
+                continue;
+            }
+            let begins = self.ttl.mul_f64(0.5 * self.rng.f64());
+            let ends = begins + kind.lasts(self.ttl, &mut self.rng);
+            phase.push(Planned { kind, begins, ends });
+        }
+        phase
+    }
+
+    /// How long all is well between two phases.
+    pub(super) fn calm(&mut self) -> Duration {
+        self.ttl.mul_f64(0.1 + 0.7 * self.rng.f64())
+    }
+
+    fn draw(&mut self) -> Kind {
+        if self.deck.is_empty() {
+            self.deck.clone_from(&self.kinds);
+            self.rng.shuffle(&mut self.deck);
+        }
+        self.deck.pop().expect("there are kinds")
+    }
+}
+
+/// A fault and when it was in force.
+#[derive(Clone, Debug)]
+pub(super) struct InForce {
+    pub(super) id: u64,
+    pub(super) fault: Fault,
+    pub(super) since: Mark,
+    pub(super) until: Mark,
+}
+
+/// Whether what was in force between two marks explains that a host lost its term,
+/// where leases live for `ttl`: something grave, or two things side by side.
+pub(super) fn explain(
+    faults: &[InForce],
+    host: &str,
+    (since, until): (Mark, Mark),
+    ttl: Duration,
+) -> bool {
+    let felt = || {
+        let felt = |one: &&InForce| {
+            let is_felt = one.fault.host().is_none_or(|other| other == host);
+            is_felt && one.since <= until && since <= one.until
+        };
+        faults.iter().filter(felt)
+    };
+    felt().any(|one| {
+        let beside = |other: &InForce| {
+            other.id != one.id && one.since <= other.until && other.since <= one.until
+        };
+        one.fault.is_grave(ttl) || felt().any(beside)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_kinds_come_and_go_together() {
+        let ttl = Duration::from_secs(3);
+        let mut plan = Plan::new(1, ttl, true);
+        let mut kinds = Vec::new();
+        for _ in 0..200 {
+            let phase = plan.phase();
+            assert!((1..=3).contains(&phase.len()), "{phase:?}");
+            for (at, one) in phase.iter().enumerate() {
+                let others = phase[..at].iter().all(|other| one.kind.goes_with(other.kind));
+                assert!(others && one.begins <= one.ends && one.ends <= ttl * 3, "{phase:?}");
+                kinds.push(one.kind);
+            }
+        }
+        let all = [&Kind::ALL[..], &Kind::OPERATOR].concat();
+        for kind in all {
+            let count = kinds.iter().filter(|other| **other == kind).count();
+            assert!(count >= 10, "{kind:?} comes {count} times");
+        }
+        let again = Plan::new(1, ttl, true).phase();
+        assert_eq!(Plan::new(1, ttl, true).phase(), again, "a seed is a seed");
+    }
+}

@@ -1,0 +1,189 @@
+//! The hosts of a soak, as processes, each with its own links to all members.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use incumbent::{BootClock, Clock, Mark};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::sleep;
+
+use super::log::{Event, Line};
+use crate::relay::Relay;
+
+/// How long a host may take to end in order.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How the hosts of a soak are started.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    /// The program `counter`.
+    pub(super) path: PathBuf,
+    pub(super) logs: PathBuf,
+    pub(super) ttl: Duration,
+}
+
+/// One host: always a process, or none while it is killed.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) name: String,
+    election: String,
+    program: Program,
+    /// When to let others have their turn is drawn from it; never without it.
+    seed: Option<u64>,
+    /// To each member.
+    pub(super) links: Vec<Relay>,
+    lives: u64,
+    process: Option<Child>,
+    log: Tail,
+}
+
+impl Host {
+    /// A host with links to these members, which does not run yet.
+    pub(super) async fn new(
+        name: String,
+        election: &str,
+        program: Program,
+        seed: Option<u64>,
+        members: &[SocketAddr],
+    ) -> Self {
+        let mut links = Vec::new();
+        for member in members {
+            links.push(Relay::start(*member).await);
+        }
+        let election = election.to_owned();
+        let log = Tail::default();
+        Self { name, election, program, seed, links, lives: 0, process: None, log }
+    }
+
+    /// Starts its next process.
+    pub(super) fn start(&mut self) -> io::Result<()> {
+        self.lives += 1;
+        let process = format!("{}.{}", self.name, self.lives);
+        let members: Vec<_> = self.links.iter().map(|link| link.address().to_string()).collect();
+        let said = File::create(self.program.logs.join(&process).with_added_extension("stderr"))?;
+        let mut command = Command::new(&self.program.path);
+        command
+            .args(["--store", &format!("etcd://{}", members.join(","))])
+            .args(["--process", &process, "--election", &self.election])
+            .args(["--ttl", &self.program.ttl.as_secs().to_string()])
+            .arg("--logs")
+            .arg(&self.program.logs)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said)
+            // Ctrl-C is for the soak alone, which ends its hosts.
+            .process_group(0);
+        if let Some(seed) = self.seed {
+            command.args(["--seed", &seed.wrapping_add(self.lives).to_string()]);
+        }
+        self.log = Tail::of(self.program.logs.join(process).with_added_extension("jsonl"));
+        self.process = Some(command.spawn()?);
+        Ok(())
+    }
+
+    /// Whether it regards itself as leader, as far as its log tells.
+    pub(super) fn leads(&mut self) -> bool {
+        self.process.is_some() && self.log.leads()
+    }
+
+    /// Its process's own end, which nobody asked for.
+    pub(super) fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.process.as_mut()?.try_wait().ok().flatten()
+    }
+
+    /// SIGKILL.
+    pub(super) fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// SIGSTOP.
+    pub(super) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub(super) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Asks it to leave.
+    pub(super) fn end(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Waits for its end, within reason.
+    pub(super) async fn ended(&mut self) -> Result<(), String> {
+        let since = Instant::now();
+        while let Some(process) = &mut self.process {
+            match process.try_wait() {
+                Ok(Some(status)) if status.success() => self.process = None,
+                Ok(Some(status)) => return Err(format!("{} ended with {status}", self.name)),
+                Ok(None) if since.elapsed() < PATIENCE => sleep(Duration::from_millis(10)).await,
+                Ok(None) => return Err(format!("{} does not end", self.name)),
+                Err(error) => return Err(format!("{}: {error}", self.name)),
+            }
+        }
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.process.as_ref().and_then(|process| i32::try_from(process.id()).ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            // A process that has ended by itself is noticed elsewhere.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What the log of a process tells, as it grows.
+#[derive(Debug, Default)]
+struct Tail {
+    path: PathBuf,
+    read: u64,
+    /// The deadline of the term that stands.
+    valid_until: Mark,
+}
+
+impl Tail {
+    fn of(path: PathBuf) -> Self {
+        Self { path, ..Self::default() }
+    }
+
+    fn leads(&mut self) -> bool {
+        // There is no log yet where the process has just begun.
+        for line in self.more().unwrap_or_default() {
+            match line.event {
+                Event::Elected { valid_until, .. } | Event::Extended { valid_until, .. } => {
+                    self.valid_until = valid_until;
+                }
+                Event::Demoted { .. } => self.valid_until = 0,
+                _ => {}
+            }
+        }
+        BootClock.now() < self.valid_until
+    }
+
+    fn more(&mut self) -> io::Result<Vec<Line>> {
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+        self.read += whole.len() as u64;
+        Ok(whole.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+}
