@@ -6,6 +6,9 @@ use fastrand::Rng;
 use incumbent::Mark;
 use serde::{Deserialize, Serialize};
 
+use super::log::Settings;
+use crate::etcd::Version;
+
 /// Leases of this time and longer outlive the election of another etcd leader.
 const OUTLIVES_AN_ELECTION: Duration = Duration::from_secs(10);
 
@@ -148,16 +151,21 @@ impl Fault {
         }
     }
 
-    /// Whether it alone may cost a host its term, where leases live for `ttl`. What
-    /// concerns one member only must not.
-    pub fn is_grave(&self, ttl: Duration) -> bool {
+    /// Whether it alone may cost a host its term. What concerns one member only must not.
+    pub fn is_grave(&self, settings: &Settings) -> bool {
+        let outlives_an_election = Duration::from_nanos(settings.ttl) >= OUTLIVES_AN_ELECTION;
+        // A follower that was alone comes back with a higher term of Raft's, and the
+        // leader has to go. From 3.5 on, etcd asks before (--pre-vote).
+        let returns_as_a_rival = settings.etcd == Version::V3_4.to_string();
         match self {
             Self::KillHost { .. } | Self::PauseHost { .. } => true,
             Self::CutHost { members, .. } => members.len() > 1,
             Self::KillMembers { members, leader } | Self::PauseMembers { members, leader } => {
-                members.len() > 1 || *leader && ttl < OUTLIVES_AN_ELECTION
+                members.len() > 1 || *leader && !outlives_an_election
             }
-            Self::IsolateMember { leader, .. } => *leader && ttl < OUTLIVES_AN_ELECTION,
+            Self::IsolateMember { leader, .. } => {
+                (*leader || returns_as_a_rival) && !outlives_an_election
+            }
             Self::SlowHost { .. }
             | Self::Compact
             | Self::Defragment { .. }
@@ -338,13 +346,13 @@ pub(super) struct InForce {
     pub(super) until: Mark,
 }
 
-/// Whether what was in force between two marks explains that a host lost its term,
-/// where leases live for `ttl`: something grave, or two things side by side.
+/// Whether what was in force between two marks explains that a host lost its term:
+/// something grave, or two things side by side.
 pub(super) fn explain(
     faults: &[InForce],
     host: &str,
     (since, until): (Mark, Mark),
-    ttl: Duration,
+    settings: &Settings,
 ) -> bool {
     let felt = || {
         let felt = |one: &&InForce| {
@@ -357,7 +365,7 @@ pub(super) fn explain(
         let beside = |other: &InForce| {
             other.id != one.id && one.since <= other.until && other.since <= one.until
         };
-        one.fault.is_grave(ttl) || felt().any(beside)
+        one.fault.is_grave(settings) || felt().any(beside)
     })
 }
 
@@ -386,5 +394,19 @@ mod tests {
         }
         let again = Plan::new(1, ttl, true).phase();
         assert_eq!(Plan::new(1, ttl, true).phase(), again, "a seed is a seed");
+    }
+
+    #[test]
+    fn a_follower_that_returns_is_a_rival_on_3_4_alone() {
+        let isolated = Fault::IsolateMember { member: 1, leader: false };
+        let settings = |etcd: &str, seconds: u64| Settings {
+            seed: 0,
+            etcd: etcd.into(),
+            ttl: seconds * 1_000_000_000,
+            bound: 0,
+        };
+        assert!(isolated.is_grave(&settings("3.4", 3)));
+        assert!(!isolated.is_grave(&settings("3.5", 3)));
+        assert!(!isolated.is_grave(&settings("3.4", 10)), "its lease outlives that");
     }
 }

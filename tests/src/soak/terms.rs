@@ -127,7 +127,6 @@ pub fn judge(lines: &[Line]) -> Report {
         report.violations.push("no line says how the soak was set up".into());
         return report;
     };
-    let ttl = Duration::from_nanos(settings.ttl);
     let last = lines.last().map_or(0, |line| line.mark);
     // What was cut short is judged as far as it came.
     let ended = ended.unwrap_or(last);
@@ -150,7 +149,7 @@ pub fn judge(lines: &[Line]) -> Report {
         terms.sort_by_key(|term| term.began);
         report.terms += terms.len();
         one_at_a_time(terms, &faults, &mut report);
-        losses(terms, &faults, ttl, (began, ended), &mut report);
+        losses(terms, &faults, &settings, (began, ended), &mut report);
         gaps(terms, &faults, (began, ended), &mut report);
     }
     if report.longest_calm_gap > Duration::from_nanos(settings.bound) {
@@ -294,7 +293,7 @@ fn after(mark: Mark, span: Duration) -> Mark {
 fn losses(
     terms: &[Term],
     faults: &[InForce],
-    ttl: Duration,
+    settings: &Settings,
     (began, ended): (Mark, Mark),
     report: &mut Report,
 ) {
@@ -305,13 +304,13 @@ fn losses(
         }
         *report.demotions.entry(reason.clone()).or_default() += 1;
         // Its last renewal was sent a lease time before its end.
-        let since = term.ended().saturating_sub(after(0, ttl + NEWS));
+        let since = term.ended().saturating_sub(after(settings.ttl, NEWS));
         let is_deposed = faults
             .iter()
             .any(|one| matches!(one.fault, Fault::Depose { epoch, .. } if epoch == term.epoch));
         let is_explained = reason == "resigned"
             || is_deposed
-            || faults::explain(faults, term.host(), (since, *mark), ttl);
+            || faults::explain(faults, term.host(), (since, *mark), settings);
         if !is_explained {
             report.without_cause.push(format!("{term}: {reason}, at {mark}"));
         }
