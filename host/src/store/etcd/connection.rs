@@ -35,6 +35,8 @@ const AGAIN: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(super) struct Connection {
     made: OnceCell<Made>,
+    /// When a request was answered on it last.
+    answered: Mutex<Option<Instant>>,
 }
 
 struct Made {
@@ -57,9 +59,20 @@ impl Connection {
         self.made.initialized()
     }
 
+    /// A request was answered on it now.
+    pub(super) fn has_answered(&self) {
+        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// When a request was answered on it last.
+    pub(super) fn answered(&self) -> Option<Instant> {
+        *self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn of(client: Client, secrets: Arc<Secrets>) -> Self {
         let logged_in = Mutex::new(Instant::now());
-        Self { made: OnceCell::new_with(Some(Made { client, secrets, logged_in })) }
+        let made = OnceCell::new_with(Some(Made { client, secrets, logged_in }));
+        Self { made, answered: Mutex::default() }
     }
 }
 

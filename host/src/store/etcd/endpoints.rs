@@ -241,7 +241,10 @@ impl Contact {
                 | Failure::Invalid(_)
                 | Failure::Compacted(_)
                 | Failure::Other(_),
-            ) => self.endpoint.recovered(),
+            ) => {
+                self.connection.has_answered();
+                self.endpoint.recovered();
+            }
         }
     }
 

@@ -5,8 +5,9 @@
 //! the watch has seen. Progress notices do not count as seen: etcd before 3.4.25
 //! and 3.5.8 may send them ahead of changes (etcd#15220).
 //!
-//! They are asked for all the same: a stream may die without a word, and one that is
-//! quiet for long is asked for its progress to see whether it lives. Any response
+//! They are asked for all the same: a link may die without a word, and where nothing
+//! else has come over it for long, a stream is asked for its progress to see whether
+//! it lives. Any response
 //! will do, and one request that stays without is no proof: later versions of etcd
 //! do not answer while a watch is behind.
 //!
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use etcd_client::{Client, Event, ResponseHeader, WatchOptions, WatchRequestSender, WatchResponse};
+use etcd_client::{Event, ResponseHeader, WatchOptions, WatchRequestSender, WatchResponse};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -37,9 +38,10 @@ use crate::types::{Change, Deletion, Failure, RequestId, Revision, Watch, Watche
 
 /// How long etcd may take to answer that a watch is on.
 const OPENING: Duration = Duration::from_secs(5);
-/// How long a stream may be quiet before it is asked whether it lives, and how long
-/// before it is asked again.
-const QUIET: Duration = Duration::from_secs(2);
+/// How long a stream and its connection may be quiet before the stream is asked
+/// whether it lives, and how long before it is asked again. Renewals of a lease of
+/// the usual length keep a connection from being quiet.
+const QUIET: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How many such questions may stay without an answer.
 const UNANSWERED: u32 = 2;
@@ -182,7 +184,7 @@ impl Supervisor {
                 }
             };
             let mut ended = tokio::select! {
-                ended = self.follow(&contact.client, &mut pause) => ended,
+                ended = self.follow(&contact, &mut pause) => ended,
                 () = contact.endpoint.has_left(&contact.connection) => Break::Moved,
             };
             if let Break::LoggedOut(reason) = &ended {
@@ -218,7 +220,7 @@ impl Supervisor {
     }
 
     /// Opens one stream with all watches on it, and follows it to its end.
-    async fn follow(&mut self, client: &Client, pause: &mut Pause) -> Break {
+    async fn follow(&mut self, contact: &Contact, pause: &mut Pause) -> Break {
         let mut line = Line::new();
         for (id, watch) in &self.watches {
             line.ask(&mut self.next_wire_id, *id, watch);
@@ -226,7 +228,7 @@ impl Supervisor {
         let Some(Request::Watch(key, first)) = line.outbox.pop_front() else {
             return Break::Broken(Failure::Other("there is nothing to watch".into()));
         };
-        let mut opener = client.watch_client().max_decoding_message_size(usize::MAX);
+        let mut opener = contact.client.watch_client().max_decoding_message_size(usize::MAX);
         let stream = match timeout(OPENING, opener.watch(key, Some(first))).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return broken(error),
@@ -263,10 +265,14 @@ impl Supervisor {
                 },
                 () = line.overdue() => return Break::Broken(Failure::Timeout),
                 () = sleep_until(line.check) => {
-                    if line.unanswered == UNANSWERED {
-                        return Break::Broken(Failure::Timeout);
+                    let quiet = contact.connection.answered().map(|last| last + QUIET);
+                    match quiet.filter(|quiet| *quiet > Instant::now()) {
+                        Some(quiet) => line.lives_until(quiet),
+                        None if line.unanswered == UNANSWERED => {
+                            return Break::Broken(Failure::Timeout);
+                        }
+                        None => line.ask_for_progress(),
                     }
-                    line.ask_for_progress();
                 }
             }
         }
@@ -291,7 +297,7 @@ impl Supervisor {
     }
 
     fn take(&mut self, line: &mut Line, response: &WatchResponse) -> Result<(), Break> {
-        line.lives();
+        line.lives_until(Instant::now() + QUIET);
         let wire_id = line.answered(response);
         let Some(id) = line.watches.get(&wire_id).copied() else {
             // Closed meanwhile.
@@ -403,8 +409,9 @@ impl Line {
         }
     }
 
-    fn lives(&mut self) {
-        self.check = Instant::now() + QUIET;
+    /// Need not be asked whether it lives before that.
+    fn lives_until(&mut self, check: Instant) {
+        self.check = check;
         self.unanswered = 0;
     }
 
