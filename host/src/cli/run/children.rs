@@ -35,8 +35,7 @@ impl Children {
         }
     }
 
-    /// Reaps those that have ended, and tells of each. Whether there is nobody left:
-    /// nor below us, for whoever loses a parent there becomes our child.
+    /// Reaps those that have ended, and tells of each. Whether there is nobody left.
     pub fn none_left(&self, mut changed: impl FnMut(Pid, ExitStatus)) -> bool {
         loop {
             match reap() {

@@ -9,21 +9,27 @@ use rustix::process::{
     Pid, Signal, getpgid, getpid, kill_process, kill_process_group, test_kill_process_group,
 };
 
+/// How often a killing pass is made while it finds somebody new.
+const PASSES: usize = 50;
+
 /// The work's processes, as one sees them who is above all of them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Family {
     /// The process group that the command was started in: its own number.
     group: Option<Pid>,
     /// The command is not reaped yet: nobody else can have the group's number.
     leads: bool,
-    /// Below us, and none of the work: its guard.
+    /// Between us and the work, if there is one.
     guard: Option<Pid>,
+    /// Children of ours that were there before the guard: none of the work.
+    strangers: Vec<Pid>,
 }
 
 impl Family {
-    /// For the supervisor, between whom and the work there is a guard.
-    pub fn behind(guard: Pid) -> Self {
-        Self { guard: Some(guard), ..Self::default() }
+    /// For the supervisor, between whom and the work there is a guard. Whoever else is
+    /// its child was there before.
+    pub fn behind(guard: Pid, strangers: Vec<Pid>) -> Self {
+        Self { guard: Some(guard), strangers, ..Self::default() }
     }
 
     /// The command runs.
@@ -38,9 +44,15 @@ impl Family {
         self.leads = !cfg!(target_os = "linux");
     }
 
-    /// The guard has ended, and is reaped.
-    pub fn unguarded(&mut self) {
-        self.guard = None;
+    /// A child of ours has ended, and is reaped: somebody else may have its number.
+    pub fn reaped(&mut self, child: Pid) {
+        if self.guard == Some(child) {
+            self.guard = None;
+        }
+        if self.is_led_by(child) {
+            self.ended();
+        }
+        self.strangers.retain(|stranger| *stranger != child);
     }
 
     /// The group of the command.
@@ -58,10 +70,35 @@ impl Family {
 
     /// Signals the group, and each one below us that has left it.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        let (told, result) = self.tell(signal);
+        told.and(result)
+    }
+
+    /// Kills them all: those as well that are born meanwhile, as far as they are found.
+    pub fn kill(&self) -> io::Result<()> {
+        let mut known = BTreeSet::new();
+        let mut result = Ok(());
+        for _ in 0..PASSES {
+            let (members, killed) = self.tell(Signal::KILL);
+            result = killed;
+            let members = members?;
+            let before = known.len();
+            known.extend(members.into_iter().map(Pid::as_raw_nonzero));
+            // Whoever is killed has no more children: these are all.
+            if known.len() == before {
+                break;
+            }
+        }
+        result
+    }
+
+    /// Those whom a signal was sent to, where they can be listed; and whether it was.
+    fn tell(&self, signal: Signal) -> (io::Result<Vec<Pid>>, io::Result<()>) {
         let group = self.group.filter(|_| self.leads);
         let mut result = group.map_or(Ok(()), |group| known(kill_process_group(group, signal)));
         let mut told = group.is_some();
-        for pid in self.members() {
+        let members = self.members();
+        for pid in members.iter().flatten().copied() {
             let its_group = getpgid(Some(pid)).ok();
             let signalled = match self.group.filter(|group| its_group == Some(*group)) {
                 Some(_) if told => continue,
@@ -73,7 +110,7 @@ impl Family {
             };
             result = result.and(known(signalled));
         }
-        result
+        (members, result)
     }
 
     /// Signals the group alone.
@@ -85,19 +122,41 @@ impl Family {
     }
 
     /// Whether nothing of it seems to run, though some may not be reaped. Somebody whose
-    /// parent ends at this moment may be overlooked.
+    /// parent ends at this moment may be overlooked. False where one cannot see.
     pub fn is_dead(&self) -> bool {
         if cfg!(target_os = "linux") {
-            !self.members().into_iter().any(runs)
+            self.members().is_ok_and(|members| !members.into_iter().any(runs))
         } else {
             self.group.is_none_or(|group| test_kill_process_group(group) == Err(Errno::SRCH))
         }
     }
 
-    fn members(&self) -> Vec<Pid> {
-        let mut members = descendants(getpid());
-        members.retain(|pid| Some(*pid) != self.guard);
-        members
+    /// Whether nothing of it is left, as one knows who has just reaped all there was to
+    /// reap; `is_childless` if nobody is our child any more.
+    pub fn is_gone(&self, is_childless: bool) -> bool {
+        if cfg!(target_os = "linux") {
+            // Whoever loses a parent below us becomes our child at that moment.
+            is_childless
+                || self.guard.is_none() && self.members().is_ok_and(|members| members.is_empty())
+        } else {
+            self.guard.is_none() && self.is_dead()
+        }
+    }
+
+    fn members(&self) -> io::Result<Vec<Pid>> {
+        if !cfg!(target_os = "linux") {
+            return Ok(Vec::new());
+        }
+        if let Some(guard) = self.guard {
+            let members = descendants(children(guard)?)?;
+            // When it has died, they are ours.
+            if runs(guard) {
+                return Ok(members);
+            }
+        }
+        let mut ours = own_children()?;
+        ours.retain(|pid| self.guard != Some(*pid) && !self.strangers.contains(pid));
+        descendants(ours)
     }
 }
 
@@ -109,48 +168,74 @@ fn known(signalled: Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// All that descends from a process, children before their own. Whoever is born
-/// meanwhile may be missing: ask again until nobody is left. Empty where the
-/// system does not say.
-fn descendants(root: Pid) -> Vec<Pid> {
-    let mut found = children(root);
-    let mut known: BTreeSet<i32> = found.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+/// These, and all that descends from them, children before their own. Whoever is born
+/// meanwhile may be missing: ask again until nobody is left.
+fn descendants(mut found: Vec<Pid>) -> io::Result<Vec<Pid>> {
+    let mut known: BTreeSet<_> = found.iter().map(|pid| pid.as_raw_nonzero()).collect();
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
         next += 1;
-        found.extend(
-            children(parent).into_iter().filter(|pid| known.insert(pid.as_raw_nonzero().get())),
-        );
+        found
+            .extend(children(parent)?.into_iter().filter(|pid| known.insert(pid.as_raw_nonzero())));
     }
-    found
+    Ok(found)
 }
 
-/// The children of a process.
-fn children(parent: Pid) -> Vec<Pid> {
+/// Our own children. An error as well where there is no /proc.
+pub fn own_children() -> io::Result<Vec<Pid>> {
+    children_by_thread(getpid())
+}
+
+/// The children of a process, which may have ended.
+fn children(parent: Pid) -> io::Result<Vec<Pid>> {
+    match children_by_thread(parent) {
+        Err(error) if is_gone(&error) => Ok(Vec::new()),
+        children => children,
+    }
+}
+
+fn children_by_thread(parent: Pid) -> io::Result<Vec<Pid>> {
     let threads = format!("/proc/{}/task", parent.as_raw_nonzero());
     let mut found = Vec::new();
-    for thread in fs::read_dir(threads).into_iter().flatten().flatten() {
-        match fs::read_to_string(thread.path().join("children")) {
+    for thread in fs::read_dir(threads)? {
+        let thread = thread?.path();
+        match fs::read_to_string(thread.join("children")) {
             Ok(pids) => found.extend(pids.split_whitespace().filter_map(pid)),
-            // The kernel keeps no such lists.
-            Err(_) if thread.path().exists() => return children_among_all(parent),
-            // The thread has ended.
-            Err(_) => {}
+            // The kernel keeps no such lists, or the thread has ended.
+            Err(error) if is_gone(&error) => {
+                if thread.exists() {
+                    return children_among_all(parent);
+                }
+            }
+            Err(error) => return Err(error),
         }
     }
-    found
+    Ok(found)
 }
 
-fn children_among_all(parent: Pid) -> Vec<Pid> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|process| pid(process.file_name().to_str()?));
-    pids.filter(|pid| stat(*pid).is_some_and(|(_, its_parent)| its_parent == Some(parent)))
-        .collect()
+fn children_among_all(parent: Pid) -> io::Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for process in fs::read_dir("/proc")? {
+        let process = process?.file_name();
+        found.extend(
+            process
+                .to_str()
+                .and_then(pid)
+                .filter(|pid| stat(*pid).is_some_and(|(_, its_parent)| its_parent == Some(parent))),
+        );
+    }
+    Ok(found)
+}
+
+/// Whether this says that a process, or a thread, is no more.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 /// The child of an init that has this number in the init's namespace.
 pub fn inside(init: Pid, number: Pid) -> Option<Pid> {
-    children(init).into_iter().find(|child| {
+    children(init).ok()?.into_iter().find(|child| {
         let status = fs::read_to_string(format!("/proc/{}/status", child.as_raw_nonzero()));
         let status = status.unwrap_or_default();
         // From our namespace to the innermost.
@@ -192,11 +277,35 @@ mod tests {
         let mut ready = [0];
         io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut ready).unwrap();
         let parent = Pid::from_child(&shell);
-        let all = descendants(getpid());
-        let sleeper = *children(parent).first().unwrap();
+        let all = descendants(own_children().unwrap()).unwrap();
+        let sleeper = *children(parent).unwrap().first().unwrap();
         assert!(all.contains(&parent) && all.contains(&sleeper), "{all:?}");
-        assert_eq!(children_among_all(parent), [sleeper]);
+        assert_eq!(children_among_all(parent).unwrap(), [sleeper]);
         drop(shell.stdin.take());
         shell.wait().unwrap();
+    }
+
+    #[test]
+    fn who_was_there_before_is_none_of_it() {
+        let stdio = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let (mut before, mut guard, mut work) = (stdio(), stdio(), stdio());
+        let [stranger, guard_pid, leader] = [&before, &guard, &work].map(Pid::from_child);
+        let mut family = Family::behind(guard_pid, vec![stranger]);
+        // What is not below the guard is not its business.
+        assert_eq!(family.members().unwrap(), []);
+        family.started(leader);
+        guard.kill().unwrap();
+        guard.wait().unwrap();
+        family.reaped(guard_pid);
+        let members = family.members().unwrap();
+        assert!(members.contains(&leader) && !members.contains(&stranger), "{members:?}");
+        work.kill().unwrap();
+        work.wait().unwrap();
+        family.reaped(leader);
+        assert!(!family.leads, "its number may be somebody else's");
+        before.kill().unwrap();
+        before.wait().unwrap();
+        family.reaped(stranger);
+        assert_eq!(family.strangers, []);
     }
 }

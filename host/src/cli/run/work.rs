@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::children::Children;
-use super::family::Family;
+use super::family::{Family, own_children};
 use super::guard::lease::Lease;
 use super::guard::line::{Line, pass_on};
 use super::guard::message::{Order, Report};
@@ -83,7 +83,8 @@ impl Work {
         // SAFETY: `prepare` makes system calls, and does nothing else: it neither
         // allocates nor takes a lock.
         unsafe { guard.pre_exec(prepare) };
-        let family = Family::behind(Pid::from_child(&guard.spawn()?));
+        let strangers = own_children().unwrap_or_default();
+        let family = Family::behind(Pid::from_child(&guard.spawn()?), strangers);
         let Terms { until, foreground, isolate, lease } = terms;
         let lease = Box::new(lease);
         line.send(&Order::Begin { until, foreground, isolate, lease }.message());
@@ -131,16 +132,13 @@ impl Work {
         Some(Heard::Report(report))
     }
 
-    /// A child of ours has changed: perhaps the guard.
+    /// A child of ours has changed: perhaps the guard, or what it has left.
     pub fn child_changed(&mut self, child: Pid, status: ExitStatus) {
-        if self.family.guard() != Some(child) {
-            return;
-        }
-        if status.stopped_signal().is_some() {
+        if status.stopped_signal().is_none() {
+            self.family.reaped(child);
+        } else if self.family.guard() == Some(child) {
             // It has a deadline to keep. Fails where it has gone meanwhile.
             let _ = kill_process(child, Signal::CONT);
-        } else {
-            self.family.unguarded();
         }
     }
 
@@ -151,8 +149,8 @@ impl Work {
 
     /// Asks all to stop. Those that sleep on a stop signal are woken for it.
     pub fn stop(&self) -> io::Result<()> {
-        self.family.signal(Signal::TERM)?;
-        self.family.signal(Signal::CONT)
+        let asked = self.family.signal(Signal::TERM);
+        asked.and(self.family.signal(Signal::CONT))
     }
 
     pub fn go_on(&self) -> io::Result<()> {
@@ -160,7 +158,7 @@ impl Work {
     }
 
     pub fn kill(&self) -> io::Result<()> {
-        self.family.signal(Signal::KILL)
+        self.family.kill()
     }
 
     /// Has a guard that is stuck out of the way: what is behind it is ours then.
@@ -174,6 +172,12 @@ impl Work {
     /// Whether nothing of it seems to run, whatever the guard says.
     pub fn is_dead(&self) -> bool {
         self.family.is_dead()
+    }
+
+    /// Reaps what the guard has left. Whether nothing of it is left, nor the guard.
+    pub fn is_gone(&mut self, children: &Children) -> bool {
+        let is_childless = children.none_left(|child, status| self.child_changed(child, status));
+        self.family.is_gone(is_childless)
     }
 
     /// Lets the guard go, and waits for its end: nothing of the work is left.
