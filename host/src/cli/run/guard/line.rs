@@ -49,10 +49,14 @@ impl Line {
         self.stream.try_clone()
     }
 
-    /// Sends a message, or keeps what there is no room for to the next one. Those
-    /// to somebody who has gone are lost.
+    /// Sends a message, or keeps what there is no room for until we listen again.
+    /// Those to somebody who has gone are lost.
     pub fn send(&mut self, message: &[u8]) {
         self.unsent.extend(message);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
                 Ok(sent) => drop(self.unsent.drain(..sent.min(self.unsent.len()))),
@@ -63,8 +67,9 @@ impl Line {
         }
     }
 
-    /// Takes in all that has come.
+    /// Takes in all that has come, and sends what there was no room for.
     pub fn listen(&mut self) {
+        self.flush();
         while self.is_open && self.read().is_ok() {}
     }
 
@@ -127,7 +132,7 @@ mod tests {
         while !ours.unsent.is_empty() {
             theirs.listen();
             assert_eq!(theirs.message(), None);
-            ours.send(&[]);
+            ours.listen();
         }
         theirs.listen();
         assert_eq!(theirs.message(), Some(vec![b'a'; large]));
