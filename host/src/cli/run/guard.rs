@@ -25,7 +25,6 @@ use std::os::unix::process::ExitStatusExt;
 
 use incumbent::{BootClock, Clock, Mark};
 use nix::sys::signal::SigSet;
-use rustix::process::Signal;
 
 use self::lease::Lease;
 use self::line::Line;
@@ -38,6 +37,8 @@ use super::launch::{self, block_signals, leave_stdio};
 
 /// How soon to look again for what was killed.
 const LOOK_AGAIN: Mark = 5_000_000;
+
+const SECOND: Mark = 1_000_000_000;
 
 /// The process: its line to the supervisor by number, and the command.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
@@ -109,7 +110,7 @@ impl Guard {
     fn stand(mut self, mut supervisor: Line) -> io::Result<()> {
         let mut is_gone = false;
         let mut is_over = false;
-        let mut is_overdue = false;
+        let mut overdue_since = None;
         loop {
             // What was said while we slept comes before the clock.
             supervisor.listen();
@@ -135,14 +136,17 @@ impl Guard {
             let now = BootClock.now();
             let mut wake = if is_gone { Mark::MAX } else { self.until };
             if !is_gone && (is_alone || is_over || now >= self.until) {
-                if !is_overdue {
-                    is_overdue = true;
+                if overdue_since.is_none() {
                     supervisor.send(&Report::Overdue.message());
+                }
+                let since = *overdue_since.get_or_insert(now);
+                if let Some(init) = &self.init {
+                    init.kill();
                 }
                 // Whom we may not kill now, we may not kill the next time; but there
                 // is nothing else to do.
-                let _ = self.work.signal(Signal::KILL);
-                wake = now.saturating_add(LOOK_AGAIN);
+                let _ = self.work.kill();
+                wake = now.saturating_add(look_again(now.saturating_sub(since)));
             }
             let mut lines = Vec::new();
             lines.extend(supervisor.is_open().then(|| supervisor.as_fd()));
@@ -167,13 +171,32 @@ impl Guard {
                     supervisor.send(&Report::Changed(status).message());
                 }
                 Reaped::One(pid, status) => {
-                    if let Some(init) = &self.init {
-                        init.changed(pid, status);
+                    if let Some(init) = &mut self.init {
+                        init.changed(pid, status, &mut self.work, supervisor);
                     }
                 }
                 Reaped::NotYet => return false,
-                Reaped::NoneLeft => return self.work.is_dead(),
+                Reaped::NoneLeft => return self.work.is_gone(true),
             }
         }
+    }
+}
+
+/// When to look again for what is being killed for so long: often at first; then less
+/// and less, for there may be somebody whom we may not kill.
+fn look_again(killing: Mark) -> Mark {
+    killing.saturating_sub(SECOND).clamp(LOOK_AGAIN, SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_less_and_less_at_whom_it_may_not_kill() {
+        assert_eq!(look_again(0), LOOK_AGAIN);
+        assert_eq!(look_again(SECOND), LOOK_AGAIN);
+        assert_eq!(look_again(SECOND + SECOND / 4), SECOND / 4);
+        assert_eq!(look_again(100 * SECOND), SECOND);
     }
 }

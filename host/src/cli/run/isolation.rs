@@ -25,7 +25,12 @@ use crate::cli::exit::{End, bad_input};
 pub struct Init {
     pid: Pid,
     line: Line,
+    /// The command has begun; or it has been said that it does not.
     has_told: bool,
+    /// It has been said how the command has ended, or that it does not begin.
+    has_ended: bool,
+    /// The init itself is reaped: somebody else may have its number.
+    is_gone: bool,
 }
 
 impl Init {
@@ -34,11 +39,36 @@ impl Init {
         self.line.is_open().then(|| self.line.as_fd())
     }
 
+    /// Kills it, and so all that is in its namespace.
+    pub fn kill(&self) {
+        if !self.is_gone {
+            // It is our child, and may have ended.
+            let _ = kill_process(self.pid, Signal::KILL);
+        }
+    }
+
     /// A child of the guard's has changed: perhaps the init. One that is stopped is woken.
-    pub fn changed(&self, child: Pid, status: ExitStatus) {
-        if child == self.pid && status.stopped_signal().is_some() {
+    /// One that has ended has taken the command along.
+    pub fn changed(
+        &mut self,
+        child: Pid,
+        status: ExitStatus,
+        work: &mut Family,
+        supervisor: &mut Line,
+    ) {
+        if child != self.pid || self.is_gone {
+            return;
+        }
+        if status.stopped_signal().is_some() {
             // Fails where it has gone meanwhile.
             let _ = kill_process(child, Signal::CONT);
+            return;
+        }
+        self.is_gone = true;
+        work.ended();
+        if self.has_told && !self.has_ended {
+            let killed = ExitStatus::from_raw(Signal::KILL.as_raw());
+            supervisor.send(&Report::Changed(killed).message());
         }
     }
 
@@ -59,16 +89,22 @@ impl Init {
                 },
                 Report::Changed(status) => {
                     if status.stopped_signal().is_none() {
+                        self.has_ended = true;
                         work.ended();
                     }
                     Report::Changed(status)
                 }
-                other @ (Report::NotStarted(_) | Report::Overdue | Report::Gone) => other,
+                Report::NotStarted(error) => {
+                    self.has_ended = true;
+                    Report::NotStarted(error)
+                }
+                other @ (Report::Overdue | Report::Gone) => other,
             };
             supervisor.send(&report.message());
         }
         if !self.line.is_open() && !self.has_told {
             self.has_told = true;
+            self.has_ended = true;
             let error = io::Error::other("its namespace ended before it began");
             supervisor.send(&Report::NotStarted(error).message());
         }
@@ -161,7 +197,7 @@ mod system {
             Ok(()) => init.exec(),
             Err(error) => error.into(),
         })?;
-        Ok(Init { pid, line, has_told: false })
+        Ok(Init { pid, line, has_told: false, has_ended: false, is_gone: false })
     }
 
     /// The process that finds out whether this is allowed. An error if not.
@@ -232,9 +268,10 @@ mod system {
     /// like see numbers that mean nothing here.
     fn show_own_processes() {
         const NONE: Option<&CStr> = None;
-        let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+        // What is mounted outside is seen inside, and not the other way round.
+        let slave = MsFlags::MS_SLAVE | MsFlags::MS_REC;
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-        let _ = mount(NONE, c"/", NONE, private, NONE)
+        let _ = mount(NONE, c"/", NONE, slave, NONE)
             .and_then(|()| mount(Some(c"proc"), c"/proc", Some(c"proc"), flags, NONE));
     }
 }
