@@ -20,7 +20,9 @@ use incumbent_tests::etcd::{Etcd, Version};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use support::work::{Work, last_valid, run};
-use support::{Running, Terminal, end, guard_of, incumbent, is_alive, kill, on, process, until};
+use support::{
+    Running, Terminal, children, end, guard_of, incumbent, is_alive, kill, on, process, until,
+};
 
 with_each_etcd!(a_killed_supervisor_costs_no_lease_time, the_guard_logs_in_to_give_the_lease_back,);
 
@@ -370,6 +372,70 @@ fn what_has_left_the_group_is_asked_and_killed_before_others_lead() {
 }
 
 #[test]
+fn who_was_there_before_is_none_of_the_work() {
+    let etcd = Etcd::start(Version::V3_5);
+    let stubborn = Stubborn::new();
+    let more = ["--ttl", "10m", "--stop-timeout", "300ms", "--restart-delay", "0s"];
+    let inner = stubborn.work.command(&etcd, &more);
+    let mut command = Command::new("sh");
+    let script = "sleep 1000 & echo $! > \"$0\"; exec \"$@\"";
+    command.args(["-c", script]).arg(stubborn.work.path("stranger"));
+    command.arg(inner.get_program()).args(inner.get_args()).env("INCUMBENT_STORE", etcd.url());
+    let mut running = Running::start(command);
+    stubborn.wait_until_it_works();
+    let stranger = stubborn.work.pid("stranger");
+    let (pid, first) = (running.pid(), stubborn.pid("command"));
+    let guard = || children(pid).iter().map(|(child, _)| *child).find(|it| *it != stranger);
+    kill(guard().unwrap(), Signal::KILL);
+    until("it works again", || {
+        stubborn.alive().len() == MEMBERS.len() && stubborn.pid("command") != first
+    });
+    assert!(is_alive(stranger));
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait(), 0);
+    assert_eq!(stubborn.alive(), []);
+    assert!(is_alive(stranger));
+    kill(stranger, Signal::KILL);
+}
+
+#[test]
+fn who_is_killed_again_and_again_lets_others_have_their_turn() {
+    let etcd = Etcd::start(Version::V3_5);
+    for isolate in [false, true] {
+        let work = Work::new("echo $$ > child; exec sleep 1000");
+        let more = ["--ttl", "10m", "--restart-delay", "10m", "--isolate"];
+        let running = Running::start(work.command(&etcd, &more[..4 + usize::from(isolate)]));
+        work.pid("child");
+        let guard = guard_of(running.pid());
+        // The guard, or the init.
+        kill(if isolate { guard_of(guard) } else { guard }, Signal::KILL);
+        running.stderr.line_with("back in line in");
+        assert_eq!(candidates(&etcd), 0);
+        running.stop();
+    }
+}
+
+#[test]
+fn a_second_signal_gives_nothing_back_before_the_work_is_dead() {
+    let etcd = Etcd::start(Version::V3_5);
+    let stubborn = Stubborn::new();
+    let mut running = stubborn.start(&etcd, &["--ttl", "10m", "--stop-timeout", "4m"]);
+    let guard = guard_of(running.pid());
+    let successor = Running::campaign(&etcd, "office", &[]);
+    successor.event("joined");
+    running.signal(Signal::INT);
+    running.signal(Signal::TERM);
+    assert!([130, 143].contains(&running.wait()));
+    successor.event("elected");
+    let elected = boot_time();
+    assert_eq!(stubborn.alive(), []);
+    assert!(stubborn.last_beat() < elected);
+    until("the guard is gone", || !is_alive(guard));
+    assert_eq!(leases(&etcd), 1);
+    successor.stop();
+}
+
+#[test]
 fn a_signal_while_the_command_starts_is_not_lost() {
     let etcd = Etcd::start(Version::V3_5);
     for wait in 0..20 {
@@ -458,6 +524,18 @@ fn isolation_that_the_system_does_not_allow_is_said_before_joining() {
     command.arg(inner.get_program()).args(inner.get_args()).args(["--", "true"]);
     let ended = end(command).expect(2);
     assert!(ended.stderr.starts_with("incumbent: --isolate: the system lets us"), "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+}
+
+#[test]
+fn a_guard_that_cannot_be_is_said_before_joining() {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+    command.arg("mount -t tmpfs nothing /proc && exec \"$0\" \"$@\"");
+    let inner = incumbent(["run", "office", "--store", "etcd://127.0.0.1:1"]);
+    command.arg(inner.get_program()).args(inner.get_args()).args(["--", "true"]);
+    let ended = end(command).expect(2);
+    assert!(ended.stderr.contains("is /proc mounted"), "{ended:?}");
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }
 

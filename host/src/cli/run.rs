@@ -83,6 +83,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     check_candidate(&run.candidate)?;
     let stop_timeout = stop_timeout(run)?;
     program::find(&run.command)?;
+    launch::find().map_err(|error| unguarded(&error))?;
     if run.isolate {
         isolation::find()?;
     }
@@ -142,7 +143,13 @@ impl Office<'_> {
                     }
                     return Ok(self.farewell(session, None, None, Status::Done).await);
                 }
-                Ok(Next::AtOnce(asked)) => return Ok(asked.status()),
+                Ok(Next::AtOnce(asked)) => {
+                    // Dropped, it would say that the work has stopped, and the key might
+                    // go. It was killed, which takes a while: the guard waits for its
+                    // end, and gives the lease back.
+                    std::mem::forget(held);
+                    return Ok(asked.status());
+                }
                 Ok(Next::End(status)) => Ok(status),
                 Err(end) => Err(end),
             };
@@ -229,6 +236,15 @@ impl Office<'_> {
                         return Ok(Next::End(Status::Done));
                     }
                     if ended.after < lease_time {
+                        return Ok(Next::Pause(self.delay.next()));
+                    }
+                    self.delay.reset();
+                }
+                Outcome::Broken { after } => {
+                    if self.run.once {
+                        return Ok(Next::End(Status::NotFound));
+                    }
+                    if after < lease_time {
                         return Ok(Next::Pause(self.delay.next()));
                     }
                     self.delay.reset();

@@ -3,10 +3,12 @@
 
 #![allow(unsafe_code, reason = "what a process does between fork and exec has no safe interface")]
 
+use std::env;
 use std::ffi::{CStr, OsStr, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -86,11 +88,19 @@ impl Role {
     }
 }
 
-/// This program again, also where its file has been replaced meanwhile.
+/// This program, also where its file has been replaced meanwhile.
+fn program() -> io::Result<PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { env::current_exe() }
+}
+
+/// Whether it can be found: asked before anybody is kept waiting for us.
+pub fn find() -> io::Result<()> {
+    fs::metadata(program()?).map(|_| ())
+}
+
+/// This program again.
 pub fn ourselves(role: Role) -> io::Result<Command> {
-    let program =
-        if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? };
-    let mut command = Command::new(program);
+    let mut command = Command::new(program()?);
     command.arg0("incumbent").arg(role.name());
     Ok(command)
 }

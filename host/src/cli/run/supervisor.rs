@@ -49,6 +49,8 @@ pub enum Outcome {
     Ended(Ended),
     /// It was stopped, for the leadership is over, or nearly was.
     Stopped,
+    /// Its guard has ended, or its end has no cause.
+    Broken { after: Duration },
     /// It was stopped because we were asked to end.
     Asked,
     /// It was killed, for we were asked twice.
@@ -74,6 +76,7 @@ pub struct Ended {
 #[derive(Clone, Copy, Debug)]
 enum Cause {
     Own(Ended),
+    GuardLost,
     TermOver,
     Asked,
 }
@@ -126,11 +129,18 @@ impl Course {
     }
 
     fn outcome(self) -> Outcome {
+        let after = BootClock.now().saturating_sub(self.started);
         match (self.fault, self.cause) {
-            (Some(error), _) => Outcome::NotStarted(error),
-            (None, Some(Cause::Own(ended))) => Outcome::Ended(ended),
-            (None, Some(Cause::TermOver) | None) => Outcome::Stopped,
-            (None, Some(Cause::Asked)) => Outcome::Asked,
+            // Where we have killed it ourselves, that is why it did not start.
+            (Some(error), cause) if self.killed.is_none() || cause.is_none() => {
+                Outcome::NotStarted(error)
+            }
+            (_, Some(Cause::Own(ended))) => Outcome::Ended(ended),
+            (_, Some(Cause::TermOver)) => Outcome::Stopped,
+            (_, Some(Cause::Asked)) => Outcome::Asked,
+            (_, Some(Cause::GuardLost) | None) => {
+                Outcome::Broken { after: Duration::from_nanos(after) }
+            }
         }
     }
 }
@@ -235,9 +245,7 @@ impl Supervisor {
             }
             let is_done = course.is_gone
                 || course.fault.is_some()
-                || course.is_unguarded
-                    && self.children.none_left(|child, status| work.child_changed(child, status))
-                    && work.is_dead();
+                || course.is_unguarded && work.is_gone(&self.children);
             if is_done {
                 break;
             }
@@ -258,6 +266,13 @@ impl Supervisor {
                 biased;
                 asked = self.signals.next() => {
                     if let Some(Cause::Asked) = course.cause {
+                        // First what has ended: its numbers may be somebody else's.
+                        while !course.is_unguarded
+                            && let Some(heard) = work.heard()
+                        {
+                            self.hear(heard, &mut course, teller);
+                        }
+                        work.is_gone(&self.children);
                         // Should it fail, the guard does it.
                         let _ = work.kill();
                         self.take_terminal_back();
@@ -299,6 +314,7 @@ impl Supervisor {
             }
             Heard::Report(Report::Overdue) => {
                 teller.remark("the command ran on to its last moment, and its guard kills it");
+                course.killed(BootClock.now());
                 course.cause.get_or_insert(Cause::TermOver);
             }
             Heard::Report(Report::Gone) => course.is_gone = true,
@@ -306,7 +322,7 @@ impl Supervisor {
                 course.is_unguarded = true;
                 if course.fault.is_none() && !course.is_gone {
                     teller.remark("the guard of the command has ended, and the command with it");
-                    course.cause.get_or_insert(Cause::TermOver);
+                    course.cause.get_or_insert(Cause::GuardLost);
                 }
             }
         }
