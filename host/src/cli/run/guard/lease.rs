@@ -41,10 +41,10 @@ impl Lease {
     }
 
     pub fn write(&self, message: &mut Writer) {
-        let Credentials { ca, cert, key, user, password, .. } = &self.credentials;
+        let Credentials { ca, cert, key, user, password, password_file, .. } = &self.credentials;
         message.signed(self.id);
         message.bytes(self.store.to_string().as_bytes());
-        for path in [ca, cert, key] {
+        for path in [ca, cert, key, password_file] {
             message.option(path.as_ref().map(|path| path.as_os_str().as_bytes()));
         }
         for text in [user, password] {
@@ -64,6 +64,7 @@ impl Lease {
         credentials.ca = path(message.option()?);
         credentials.cert = path(message.option()?);
         credentials.key = path(message.option()?);
+        credentials.password_file = path(message.option()?);
         credentials.user = text(message.option()?);
         credentials.password = text(message.option()?);
         let dial_timeout = Duration::from_nanos(message.number()?);

@@ -206,6 +206,7 @@ mod tests {
         credentials.ca = Some("/ca".into());
         credentials.user = Some("me".into());
         credentials.password = Some("secret".into());
+        credentials.password_file = Some("/password".into());
         let lease = Lease {
             id: 7,
             store: "etcds://[::1]:2379/x".parse().unwrap(),
