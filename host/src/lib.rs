@@ -58,12 +58,11 @@ pub use error::{Error, WriteError};
 pub use leadership::{Fence, Leadership, Write};
 pub use observer::{Leader, Leaders};
 pub use session::{Options, Session};
-pub use store::{Store, Watches};
 #[cfg(feature = "etcd")]
-pub use store::{
-    etcd::{ConnectError, Credentials, EtcdStore},
-    url::{StoreUrl, StoreUrlError},
-};
+pub use store::etcd::{ConnectError, Credentials, EtcdStore};
+pub use store::memory::MemoryStore;
+pub use store::url::{EtcdUrl, StoreUrl, StoreUrlError};
+pub use store::{Store, Watches};
 pub use types::{Contest, Failure, Mark, Reason};
 
 /// The data that crosses the boundary between elector, driver and store: what

@@ -87,6 +87,47 @@ pub async fn depose(
     }
 }
 
+/// Reads one key, as it is now. Cancel safe.
+///
+/// # Errors
+///
+/// What the store says instead of an answer.
+pub async fn get(
+    store: &dyn Store,
+    key: impl Into<Vec<u8>>,
+    within: Duration,
+) -> Result<Option<Entry>, Failure> {
+    found(store.call(reading(key.into()), within).await?)
+}
+
+/// What reads one key.
+pub(crate) fn reading(key: Vec<u8>) -> Operation {
+    Operation::Read(vec![Selection {
+        key,
+        prefix: false,
+        created_before: None,
+        order: Order::OldestFirst,
+        limit: 1,
+    }])
+}
+
+/// What that has found.
+pub(crate) fn found(response: Response) -> Result<Option<Entry>, Failure> {
+    match response {
+        Response::Snapshot(snapshot) => Ok(snapshot.found.into_iter().flatten().next()),
+        Response::Granted(_)
+        | Response::Exists
+        | Response::Renewed(_)
+        | Response::Expired
+        | Response::Revoked
+        | Response::Claimed(_)
+        | Response::Taken(_)
+        | Response::Applied(_)
+        | Response::Stale
+        | Response::Conflict => Err(misanswered()),
+    }
+}
+
 /// Who leads an election now. Each request may take up to `within`. Cancel safe.
 ///
 /// # Errors

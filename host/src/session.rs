@@ -14,12 +14,11 @@ use crate::driver::{self, Handle, Parts, Wish};
 use crate::election::Election;
 use crate::error::Error;
 use crate::observer::received;
+use crate::store;
 use crate::store::Store;
 #[cfg(feature = "etcd")]
-use crate::store::{
-    etcd::{Credentials, EtcdStore},
-    url::StoreUrl,
-};
+use crate::store::etcd::Credentials;
+use crate::store::url::StoreUrl;
 use crate::types::{Config, Failure};
 
 /// One identity and one lease, for any number of elections. A cheap clone.
@@ -119,24 +118,22 @@ impl fmt::Debug for Options {
 }
 
 impl Session {
-    /// Connects to an etcd: `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`, or
-    /// `etcds://` for TLS. Takes no lease before there is a candidate. Wants
-    /// tokio's runtime, and lives on it. Cancel safe.
+    /// Connects to a store by its [URL](StoreUrl): an etcd
+    /// (`etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`, `etcds://` for TLS), a file of this
+    /// machine's (`local`, `sqlite:PATH`), or memory (`memory:`). Takes no lease before
+    /// there is a candidate. Wants tokio's runtime, and lives on it. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] for a bad URL, [`Error::Connect`] if no etcd
-    /// answers or it refuses, [`Error::Component`] for bad times.
-    #[cfg(feature = "etcd")]
+    /// [`Error::Configuration`] for a bad URL, [`Error::Connect`] if no etcd answers or
+    /// it refuses, if the file cannot serve, [`Error::Component`] for
+    /// bad times.
     pub async fn connect(url: &str, options: Options) -> Result<Self, Error> {
         let url: StoreUrl =
             url.parse().map_err(|error| Error::Configuration(format!("{error}")))?;
-        let connected = async {
-            let store = EtcdStore::connect(&url, &options.credentials, options.dial_timeout);
-            store.await.map_err(Error::from)
-        };
+        let connected = store::connect(&url, &options);
         let (store, component) = tokio::try_join!(connected, compiled(&options))?;
-        Self::start(Arc::new(store), component, options)
+        Self::start(store, component, options)
     }
 
     /// Elects on any store. Otherwise as [`connect`](Self::connect).

@@ -6,19 +6,62 @@
 //! store's.
 
 use std::fmt;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::types::{Failure, Operation, RequestId, Response, Watch, Watched};
+use crate::outside;
+use crate::types::{Entry, Failure, Operation, RequestId, Response, Watch, Watched};
 
+mod connect;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-#[cfg(feature = "etcd")]
+pub mod memory;
 pub mod url;
 
+pub use self::connect::connect;
+
 /// A place that holds leases and keys: etcd, or something that means the same.
+///
+/// What every store promises, and `incumbent::conformance` (feature `conformance`)
+/// checks:
+///
+/// - **Revisions.** Each transaction that changes something gets a revision, greater
+///   than all before. What changes nothing has none. A key's `created` is the revision
+///   that made it: made again, it has a greater one. They never go back, not over a
+///   restart either: they are the epochs.
+/// - **One order.** Transactions happen one after the other, each whole or not at all.
+///   What was acknowledged to anyone shows in every [`Operation::Read`] that is sent
+///   later, and is not lost.
+/// - **Leases.** A lease lives for at least the time that the store said it grants, from
+///   the moment on that the grant or the renewal was *sent*. Then it ends, soon, and all
+///   keys that are attached to it are deleted, at once and in one revision. Whatever was
+///   over is not renewed. Suspended time counts.
+/// - **A key has one lease or none**: that of the last put.
+/// - **Guards** are looked at in the transaction that they guard.
+/// - **Watches** tell each change once, those of one revision before those of the next,
+///   and all of them from the beginning on; or that they have ended.
+///
+/// ```
+/// use incumbent::types::{Claim, Grant, Operation, Response};
+/// use incumbent::{MemoryStore, Store};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), incumbent::Failure> {
+/// let store = MemoryStore::default();
+/// let within = Duration::from_secs(5);
+/// let ttl = 10_000_000_000; // in nanoseconds
+/// store.call(Operation::Grant(Grant { lease: 7, ttl }), within).await?;
+/// let claim = Claim { key: b"office".into(), value: b"me".into(), lease: 7 };
+/// let answer = store.call(Operation::Claim(claim), within).await?;
+/// assert!(matches!(answer, Response::Claimed(claimed) if claimed.entry.lease == 7));
+/// # Ok(())
+/// # }
+/// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Starts one operation: one request, or one transaction, whole or not at
     /// all. The request is sent in the order of the first polls.
@@ -34,9 +77,42 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         within: Duration,
     ) -> BoxFuture<'static, Result<Response, Failure>>;
 
+    /// Reads one key as whoever answers has it, without asking the others: it may be
+    /// old. Unless a store knows a quicker way, the same as [`outside::get`].
+    fn peek(
+        &self,
+        key: Vec<u8>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
+        let answer = self.call(outside::reading(key), within);
+        async move { outside::found(answer.await?) }.boxed()
+    }
+
     /// A new set of watches, with a stream of its own for all of them. None of
     /// it outlives the set.
     fn watches(&self) -> Box<dyn Watches>;
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn call(
+        &self,
+        operation: Operation,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Response, Failure>> {
+        (**self).call(operation, within)
+    }
+
+    fn peek(
+        &self,
+        key: Vec<u8>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
+        (**self).peek(key, within)
+    }
+
+    fn watches(&self) -> Box<dyn Watches> {
+        (**self).watches()
+    }
 }
 
 /// Any number of watches, and one sequence of what they see.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use incumbent::types::Failure;
-use incumbent::{Credentials, EtcdStore, Fence, StoreUrl, Write, WriteError};
+use incumbent::{Credentials, EtcdStore, EtcdUrl, Fence, Write, WriteError, outside};
 
 use crate::simulation::history::Outcome;
 
@@ -15,6 +15,9 @@ pub struct Counter {
     key: String,
 }
 
+/// How long a connection, and a read, may take.
+const WITHIN: Duration = Duration::from_secs(5);
+
 impl Counter {
     /// The counter of the leaders of `election`, on the etcd at `url`.
     ///
@@ -23,9 +26,8 @@ impl Counter {
     /// Where no etcd answers within 5 s.
     pub async fn connect(url: &str, election: &str) -> Result<Self, Failure> {
         let key = format!("counter-of-{election}");
-        let url: StoreUrl = url.parse().expect("is a URL");
-        let within = Duration::from_secs(5);
-        let store = EtcdStore::connect(&url, &Credentials::default(), within).await;
+        let url: EtcdUrl = url.parse().expect("is a URL");
+        let store = EtcdStore::connect(&url, &Credentials::default(), WITHIN).await;
         store.map(|store| Self { store, key }).map_err(|error| Failure::Other(error.to_string()))
     }
 
@@ -56,7 +58,7 @@ impl Counter {
 
     /// The value, and the revision of its last change.
     async fn read(&self) -> Result<(u64, i64), Failure> {
-        Ok(self.store.get(self.key.as_bytes(), false).await?.map_or((0, 0), |entry| {
+        Ok(outside::get(&self.store, self.key.as_str(), WITHIN).await?.map_or((0, 0), |entry| {
             let text = String::from_utf8(entry.value).expect("a counter is text");
             (text.parse().expect("and a number"), entry.modified)
         }))

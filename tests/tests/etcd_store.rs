@@ -5,8 +5,9 @@ use std::future::poll_fn;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use incumbent::outside;
 use incumbent::store::etcd::{ConnectError, Credentials, EtcdStore};
-use incumbent::store::url::StoreUrl;
+use incumbent::store::url::EtcdUrl;
 use incumbent::store::{Store, Watches};
 use incumbent::types::{
     Change, Claim, Claimed, Entry, Expectation, Failure, Grant, Guard, Guarded, Mutation,
@@ -135,7 +136,7 @@ async fn a_lease_is_revoked_with_its_keys(version: Version) {
     claim(&store, "k", 7).await.unwrap();
     assert_eq!(call(&store, Operation::Revoke(7)).await, Ok(Response::Revoked));
     assert_eq!(call(&store, Operation::Revoke(7)).await, Ok(Response::Expired));
-    assert_eq!(store.get(b"k", false).await, Ok(None));
+    assert_eq!(outside::get(&store, b"k", PATIENCE).await, Ok(None));
 }
 
 // Claims.
@@ -149,7 +150,7 @@ async fn a_key_is_claimed_once(version: Version) {
     assert_eq!(first.entry.value, b"by 7");
     assert_eq!(first.entry.lease, 7);
     assert_eq!((first.entry.created, first.entry.modified), (first.at, first.at));
-    assert_eq!(store.get(b"k", false).await, Ok(Some(first.entry.clone())));
+    assert_eq!(outside::get(&store, b"k", PATIENCE).await, Ok(Some(first.entry.clone())));
 
     // Asked again, by oneself (row 12) and by another.
     for lease in [7, 8] {
@@ -188,7 +189,7 @@ async fn of_many_claims_one_wins(version: Version) {
 async fn a_claim_under_a_dead_lease_says_so(version: Version) {
     let (_etcd, store) = started(version).await;
     assert_eq!(claim(&store, "k", 7).await, Ok(Response::Expired));
-    assert_eq!(store.get(b"k", false).await, Ok(None));
+    assert_eq!(outside::get(&store, b"k", PATIENCE).await, Ok(None));
 }
 
 // Reads.
@@ -218,7 +219,7 @@ async fn a_read_is_ordered_limited_and_bounded_by_creation(version: Version) {
         put(&etcd, key).await;
     }
     put(&etcd, "q/3").await;
-    let entry = store.get(b"q/2", false).await.unwrap().unwrap();
+    let entry = outside::get(&store, b"q/2", PATIENCE).await.unwrap().unwrap();
     let asked =
         |order, limit, created_before| Selection { order, limit, created_before, ..all("q/") };
     let found = snapshot(
@@ -240,11 +241,11 @@ async fn a_read_is_ordered_limited_and_bounded_by_creation(version: Version) {
 async fn one_key_is_got_in_both_ways(version: Version) {
     let (etcd, store) = started(version).await;
     let revision = put(&etcd, "k").await;
-    for serializable in [false, true] {
-        let entry = store.get(b"k", serializable).await.unwrap().unwrap();
-        assert_eq!((entry.value, entry.modified), (b"v".to_vec(), revision));
-        assert_eq!(store.get(b"none", serializable).await, Ok(None));
-    }
+    let got = outside::get(&store, b"k", PATIENCE).await.unwrap().unwrap();
+    assert_eq!((got.value.clone(), got.modified), (b"v".to_vec(), revision));
+    assert_eq!(store.peek(b"k".into(), PATIENCE).await, Ok(Some(got)));
+    assert_eq!(outside::get(&store, b"none", PATIENCE).await, Ok(None));
+    assert_eq!(store.peek(b"none".into(), PATIENCE).await, Ok(None));
 }
 
 /// Row 36.
@@ -265,7 +266,7 @@ async fn large_values_of_others_are_carried(version: Version) {
     }
     let found = snapshot(&store, vec![all("k"), one("k")]).await;
     assert_eq!(found.found.concat().len(), 2);
-    let got = store.get(b"k", true).await.unwrap().unwrap();
+    let got = store.peek(b"k".into(), PATIENCE).await.unwrap().unwrap();
     assert_eq!(got.value.len(), LARGE);
 }
 
@@ -298,7 +299,7 @@ async fn a_guarded_write_is_applied_or_stale_or_conflict(version: Version) {
 
     let applied = write(epoch, vec![absent("k")], vec![set("k", "1"), set("l", "1")]).await;
     let Ok(Response::Applied(revision)) = applied else { panic!("{applied:?}") };
-    let entry = store.get(b"k", false).await.unwrap().unwrap();
+    let entry = outside::get(&store, b"k", PATIENCE).await.unwrap().unwrap();
     assert_eq!((&entry.value[..], entry.modified, entry.lease), (&b"1"[..], revision, 0));
 
     assert_eq!(
@@ -311,12 +312,12 @@ async fn a_guarded_write_is_applied_or_stale_or_conflict(version: Version) {
     );
     // Where neither holds, the guard is what counts.
     assert_eq!(write(epoch - 1, vec![absent("k")], vec![set("k", "2")]).await, Ok(Response::Stale));
-    assert_eq!(store.get(b"k", false).await, Ok(Some(entry.clone())));
+    assert_eq!(outside::get(&store, b"k", PATIENCE).await, Ok(Some(entry.clone())));
 
     let expected = Expectation { key: b"k".to_vec(), modified: revision };
     let applied = write(epoch, vec![expected], vec![delete("k"), delete("none")]).await;
     assert_eq!(applied, Ok(Response::Applied(revision + 1)));
-    assert_eq!(store.get(b"k", false).await, Ok(None));
+    assert_eq!(outside::get(&store, b"k", PATIENCE).await, Ok(None));
 
     // Nothing to change is a question: does the guard hold?
     assert!(matches!(write(epoch, vec![], vec![]).await, Ok(Response::Applied(_))));
@@ -358,7 +359,7 @@ async fn a_proclamation_keeps_the_lease(version: Version) {
         )
     };
     assert!(matches!(proclaim(epoch).await, Ok(Response::Applied(_))));
-    let entry = store.get(b"lead", false).await.unwrap().unwrap();
+    let entry = outside::get(&store, b"lead", PATIENCE).await.unwrap().unwrap();
     assert_eq!((&entry.value[..], entry.lease, entry.created), (&b"new"[..], 7, epoch));
     // Also where the key is gone, which etcd would refuse by itself.
     call(&store, Operation::Revoke(7)).await.unwrap();
@@ -384,7 +385,7 @@ async fn an_impossible_write_is_invalid(version: Version) {
     ] {
         assert!(matches!(impossible, Err(Failure::Invalid(_))), "{impossible:?}");
     }
-    assert_eq!(store.get(b"k", false).await, Ok(None));
+    assert_eq!(outside::get(&store, b"k", PATIENCE).await, Ok(None));
 }
 
 // The prefix.
@@ -463,7 +464,7 @@ async fn a_claim_that_was_given_up_is_committed_late(version: Version) {
     assert_eq!(answer, Err(Failure::Timeout));
     let entry = timeout(PATIENCE, async {
         loop {
-            if let Some(entry) = direct.get(b"k", false).await.unwrap() {
+            if let Some(entry) = outside::get(&direct, b"k", PATIENCE).await.unwrap() {
                 return entry;
             }
         }
@@ -1036,7 +1037,7 @@ async fn something_else_is_no_etcd() {
 async fn an_etcd_that_does_not_answer_is_unreachable(version: Version) {
     let etcd = Etcd::start(version);
     etcd.pause();
-    let url: StoreUrl = etcd.url().parse().unwrap();
+    let url: EtcdUrl = etcd.url().parse().unwrap();
     let within = Duration::from_millis(300);
     let error = EtcdStore::connect(&url, &Credentials::default(), within).await.unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");

@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{Failure, Operation, Response};
 use incumbent::{
-    Contest, Credentials, Election, Error, EtcdStore, Event, Options, Reason, Session, Store,
-    StoreUrl, Watches, Write, WriteError, outside,
+    Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event, Options, Reason, Session,
+    Store, Watches, Write, WriteError, outside,
 };
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
@@ -507,7 +507,7 @@ async fn session(etcd: &Etcd, identity: &str) -> Session {
 }
 
 async fn store(etcd: &Etcd) -> EtcdStore {
-    let url: StoreUrl = etcd.url().parse().expect("is a URL");
+    let url: EtcdUrl = etcd.url().parse().expect("is a URL");
     let credentials = Credentials::default();
     let store = EtcdStore::connect(&url, &credentials, WITHIN);
     store.await.expect("connects")

@@ -104,18 +104,18 @@ pub enum Command {
 /// What every command takes.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Where the store is: etcd://HOST:PORT[,HOST:PORT…][/PREFIX], etcds:// for TLS
+    /// Where the store is: etcd://HOST:PORT[,HOST:PORT…][/PREFIX], etcds:// for TLS; for
+    /// this machine only: local, or sqlite:PATH [default: etcd://127.0.0.1:2379]
     #[arg(
         long,
         global = true,
         env = "INCUMBENT_STORE",
         hide_env_values = true,
         value_name = "URL",
-        default_value = "etcd://127.0.0.1:2379",
         value_parser = Checked::unshown(store_url),
         help_heading = STORE
     )]
-    pub store: StoreUrl,
+    pub store: Option<StoreUrl>,
     /// Certificate of the authority that the store's certificate must be signed by
     #[arg(
         long,
@@ -403,6 +403,13 @@ pub enum Consistency {
     Linearizable,
     #[value(name = "s")]
     Serializable,
+}
+
+impl Common {
+    /// The store that was named, or else etcd.
+    pub fn store(&self) -> StoreUrl {
+        self.store.clone().unwrap_or_default()
+    }
 }
 
 impl Contest {

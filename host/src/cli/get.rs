@@ -1,5 +1,6 @@
 //! `incumbent get`: the bare value of a key.
 
+use incumbent::{Store, outside};
 use serde_json::{Map, Value};
 
 use super::args::{Common, Consistency, Form, Get};
@@ -12,11 +13,12 @@ use super::session::store;
 pub async fn get(common: &Common, get: &Get) -> Result<Status, End> {
     let key = key_bytes(&get.key)?;
     let store = store(common).await?;
-    let serializable = match get.consistency {
-        Consistency::Linearizable => false,
-        Consistency::Serializable => true,
+    let within = common.command_timeout;
+    let entry = match get.consistency {
+        Consistency::Linearizable => outside::get(&store, key, within).await,
+        Consistency::Serializable => store.peek(key, within).await,
     };
-    let Some(entry) = store.get(&key, serializable).await? else {
+    let Some(entry) = entry? else {
         return Err(End::quiet(Status::NotFound));
     };
     print(match common.output {

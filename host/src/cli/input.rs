@@ -19,7 +19,7 @@ use super::args::{Candidate, Common};
 use super::exit::{End, bad_input};
 use super::text::shown_bytes;
 
-/// What etcd takes.
+/// What stores take.
 const LONGEST_LEASE: Duration = Duration::from_secs(9_000_000_000);
 
 /// What a candidate's value may have.
@@ -207,7 +207,7 @@ pub fn lease_time(text: &str) -> Result<Duration, String> {
     match span(text)? {
         Duration::ZERO => Err("a lease has to live for a while: give 2s or more".into()),
         longer if longer > LONGEST_LEASE => {
-            Err(format!("etcd's longest lease lives {} s: give less", LONGEST_LEASE.as_secs()))
+            Err(format!("the longest lease lives {} s: give less", LONGEST_LEASE.as_secs()))
         }
         span => Ok(span),
     }
@@ -238,16 +238,32 @@ pub fn value_of(candidate: &Candidate, identity: &str) -> Vec<u8> {
 
 /// How the store gets to know us.
 pub fn credentials(common: &Common) -> Result<Credentials, End> {
+    let store = common.store();
+    let given = [
+        ("--cacert", common.cacert.is_some()),
+        ("--cert", common.cert.is_some()),
+        ("--key", common.key.is_some()),
+        ("--user", common.user.is_some()),
+        ("--password-file", common.password_file.is_some()),
+    ];
+    if let (false, Some((flag, _))) =
+        (matches!(store, StoreUrl::Etcd(_)), given.iter().find(|(_, is_given)| *is_given))
+    {
+        return Err(bad_input(format!(
+            "{flag} is for etcd, and --store {store} is a file or memory: leave {flag} out"
+        )));
+    }
     for (flag, file) in
         [("--cacert", &common.cacert), ("--cert", &common.cert), ("--key", &common.key)]
     {
         let Some(file) = file else { continue };
         fs::read(file).map_err(|error| bad_input(unreadable(flag, file, &error)))?;
-        if !common.store.tls() {
+        if let StoreUrl::Etcd(store) = &store
+            && !store.tls()
+        {
             return Err(bad_input(format!(
-                "{flag} is for TLS, and --store {0} is not: write etcds://{1}",
-                common.store,
-                common.store.to_string().trim_start_matches("etcd://")
+                "{flag} is for TLS, and --store {store} is not: write etcds://{}",
+                store.to_string().trim_start_matches("etcd://")
             )));
         }
     }

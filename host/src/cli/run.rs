@@ -38,7 +38,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use incumbent::{BootClock, Candidate, Credentials, Event, Leadership, Session};
+use incumbent::{BootClock, Candidate, Credentials, Event, Leadership, Session, StoreUrl};
 use tokio::task::JoinHandle;
 
 use self::delay::RestartDelay;
@@ -87,6 +87,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     if run.isolate {
         isolation::find()?;
     }
+    let store = store_of_others(common)?;
     let credentials = credentials(common)?;
     let teller = Teller::new(&run.election, &identity(common), targets(common, run)?);
     let mut office = Office {
@@ -95,6 +96,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
         supervisor: Supervisor::new(&run.command, stop_timeout, run.isolate).map_err(no_signals)?,
         delay: RestartDelay::new(run.restart_delay),
         teller,
+        store,
         credentials,
     };
     let session = tokio::select! {
@@ -114,6 +116,8 @@ struct Office<'a> {
     supervisor: Supervisor,
     delay: RestartDelay,
     teller: Teller,
+    /// As guard and command are to find it, wherever they are.
+    store: StoreUrl,
     credentials: Credentials,
 }
 
@@ -198,7 +202,7 @@ impl Office<'_> {
     fn lease(&self, leadership: &Leadership) -> Lease {
         Lease {
             id: leadership.lease(),
-            store: self.common.store.clone(),
+            store: self.store.clone(),
             credentials: self.credentials.clone(),
             dial_timeout: self.common.dial_timeout,
             command_timeout: self.common.command_timeout,
@@ -219,7 +223,7 @@ impl Office<'_> {
                 _ = self.supervisor.asked() => return Ok(Next::End(Status::Done)),
             };
             let lease_time = self.run.candidate.ttl.max(leadership.remaining());
-            let environment = environment(self.common, self.run, &leadership);
+            let environment = environment(self.common, &self.store, self.run, &leadership);
             let lease = self.lease(&leadership);
             let outcome = self
                 .supervisor
@@ -279,6 +283,18 @@ fn unguarded(error: &io::Error) -> End {
     ))
 }
 
+/// The store, as other processes reach it.
+fn store_of_others(common: &Common) -> Result<StoreUrl, End> {
+    let store = common.store();
+    if matches!(store, StoreUrl::Memory(_)) {
+        return Err(bad_input(format!(
+            "--store {store} is this process's own, and the command is another process: write \
+             --store local"
+        )));
+    }
+    store.absolute().map_err(|error| bad_input(error.to_string()))
+}
+
 /// How long the command may take to stop. Beyond half of the lease time, SIGTERM
 /// would come before a renewal had a fair try.
 fn stop_timeout(run: &Run) -> Result<Duration, End> {
@@ -315,6 +331,7 @@ fn targets(common: &Common, run: &Run) -> Result<Vec<(Form, Output)>, End> {
 /// What the command is told, so that `incumbent put --fence` works inside it.
 fn environment(
     common: &Common,
+    store: &StoreUrl,
     run: &Run,
     leadership: &Leadership,
 ) -> Vec<(&'static str, OsString)> {
@@ -323,7 +340,7 @@ fn environment(
         ("INCUMBENT_EPOCH", leadership.epoch().to_string().into()),
         ("INCUMBENT_LEADER_KEY", OsString::from_vec(leadership.key().to_vec())),
         ("INCUMBENT_ID", identity(common).into()),
-        ("INCUMBENT_STORE", common.store.to_string().into()),
+        ("INCUMBENT_STORE", store.to_string().into()),
         ("INCUMBENT_CONTEST", common.contest.name().into()),
     ];
     for (name, path) in [

@@ -3,10 +3,12 @@
 use std::future::Future;
 use std::pin::pin;
 use std::process;
+use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent::store::etcd::EtcdStore;
-use incumbent::{Candidate, Election, Leadership, Options, Session};
+use incumbent::{
+    Candidate, ConnectError, Election, Error, Leadership, Options, Session, Store, StoreUrl, store,
+};
 
 use tokio::task::JoinHandle;
 
@@ -25,9 +27,9 @@ pub fn identity(common: &Common) -> String {
 }
 
 /// The store alone, for what needs no elector.
-pub async fn store(common: &Common) -> Result<EtcdStore, End> {
-    let credentials = credentials(common)?;
-    Ok(EtcdStore::connect(&common.store, &credentials, common.dial_timeout).await?)
+pub async fn store(common: &Common) -> Result<Arc<dyn Store>, End> {
+    let options = options(common)?;
+    store::connect(&common.store(), &options).await.map_err(|error| not_connected(common, error))
 }
 
 /// A session that takes no lease.
@@ -62,7 +64,7 @@ pub fn election(
 /// Bounds what is asked once.
 pub async fn answered<T>(
     common: &Common,
-    asked: impl Future<Output = Result<T, incumbent::Error>>,
+    asked: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, End> {
     match tokio::time::timeout(common.command_timeout, asked).await {
         Ok(answer) => Ok(answer?),
@@ -98,7 +100,7 @@ pub async fn farewell(
             // Fails where it panicked, which has been said.
             let _ = telling.await;
         }
-        Ok::<(), incumbent::Error>(())
+        Ok::<(), Error>(())
     };
     tokio::select! {
         left = tokio::time::timeout(within, leaving) => {
@@ -136,5 +138,35 @@ fn options(common: &Common) -> Result<Options, End> {
 }
 
 async fn connect(common: &Common, options: Options) -> Result<Session, End> {
-    Ok(Session::connect(&common.store.to_string(), options).await?)
+    let store = common.store();
+    if let Some(reach) = reach(&store) {
+        say(&reach);
+    }
+    let session = Session::connect(&store.to_string(), options).await;
+    session.map_err(|error| not_connected(common, error))
+}
+
+/// How far an election reaches, where that is not far.
+fn reach(store: &StoreUrl) -> Option<String> {
+    match store {
+        StoreUrl::Local | StoreUrl::Sqlite(_) => {
+            let file = store.path().ok()??;
+            Some(format!("this election is for this machine only: it is in {}", file.display()))
+        }
+        StoreUrl::Memory(_) => Some("this election is for this process only".into()),
+        StoreUrl::Etcd(_) | _ => None,
+    }
+}
+
+/// Whoever has named no store may have no etcd.
+fn not_connected(common: &Common, error: Error) -> End {
+    match error {
+        Error::Connect(
+            error @ (ConnectError::Unreachable { .. } | ConnectError::NotAnEtcd { .. }),
+        ) if common.store.is_none() => End::new(
+            Status::Store,
+            format!("{error} For an election on this machine only, without etcd: --store local"),
+        ),
+        error => error.into(),
+    }
 }

@@ -38,12 +38,9 @@ use self::endpoints::Endpoints;
 use self::keep_alive::Renewals;
 use self::keyspace::Keyspace;
 use self::watch::EtcdWatches;
-use super::url::StoreUrl;
+use super::url::EtcdUrl;
 use super::{Store, Watches};
 use crate::types::{Entry, Failure, Operation, Response};
-
-/// How long [`EtcdStore::get`] waits for an answer.
-const GET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Leases and keys on etcd. A cheap clone: all clones share the connections.
 ///
@@ -65,28 +62,13 @@ impl EtcdStore {
     ///
     /// Cancel safe: nothing is left behind.
     pub async fn connect(
-        url: &StoreUrl,
+        url: &EtcdUrl,
         credentials: &Credentials,
         dial_timeout: Duration,
     ) -> Result<Self, ConnectError> {
         let keyspace = Keyspace::new(url.prefix());
         let endpoints = connect::connect(url, credentials, &keyspace, dial_timeout).await?;
         Ok(Self { endpoints: Arc::new(endpoints), renewals: Arc::default(), keyspace })
-    }
-
-    /// Reads one key: as all members agree on it, or, `serializable`, as the
-    /// member that is asked has it, which may be old.
-    ///
-    /// # Errors
-    /// As in [`Store::call`]; [`Failure::Timeout`] after 5 s. Cancel safe.
-    pub async fn get(&self, key: &[u8], serializable: bool) -> Result<Option<Entry>, Failure> {
-        let keyspace = self.keyspace.clone();
-        let key = key.to_vec();
-        self.endpoints
-            .request_twice(GET_TIMEOUT, move |client| {
-                request::get(client, keyspace.clone(), key.clone(), serializable)
-            })
-            .await
     }
 
     /// One request, which gives up after `within`.
@@ -137,6 +119,17 @@ impl Store for EtcdStore {
                 request::guarded(client, keyspace, guarded)
             }),
         }
+    }
+
+    fn peek(
+        &self,
+        key: Vec<u8>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
+        let endpoints = Arc::clone(&self.endpoints);
+        let keyspace = self.keyspace.clone();
+        let peek = move |client| request::peek(client, keyspace.clone(), key.clone());
+        async move { endpoints.request_twice(within, peek).await }.boxed()
     }
 
     fn watches(&self) -> Box<dyn Watches> {

@@ -1,124 +1,134 @@
-//! Where a store is: `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`.
+//! Where a store is, as a person writes it.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
-/// etcd's port for clients.
-const DEFAULT_PORT: u16 = 2379;
+mod etcd;
+
+pub use self::etcd::EtcdUrl;
 
 /// The place of a store, as a person writes it:
-/// `etcd://HOST[:PORT][,HOST[:PORT]…][/PREFIX]`, or `etcds://…` for TLS.
 ///
-/// The port is 2379 unless given; an IPv6 address stands in brackets. With a
-/// prefix, every key begins with `PREFIX/`; only the first slash after the hosts
-/// is not a part of it.
+/// - `etcd://HOST[:PORT][,HOST[:PORT]…][/PREFIX]`, or `etcds://…` for TLS: an etcd;
+/// - `local`: a file of this user's, for the processes of this machine;
+/// - `sqlite:PATH`: a file of one's choice, for the same;
+/// - `memory:` or `memory:NAME`: this process's memory. All who name it alike meet
+///   there.
 ///
 /// ```
 /// use incumbent::store::url::StoreUrl;
 ///
-/// let url: StoreUrl = "etcds://a.example,[::1]:4001/team".parse()?;
-/// assert_eq!(url.endpoints(), ["a.example:2379", "[::1]:4001"]);
-/// assert_eq!(url.to_string(), "etcds://a.example:2379,[::1]:4001/team");
+/// assert_eq!("sqlite:/var/lib/jobs.db".parse(), Ok(StoreUrl::Sqlite("/var/lib/jobs.db".into())));
+/// assert_eq!("etcd://a.example".parse::<StoreUrl>()?.to_string(), "etcd://a.example:2379");
 /// # Ok::<(), incumbent::store::url::StoreUrlError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StoreUrl {
-    tls: bool,
-    endpoints: Vec<String>,
-    prefix: String,
+#[non_exhaustive]
+pub enum StoreUrl {
+    /// An etcd.
+    Etcd(EtcdUrl),
+    /// The file of this user on this machine: see [`path`](Self::path).
+    Local,
+    /// A file, for the processes of this machine.
+    Sqlite(PathBuf),
+    /// This process's memory, by a name that may be empty.
+    Memory(String),
+}
+
+/// The etcd that etcdctl talks to unless told otherwise: never a store of one machine,
+/// or three hosts would have three leaders for want of a word.
+impl Default for StoreUrl {
+    fn default() -> Self {
+        Self::Etcd(EtcdUrl::default())
+    }
 }
 
 impl StoreUrl {
-    /// Whether connections are made with TLS.
-    pub fn tls(&self) -> bool {
-        self.tls
+    /// The file of a store that is one; none for others.
+    ///
+    /// That of `local` is `incumbent/local.db` in the user's directory for state:
+    /// `$XDG_STATE_HOME`, or else `$HOME/.local/state`, which is the same for a login, a
+    /// service and a timer, and outlives a restart of the machine, as epochs have to.
+    ///
+    /// # Errors
+    ///
+    /// If the environment names no such directory.
+    pub fn path(&self) -> Result<Option<PathBuf>, StoreUrlError> {
+        match self {
+            Self::Local => Ok(Some(state_directory()?.join("incumbent").join("local.db"))),
+            Self::Sqlite(path) => Ok(Some(path.clone())),
+            Self::Etcd(_) | Self::Memory(_) => Ok(None),
+        }
     }
 
-    /// The members to talk to, each as `HOST:PORT`; at least one.
-    pub fn endpoints(&self) -> &[String] {
-        &self.endpoints
-    }
-
-    /// What every key begins with: empty, or something that ends in a slash.
-    pub fn prefix(&self) -> &str {
-        &self.prefix
+    /// The same store, whatever environment and directory it is opened from.
+    ///
+    /// # Errors
+    ///
+    /// As [`path`](Self::path), and if there is no working directory.
+    pub fn absolute(&self) -> Result<Self, StoreUrlError> {
+        let Some(path) = self.path()? else {
+            return Ok(self.clone());
+        };
+        match std::path::absolute(&path) {
+            Ok(path) => Ok(Self::Sqlite(path)),
+            Err(error) => Err(StoreUrlError(format!(
+                "the store sqlite:{} is nowhere ({error}): give the whole path",
+                path.display()
+            ))),
+        }
     }
 }
 
-/// The store that etcdctl talks to unless told otherwise.
-impl Default for StoreUrl {
-    fn default() -> Self {
-        Self {
-            tls: false,
-            endpoints: vec![format!("127.0.0.1:{DEFAULT_PORT}")],
-            prefix: String::new(),
-        }
-    }
+fn state_directory() -> Result<PathBuf, StoreUrlError> {
+    let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    named("XDG_STATE_HOME").or_else(|| Some(named("HOME")?.join(".local/state"))).ok_or_else(|| {
+        StoreUrlError(
+            "the store local is a file below $HOME, which is not set: set it, or name a file \
+             by sqlite:PATH"
+                .into(),
+        )
+    })
 }
 
 impl FromStr for StoreUrl {
     type Err = StoreUrlError;
 
     fn from_str(text: &str) -> Result<Self, StoreUrlError> {
-        let fault = |what: String| StoreUrlError(format!("the store {:?} {what}", shown(text)));
-        let (tls, rest) = match text.split_once("://") {
-            Some(("etcd", rest)) => (false, rest),
-            Some(("etcds", rest)) => (true, rest),
-            Some(("http", rest)) if !rest.contains('@') => {
-                return Err(fault(format!("has to be written etcd://{rest}")));
-            }
-            Some(("https", rest)) if !rest.contains('@') => {
-                return Err(fault(format!("has to be written etcds://{rest}")));
-            }
-            Some(_) => {
-                return Err(fault(
-                    "is of a kind that is not known: it has to begin with etcd:// or etcds://"
-                        .into(),
-                ));
-            }
-            None => {
-                return Err(fault(
-                    "has to begin with etcd://, or etcds:// for TLS, as in etcd://127.0.0.1:2379"
-                        .into(),
-                ));
-            }
-        };
-        if rest.contains('@') {
-            return Err(fault(
-                "holds a user or a password, which are to be given by --user and --password-file"
-                    .into(),
-            ));
+        let fault = |what: &str| StoreUrlError(format!("the store {:?} {what}", shown(text)));
+        if text == "local" {
+            return Ok(Self::Local);
         }
-        if let Some(odd) =
-            rest.chars().find(|c| c.is_control() || c.is_whitespace() || matches!(c, '?' | '#'))
-        {
-            return Err(fault(format!(
-                "holds {odd:?}: it is etcd://HOST:PORT, or several of these parted by commas, \
-                 and perhaps /PREFIX"
-            )));
+        match text.split_once(':') {
+            Some(("local", _)) => Err(fault("says too much: write local")),
+            Some(("memory", name)) if name.starts_with("//") => {
+                Err(fault("has slashes: write memory:, or memory:NAME"))
+            }
+            Some(("memory", name)) => Ok(Self::Memory(name.into())),
+            Some(("sqlite", "")) => Err(fault("lacks a file: write sqlite:PATH")),
+            Some(("sqlite", ":memory:")) => Err(fault("is in memory: write memory:")),
+            Some(("sqlite", path)) if path.starts_with("//") && !path.starts_with("///") => {
+                let path = path.trim_start_matches('/');
+                Err(fault(&format!("has slashes: write sqlite:{path}, or sqlite:/{path}")))
+            }
+            Some(("sqlite", path)) if path.chars().any(char::is_control) => {
+                Err(fault("holds a control character: give the file another name"))
+            }
+            Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
+            Some(_) | None => Ok(Self::Etcd(text.parse()?)),
         }
-        let (hosts, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let endpoints = hosts
-            .split(',')
-            .map(|host| endpoint(host).map_err(&fault))
-            .collect::<Result<_, _>>()?;
-        let prefix = prefix.trim_end_matches('/');
-        Ok(Self {
-            tls,
-            endpoints,
-            prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
-        })
     }
 }
 
+/// As it is parsed again; a path that is no text is shown as well as it can be.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "etcds" } else { "etcd" };
-        write!(f, "{scheme}://{}", self.endpoints.join(","))?;
-        match self.prefix.strip_suffix('/') {
-            Some(prefix) => write!(f, "/{prefix}"),
-            None => Ok(()),
+        match self {
+            Self::Etcd(url) => write!(f, "{url}"),
+            Self::Local => f.write_str("local"),
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Memory(name) => write!(f, "memory:{name}"),
         }
     }
 }
@@ -128,54 +138,6 @@ impl fmt::Display for StoreUrl {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreUrlError(String);
-
-/// `HOST:PORT`, or what is wrong with it.
-fn endpoint(text: &str) -> Result<String, String> {
-    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-        let (address, after) = rest
-            .split_once(']')
-            .ok_or_else(|| format!("has a host {text:?} without its closing bracket"))?;
-        let address: Ipv6Addr = address.parse().map_err(|_| {
-            format!("has a host {text:?} whose brackets do not hold an IPv6 address, as in [::1]")
-        })?;
-        let port = match after.strip_prefix(':') {
-            Some(port) => Some(port),
-            None if after.is_empty() => None,
-            None => return Err(format!("has a host {text:?}: write it [{address}]:PORT")),
-        };
-        (format!("[{address}]"), port)
-    } else {
-        let (host, port) = match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        };
-        if port.is_some_and(|port| port.contains(':')) {
-            return Err(format!(
-                "has a host {text:?}: an IPv6 address stands in brackets, as in [::1]:2379"
-            ));
-        }
-        if host.is_empty() {
-            return Err("lacks a host: write it as in etcd://127.0.0.1:2379".into());
-        }
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-        if !host.chars().all(plain) {
-            return Err(format!(
-                "has a host {host:?} that is neither a name nor an address: \
-                 write it as in etcd://127.0.0.1:2379"
-            ));
-        }
-        (host.to_owned(), port)
-    };
-    let port = match port {
-        None => DEFAULT_PORT,
-        Some(port) => port
-            .parse()
-            .ok()
-            .filter(|number| *number != 0)
-            .ok_or_else(|| format!("has a port {port:?}: it is a number from 1 to 65535"))?,
-    };
-    Ok(format!("{host}:{port}"))
-}
 
 /// The text without what may be a password.
 fn shown(text: &str) -> String {
@@ -190,77 +152,45 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> StoreUrl {
-        text.parse().unwrap()
-    }
-
     fn fault(text: &str) -> String {
         text.parse::<StoreUrl>().unwrap_err().to_string()
     }
 
     #[test]
-    fn the_port_is_2379_unless_given() {
-        assert_eq!(parsed("etcd://h").endpoints(), ["h:2379"]);
-        assert_eq!(parsed("etcd://h,[::1],10.0.0.1:1").endpoints().len(), 3);
-        assert_eq!(parsed("etcd://[::1]").endpoints(), ["[::1]:2379"]);
-        assert_eq!(parsed("etcd://[0:0::1]:7").endpoints(), ["[::1]:7"]);
-        assert_eq!(StoreUrl::default(), parsed("etcd://127.0.0.1"));
-    }
-
-    #[test]
-    fn the_prefix_ends_in_one_slash() {
-        assert_eq!(parsed("etcd://h").prefix(), "");
-        assert_eq!(parsed("etcd://h/").prefix(), "");
-        assert_eq!(parsed("etcd://h/a").prefix(), "a/");
-        assert_eq!(parsed("etcd://h/a/b/").prefix(), "a/b/");
-        assert_eq!(parsed("etcd://h//a").prefix(), "/a/");
-    }
-
-    #[test]
     fn what_is_shown_can_be_parsed_again() {
-        for text in ["etcd://h:2379", "etcds://a:1,[::1]:2/x/y", "etcd://h:1//x"] {
-            assert_eq!(parsed(text).to_string(), text);
+        for text in
+            ["etcd://h:2379", "local", "sqlite:a.db", "sqlite:/a b/c", "memory:", "memory:x"]
+        {
+            assert_eq!(text.parse::<StoreUrl>().unwrap().to_string(), text);
         }
-        assert!(parsed("etcds://h").tls());
+        assert_eq!(StoreUrl::default().to_string(), "etcd://127.0.0.1:2379");
+    }
+
+    #[test]
+    fn a_file_is_the_same_from_everywhere() {
+        let there = "sqlite:a.db".parse::<StoreUrl>().unwrap().absolute().unwrap();
+        assert_eq!(there.path().unwrap(), Some(std::env::current_dir().unwrap().join("a.db")));
+        assert_eq!(there.absolute().unwrap(), there);
+        let etcd = StoreUrl::default();
+        assert_eq!((etcd.path().unwrap(), etcd.absolute().unwrap()), (None, etcd.clone()));
     }
 
     #[test]
     fn each_fault_is_a_sentence_with_its_mend() {
         for (text, says) in [
-            ("", "has to begin with etcd://"),
-            ("127.0.0.1:2379", "has to begin with etcd://"),
-            ("http://h:1", "etcd://h:1"),
-            ("https://h:1", "etcds://h:1"),
-            ("redis://h", "etcd:// or etcds://"),
-            ("etcd://", "lacks a host"),
-            ("etcd:///p", "lacks a host"),
-            ("etcd://a,,b", "lacks a host"),
-            ("etcd://h:", "from 1 to 65535"),
-            ("etcd://h:0", "from 1 to 65535"),
-            ("etcd://h:65536", "from 1 to 65535"),
-            ("etcd://h:x", "from 1 to 65535"),
-            ("etcd://::1:2379", "in brackets"),
-            ("etcd://[::1", "closing bracket"),
-            ("etcd://[h]:1", "IPv6"),
-            ("etcd://[::1]x", "[::1]:PORT"),
-            ("etcd://h?x", "'?'"),
-            ("etcd://h /x", "' '"),
-            ("etcd://h%", "neither a name nor an address"),
+            ("", "sqlite:PATH"),
+            ("redis://h", "sqlite:PATH"),
+            ("local:", "write local"),
+            ("local://x", "write local"),
+            ("memory://x", "memory:NAME"),
+            ("sqlite:", "write sqlite:PATH"),
+            ("sqlite::memory:", "write memory:"),
+            ("sqlite://a.db", "write sqlite:a.db, or sqlite:/a.db"),
+            ("sqlite:a\nb", "control character"),
         ] {
             let fault = fault(text);
             assert!(fault.contains(says), "{text:?}: {fault}");
             assert!(fault.starts_with("the store "), "{text:?}: {fault}");
         }
-    }
-
-    #[test]
-    fn a_password_is_not_repeated() {
-        for text in
-            ["etcd://u:secret@h", "u:secret@h", "http://u:secret@h", "etcd://u:secret@x@h:1"]
-        {
-            let fault = fault(text);
-            assert!(!fault.contains("secret"), "{fault}");
-        }
-        assert!(fault("etcd://u:secret@h").contains("--user"));
     }
 }

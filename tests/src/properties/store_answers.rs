@@ -12,7 +12,7 @@ use arbitrary::Result;
 use bytes::Bytes as Data;
 use http::{HeaderMap, HeaderValue, Request, Response as Http};
 use incumbent::types::*;
-use incumbent::{Credentials, EtcdStore, Store, StoreUrl};
+use incumbent::{Credentials, EtcdStore, EtcdUrl, Store, outside};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -37,7 +37,7 @@ pub fn check(bytes: &[u8]) {
 
 async fn ask(bytes: Vec<u8>) {
     let etcd = Etcd::start(bytes).await;
-    let url: StoreUrl = etcd.url.parse().expect("is a URL");
+    let url: EtcdUrl = etcd.url.parse().expect("is a URL");
     let Ok(store) = EtcdStore::connect(&url, &Credentials::default(), WITHIN).await else {
         return;
     };
@@ -52,7 +52,8 @@ async fn ask(bytes: Vec<u8>) {
             check_response(&operation, &response);
         }
     }
-    let _ = timeout(PATIENCE, store.get(b"jobs", false)).await.expect("it comes in time");
+    let _ =
+        timeout(PATIENCE, outside::get(&store, "jobs", WITHIN)).await.expect("it comes in time");
     let mut started = [false; 3];
     let mut ended = [false; 3];
     let news = async {

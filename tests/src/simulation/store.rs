@@ -1,17 +1,17 @@
-//! A model of what etcd holds and does: leases, keys, revisions, transactions,
-//! history. `tests/fidelity.rs` compares it with etcd, answer by answer.
+//! A model of what etcd holds and does: what the library's store in memory is made of,
+//! by etcd's rules. `tests/fidelity.rs` compares it with etcd, answer by answer.
 //!
-//! It knows no members and no network, and answers at once: those are the
-//! cluster's. Time is an argument, in nanoseconds.
+//! It knows no members and no network: those are the cluster's.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Included, Unbounded};
+use incumbent_guest::types::{self, Duration, Entry, LeaseId, Mark, Revision};
 
-use incumbent_guest::types::{
-    Change, Claim, Claimed, Deletion, Duration, Entry, Failure, Grant, Guarded, LeaseId, Mark,
-    Mutation, Operation, Order, Put, Response, Revision, Selection, Snapshot,
-};
+use super::SECOND;
+
+#[path = "../../../host/src/store/memory/contents.rs"]
+mod contents;
+
+pub use contents::Contents as Store;
+use contents::Rules;
 
 /// How often leases are looked through for those that ran out.
 pub const EXPIRY_TICK: Duration = 500_000_000;
@@ -19,50 +19,14 @@ pub const EXPIRY_TICK: Duration = 500_000_000;
 /// The shortest lease that etcd grants with its default election timeout.
 pub const SHORTEST_LEASE: Duration = 2 * SECOND;
 
-/// The longest.
-const LONGEST_LEASE: Duration = 9_000_000_000 * SECOND;
-
-const SECOND: Duration = 1_000_000_000;
-
-/// What a store holds.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Store {
-    revision: Revision,
-    /// What is older than this is forgotten.
-    compacted: Revision,
-    keys: BTreeMap<Vec<u8>, Entry>,
-    leases: BTreeMap<LeaseId, Lease>,
-    /// Every change since the beginning, in order.
-    log: Vec<(Revision, Change)>,
-    /// No space is left: grants, claims and an operator's puts fail.
-    pub full: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Lease {
-    ttl: Duration,
-    ends: Mark,
-}
-
 impl Default for Store {
-    fn default() -> Store {
-        Store {
-            revision: 1,
-            compacted: 0,
-            keys: BTreeMap::new(),
-            leases: BTreeMap::new(),
-            log: Vec::new(),
-            full: false,
-        }
+    fn default() -> Self {
+        Self::new(Rules { shortest: SHORTEST_LEASE, unit: SECOND })
     }
 }
 
+/// What is asked by those who judge, and done by those who run etcd.
 impl Store {
-    /// The revision of the last change.
-    pub fn revision(&self) -> Revision {
-        self.revision
-    }
-
     /// A key, as it is now.
     pub fn key(&self, key: &[u8]) -> Option<&Entry> {
         self.keys.get(key)
@@ -71,14 +35,6 @@ impl Store {
     /// All keys, in their order.
     pub fn keys(&self) -> impl Iterator<Item = &Entry> {
         self.keys.values()
-    }
-
-    /// The keys that begin with `prefix`, in their order.
-    pub fn keys_below<'a>(&'a self, prefix: &'a [u8]) -> impl Iterator<Item = &'a Entry> {
-        self.keys
-            .range::<[u8], _>((Included(prefix), Unbounded))
-            .map(|(_, entry)| entry)
-            .take_while(move |entry| entry.key.starts_with(prefix))
     }
 
     /// The leases that there are.
@@ -96,215 +52,6 @@ impl Store {
         self.leases.get(&lease).map(|lease| lease.ends)
     }
 
-    /// When the next lease runs out.
-    pub fn next_end(&self) -> Option<Mark> {
-        self.leases.values().map(|lease| lease.ends).min()
-    }
-
-    /// Every change after the first `told` ones.
-    pub fn changes_after(&self, told: usize) -> &[(Revision, Change)] {
-        self.log.get(told..).unwrap_or_default()
-    }
-
-    /// How many changes there were.
-    pub fn changes(&self) -> usize {
-        self.log.len()
-    }
-
-    /// How many changes came before a revision; or, if they are forgotten, the
-    /// oldest revision that is not.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::Compacted`].
-    pub fn changes_before(&self, revision: Revision) -> Result<usize, Failure> {
-        // Before 1 there was nothing to forget.
-        if revision.max(1) < self.compacted {
-            return Err(Failure::Compacted(self.compacted));
-        }
-        Ok(self.log.partition_point(|&(at, _)| at < revision))
-    }
-
-    // What clients ask for.
-
-    /// Does what is asked, at the time `now`.
-    ///
-    /// # Errors
-    ///
-    /// What etcd refuses.
-    pub fn perform(&mut self, now: Mark, operation: &Operation) -> Result<Response, Failure> {
-        check_keys(operation)?;
-        match operation {
-            Operation::Grant(grant) => self.grant(now, grant),
-            Operation::KeepAlive(lease) => Ok(self.keep_alive(now, *lease)),
-            Operation::Revoke(lease) => {
-                Ok(if self.end_lease(*lease) { Response::Revoked } else { Response::Expired })
-            }
-            Operation::Claim(claim) => self.claim(claim),
-            Operation::Read(selections) => Ok(Response::Snapshot(Snapshot {
-                at: self.revision,
-                found: selections.iter().map(|selection| self.select(selection)).collect(),
-            })),
-            Operation::Guarded(guarded) => self.guarded(guarded),
-        }
-    }
-
-    fn grant(&mut self, now: Mark, grant: &Grant) -> Result<Response, Failure> {
-        self.check_space()?;
-        if grant.ttl > LONGEST_LEASE {
-            return Err(Failure::Invalid("etcdserver: too large lease TTL".into()));
-        }
-        if self.leases.contains_key(&grant.lease) {
-            return Ok(Response::Exists);
-        }
-        let ttl = (grant.ttl.div_ceil(SECOND) * SECOND).max(SHORTEST_LEASE);
-        self.leases.insert(grant.lease, Lease { ttl, ends: now + ttl });
-        Ok(Response::Granted(ttl))
-    }
-
-    fn keep_alive(&mut self, now: Mark, lease: LeaseId) -> Response {
-        match self.leases.get_mut(&lease) {
-            // One that is over lives on until the next tick, but for good.
-            Some(lease) if lease.ends > now => {
-                lease.ends = now + lease.ttl;
-                Response::Renewed(lease.ttl)
-            }
-            Some(_) | None => Response::Expired,
-        }
-    }
-
-    fn claim(&mut self, claim: &Claim) -> Result<Response, Failure> {
-        // Even one that would change nothing.
-        self.check_space()?;
-        if let Some(entry) = self.keys.get(&claim.key) {
-            return Ok(Response::Taken(Claimed { entry: entry.clone(), at: self.revision }));
-        }
-        let put = self.put(claim.key.clone(), claim.value.clone(), claim.lease)?;
-        Ok(put.map_or(Response::Expired, |entry| {
-            Response::Claimed(Claimed { entry, at: self.revision })
-        }))
-    }
-
-    fn select(&self, selection: &Selection) -> Vec<Entry> {
-        let wanted =
-            |entry: &&Entry| selection.created_before.is_none_or(|before| entry.created < before);
-        let mut found: Vec<&Entry> = match selection.prefix {
-            true => self.keys_below(&selection.key).filter(wanted).collect(),
-            false => self.keys.get(&selection.key).filter(wanted).into_iter().collect(),
-        };
-        // What one revision made stays in the order of its keys, either way.
-        match selection.order {
-            Order::OldestFirst => found.sort_by_key(|entry| entry.created),
-            Order::NewestFirst => found.sort_by_key(|entry| Reverse(entry.created)),
-        }
-        let limit = if selection.limit == 0 { found.len() } else { selection.limit as usize };
-        found.into_iter().take(limit).cloned().collect()
-    }
-
-    fn guarded(&mut self, guarded: &Guarded) -> Result<Response, Failure> {
-        let guard = &guarded.guard;
-        let lease = match self.keys.get(&guard.key) {
-            Some(entry)
-                if entry.created == guard.epoch
-                    && guard.lease.is_none_or(|lease| entry.lease == lease) =>
-            {
-                entry.lease
-            }
-            Some(_) | None => return Ok(Response::Stale),
-        };
-        let holds = guarded.expect.iter().all(|expect| {
-            self.keys.get(&expect.key).map_or(0, |entry| entry.modified) == expect.modified
-        });
-        if !holds {
-            return Ok(Response::Conflict);
-        }
-        // Space is not asked for: etcd does not count what a transaction within
-        // another puts.
-        self.change(|changes| {
-            for mutation in &guarded.mutations {
-                match mutation {
-                    Mutation::Put(put) => changes.put(put.key.clone(), put.value.clone(), 0),
-                    Mutation::Proclaim(value) => {
-                        changes.put(guard.key.clone(), value.clone(), lease);
-                    }
-                    Mutation::Delete(key) => changes.delete(key),
-                }
-            }
-        });
-        Ok(Response::Applied(self.revision))
-    }
-
-    fn check_space(&self) -> Result<(), Failure> {
-        if self.full {
-            return Err(Failure::Other("etcdserver: mvcc: database space exceeded".into()));
-        }
-        Ok(())
-    }
-
-    // What an operator does.
-
-    /// Writes a key, whosever it is, under a lease unless that is 0; or nothing, if
-    /// the lease is not there.
-    ///
-    /// # Errors
-    ///
-    /// If no space is left.
-    pub fn put(
-        &mut self,
-        key: Vec<u8>,
-        value: Vec<u8>,
-        lease: LeaseId,
-    ) -> Result<Option<Entry>, Failure> {
-        self.check_space()?;
-        if lease != 0 && !self.leases.contains_key(&lease) {
-            return Ok(None);
-        }
-        self.change(|changes| changes.put(key.clone(), value, lease));
-        Ok(self.keys.get(&key).cloned())
-    }
-
-    /// Deletes a key, if it is there.
-    pub fn delete(&mut self, key: &[u8]) {
-        self.change(|changes| changes.delete(key));
-    }
-
-    /// Ends a lease, and deletes its keys. False if there is none.
-    pub fn end_lease(&mut self, lease: LeaseId) -> bool {
-        let found = self.leases.remove(&lease).is_some();
-        if found {
-            let attached = self.keys.values().filter(|entry| entry.lease == lease);
-            let keys: Vec<Vec<u8>> = attached.map(|entry| entry.key.clone()).collect();
-            self.change(|changes| keys.iter().for_each(|key| changes.delete(key)));
-        }
-        found
-    }
-
-    /// Forgets what happened before a revision. False if that is forgotten
-    /// already, or the revision not there yet.
-    pub fn compact(&mut self, revision: Revision) -> bool {
-        let possible = self.compacted < revision && revision <= self.revision;
-        if possible {
-            self.compacted = revision;
-        }
-        possible
-    }
-
-    // What time does.
-
-    /// Ends the leases whose time is over.
-    pub fn tick(&mut self, now: Mark) {
-        let mut over: Vec<(Mark, LeaseId)> = self
-            .leases
-            .iter()
-            .filter(|(_, lease)| lease.ends <= now)
-            .map(|(id, lease)| (lease.ends, *id))
-            .collect();
-        over.sort_unstable();
-        for (_, lease) in over {
-            self.end_lease(lease);
-        }
-    }
-
     /// A new leader of the store's own cannot know what the last one acknowledged:
     /// every lease lives for its full time from now on, and `timeout` more.
     pub fn extend_leases(&mut self, now: Mark, timeout: Duration) {
@@ -319,75 +66,4 @@ impl Store {
         self.revision += by;
         self.compacted = self.revision;
     }
-
-    // Changes.
-
-    /// Makes changes in one revision; in none if nothing changed.
-    fn change(&mut self, make: impl FnOnce(&mut Changes<'_>)) {
-        let at = self.revision + 1;
-        let before = self.log.len();
-        make(&mut Changes { at, keys: &mut self.keys, log: &mut self.log });
-        if self.log.len() > before {
-            self.revision = at;
-        }
-    }
-}
-
-/// What one revision changes.
-struct Changes<'a> {
-    at: Revision,
-    keys: &'a mut BTreeMap<Vec<u8>, Entry>,
-    log: &'a mut Vec<(Revision, Change)>,
-}
-
-impl Changes<'_> {
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>, lease: LeaseId) {
-        let created = self.keys.get(&key).map_or(self.at, |entry| entry.created);
-        let entry = Entry { key: key.clone(), value, lease, created, modified: self.at };
-        self.keys.insert(key, entry.clone());
-        self.log.push((self.at, Change::Put(entry)));
-    }
-
-    fn delete(&mut self, key: &[u8]) {
-        if self.keys.remove(key).is_some() {
-            let deletion = Deletion { key: key.into(), at: self.at };
-            self.log.push((self.at, Change::Deleted(deletion)));
-        }
-    }
-}
-
-/// Whether these are keys that etcd takes together, whatever it holds.
-fn check_keys(operation: &Operation) -> Result<(), Failure> {
-    let mut keys: Vec<&Vec<u8>> = Vec::new();
-    let mut put: BTreeSet<&Vec<u8>> = BTreeSet::new();
-    let mut deleted: BTreeSet<&Vec<u8>> = BTreeSet::new();
-    let mut twice = false;
-    match operation {
-        Operation::Grant(_) | Operation::KeepAlive(_) | Operation::Revoke(_) => {}
-        Operation::Claim(claim) => keys.push(&claim.key),
-        Operation::Read(selections) => {
-            let single = selections.iter().filter(|selection| !selection.prefix);
-            keys.extend(single.map(|selection| &selection.key));
-        }
-        Operation::Guarded(Guarded { guard, expect, mutations }) => {
-            keys.push(&guard.key);
-            keys.extend(expect.iter().map(|expect| &expect.key));
-            for mutation in mutations {
-                match mutation {
-                    Mutation::Put(Put { key, .. }) => twice |= !put.insert(key),
-                    Mutation::Proclaim(_) => twice |= !put.insert(&guard.key),
-                    Mutation::Delete(key) => {
-                        deleted.insert(key);
-                    }
-                }
-            }
-        }
-    }
-    if keys.iter().chain(&put).chain(&deleted).any(|key| key.is_empty()) {
-        return Err(Failure::Invalid("etcdserver: key is not provided".into()));
-    }
-    if twice || !put.is_disjoint(&deleted) {
-        return Err(Failure::Invalid("etcdserver: duplicate key given in txn request".into()));
-    }
-    Ok(())
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use etcd_client::Client;
-use incumbent::{Contest, Credentials, EtcdStore, StoreUrl, outside};
+use incumbent::{Contest, Credentials, EtcdStore, EtcdUrl, outside};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -84,7 +84,7 @@ pub async fn run(options: &Options) -> io::Result<()> {
 
 /// The members' own addresses.
 pub(super) fn members_of(cluster: &Cluster) -> Vec<SocketAddr> {
-    let url: StoreUrl = cluster.direct_url().parse().expect("is a URL");
+    let url: EtcdUrl = cluster.direct_url().parse().expect("is a URL");
     url.endpoints().iter().map(|address| address.parse().expect("an address")).collect()
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::connect::ConnectError;
 use super::credentials::{Credentials, Files, Secrets};
 use super::keyspace::Keyspace;
-use crate::store::url::StoreUrl;
+use crate::store::url::EtcdUrl;
 
 /// How often the files are looked at, at the most.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ impl Access {
     /// # Errors
     /// Where anything of the credentials cannot be used.
     pub(super) async fn new(
-        url: &StoreUrl,
+        url: &EtcdUrl,
         credentials: &Credentials,
         keyspace: &Keyspace,
         dial_timeout: Duration,

@@ -15,7 +15,7 @@ use super::diagnosis::{diagnose, silence};
 use super::endpoints::{Endpoint, Endpoints};
 use super::failure::{chain, failure, is_from_another_service, tls_objection};
 use super::keyspace::Keyspace;
-use crate::store::url::StoreUrl;
+use crate::store::url::EtcdUrl;
 use crate::types::Failure;
 
 /// Why there is no connection to an etcd: one sentence each, which says what to
@@ -84,7 +84,7 @@ impl ConnectError {
 
 /// Tries one member after the other, each with its share of the time.
 pub(super) async fn connect(
-    url: &StoreUrl,
+    url: &EtcdUrl,
     credentials: &Credentials,
     keyspace: &Keyspace,
     dial_timeout: Duration,

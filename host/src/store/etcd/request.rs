@@ -115,17 +115,13 @@ pub(super) async fn guarded(
     if expected { Ok(Response::Applied(revision(&answer)?)) } else { Ok(Response::Conflict) }
 }
 
-/// One key, outside of any transaction.
-pub(super) async fn get(
+/// One key as the member has it, outside of any transaction.
+pub(super) async fn peek(
     client: Client,
     keyspace: Keyspace,
     key: Vec<u8>,
-    serializable: bool,
 ) -> Result<Option<Entry>, Error> {
-    let mut options = GetOptions::new();
-    if serializable {
-        options = options.with_serializable();
-    }
+    let options = GetOptions::new().with_serializable();
     let answer = kv(client).get(keyspace.wire(&key), Some(options)).await?;
     Ok(answer.kvs().first().map(|found| keyspace.entry(found)))
 }

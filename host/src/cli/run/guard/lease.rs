@@ -5,9 +5,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use incumbent::store::etcd::EtcdStore;
 use incumbent::types::Operation;
-use incumbent::{Credentials, Store, StoreUrl};
+use incumbent::{Credentials, Options, Store, StoreUrl, store};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -29,9 +28,10 @@ impl Lease {
         let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
             return;
         };
+        let Self { credentials, dial_timeout, .. } = self.clone();
+        let options = Options { credentials, dial_timeout, ..Options::default() };
         let revoked = async {
-            let store =
-                EtcdStore::connect(&self.store, &self.credentials, self.dial_timeout).await.ok()?;
+            let store = store::connect(&self.store, &options).await.ok()?;
             store.call(Operation::Revoke(self.id), self.command_timeout).await.ok()
         };
         // A refusal is explained within two seconds, to nobody here.

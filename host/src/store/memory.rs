@@ -1,0 +1,175 @@
+//! The store in memory, for one process: what tests of applications elect on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use self::contents::{Contents, Rules};
+use self::watches::{MemoryWatches, Seen};
+use super::{Store, Watches};
+use crate::clock::{BootClock, Clock};
+use crate::types::{self, Failure, LeaseId, Mark, Operation, Response, Revision};
+
+mod contents;
+mod watches;
+
+/// As on the store in a file.
+const RULES: Rules = Rules { shortest: 1_000_000_000, unit: 1 };
+
+/// How many changes a watch can ask for that begins in the past, at least.
+const HISTORY: usize = 10_000;
+
+/// Leases and keys in the memory of this process. A cheap clone: all clones are the
+/// same store, and it is gone with the last one.
+///
+/// It grants the lease time that is asked for, but no less than a second, and counts
+/// it by its clock. It answers at once, on whatever thread asks.
+///
+/// ```
+/// use incumbent::store::memory::MemoryStore;
+/// use incumbent::{Options, Session};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), incumbent::Error> {
+/// let store = MemoryStore::default();
+/// let one = Session::open(store.clone(), Options::default()).await?;
+/// let leadership = one.election("my-service").campaign().await?;
+/// assert!(leadership.is_valid());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    contents: Contents,
+    /// Whoever watches, by a number of its own.
+    watching: BTreeMap<u64, Seen>,
+    last_watcher: u64,
+}
+
+impl Default for MemoryStore {
+    /// By the machine's clock.
+    fn default() -> Self {
+        Self::new(Arc::new(BootClock))
+    }
+}
+
+impl MemoryStore {
+    /// An empty store, whose leases live by this clock.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let contents = Contents::new(RULES);
+        let held = Held { contents, watching: BTreeMap::new(), last_watcher: 0 };
+        Self { shared: Arc::new(Shared { clock, held: Mutex::new(held) }) }
+    }
+
+    /// Sets a key to a value under no lease, as an operator would, whosever it is.
+    pub fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
+        // Space is never short here.
+        let _ = self.shared.act(|contents, _| contents.put(key.into(), value.into(), 0));
+    }
+
+    /// Deletes a key, as an operator would, if it is there.
+    pub fn delete(&self, key: impl AsRef<[u8]>) {
+        self.shared.act(|contents, _| contents.delete(key.as_ref()));
+    }
+
+    /// Ends a lease, as an operator would, and deletes its keys. False if there is none.
+    pub fn revoke(&self, lease: LeaseId) -> bool {
+        self.shared.act(|contents, _| contents.end_lease(lease))
+    }
+
+    /// Forgets what happened before a revision. False if that is forgotten already, or
+    /// the revision not there yet.
+    pub fn compact(&self, revision: Revision) -> bool {
+        self.shared.act(|contents, _| contents.compact(revision))
+    }
+
+    /// The revision of the last change.
+    pub fn revision(&self) -> Revision {
+        self.shared.act(|contents, _| contents.revision())
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = self.shared.lock();
+        f.debug_struct("MemoryStore")
+            .field("revision", &held.contents.revision())
+            .field("watching", &held.watching.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for MemoryStore {
+    fn call(
+        &self,
+        operation: Operation,
+        _within: Duration,
+    ) -> BoxFuture<'static, Result<Response, Failure>> {
+        let shared = Arc::clone(&self.shared);
+        async move { shared.act(|contents, now| contents.perform(now, &operation)) }.boxed()
+    }
+
+    fn watches(&self) -> Box<dyn Watches> {
+        Box::new(MemoryWatches::new(Arc::clone(&self.shared)))
+    }
+}
+
+impl Shared {
+    /// Acts on what is there now, where nothing of a lease is left whose time is over,
+    /// and tells whoever watches.
+    fn act<T>(&self, act: impl FnOnce(&mut Contents, Mark) -> T) -> T {
+        let mut held = self.lock();
+        let Held { contents, watching, .. } = &mut *held;
+        let now = self.clock.now();
+        let first_end = contents.next_end();
+        contents.tick(now);
+        let acted = act(contents, now);
+        watching.values_mut().for_each(|seen| seen.take(contents));
+        contents.forget(HISTORY);
+        let next_end = contents.next_end();
+        if next_end.is_some_and(|end| first_end.is_none_or(|first| end < first)) {
+            // Somebody has to be awake when that lease runs out.
+            watching.values_mut().for_each(Seen::wake);
+        }
+        acted
+    }
+
+    /// Ends what is over, and tells whoever watches. When the next lease runs out.
+    fn settle(&self) -> Option<Mark> {
+        self.act(|contents, _| contents.next_end())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Contents {
+    /// Drops the oldest changes where there are twice as many as are to be kept.
+    fn forget(&mut self, keep: usize) {
+        if self.log.len() < 2 * keep {
+            return;
+        }
+        let Some(&(oldest, _)) = self.log.get(self.log.len() - keep) else {
+            return;
+        };
+        // What one revision changed stays together.
+        let gone = self.log.partition_point(|(at, _)| *at < oldest);
+        self.log.drain(..gone);
+        self.dropped += gone;
+        self.compacted = self.compacted.max(oldest);
+    }
+}

@@ -1,0 +1,359 @@
+//! What a store holds and does: leases, keys, revisions, transactions, history,
+//! with the meaning that they have on etcd, which a test compares with it answer by
+//! answer.
+//!
+//! It answers at once, and time is an argument. The simulation has this very file as
+//! its model of etcd, with the guest's types: hence `super::types`.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Included, Unbounded};
+
+use super::types::{
+    Change, Claim, Claimed, Deletion, Duration, Entry, Failure, Grant, Guarded, LeaseId, Mark,
+    Mutation, Operation, Order, Put, Response, Revision, Selection, Snapshot,
+};
+
+/// The longest lease.
+const LONGEST_LEASE: Duration = 9_000_000_000_000_000_000;
+
+/// What a store holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Contents {
+    pub(super) rules: Rules,
+    pub(super) revision: Revision,
+    /// What is older than this is forgotten.
+    pub(super) compacted: Revision,
+    pub(super) keys: BTreeMap<Vec<u8>, Entry>,
+    pub(super) leases: BTreeMap<LeaseId, Lease>,
+    /// The changes, in order, but for the oldest ones.
+    pub(super) log: Vec<(Revision, Change)>,
+    /// How many changes are no longer in the log.
+    pub(super) dropped: usize,
+    /// No space is left: grants, claims and an operator's puts fail.
+    pub full: bool,
+}
+
+/// In what stores differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rules {
+    /// The shortest lease.
+    pub shortest: Duration,
+    /// Leases are rounded up to a multiple of this.
+    pub unit: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lease {
+    pub(super) ttl: Duration,
+    pub(super) ends: Mark,
+}
+
+impl Contents {
+    /// Nothing yet.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            revision: 1,
+            compacted: 0,
+            keys: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            log: Vec::new(),
+            dropped: 0,
+            full: false,
+        }
+    }
+
+    /// The revision of the last change.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The keys that begin with `prefix`, in their order.
+    pub fn keys_below<'a>(&'a self, prefix: &'a [u8]) -> impl Iterator<Item = &'a Entry> {
+        self.keys
+            .range::<[u8], _>((Included(prefix), Unbounded))
+            .map(|(_, entry)| entry)
+            .take_while(move |entry| entry.key.starts_with(prefix))
+    }
+
+    /// When the next lease runs out.
+    pub fn next_end(&self) -> Option<Mark> {
+        self.leases.values().map(|lease| lease.ends).min()
+    }
+
+    /// Every change after the first `told` ones.
+    pub fn changes_after(&self, told: usize) -> &[(Revision, Change)] {
+        self.log.get(told.saturating_sub(self.dropped)..).unwrap_or_default()
+    }
+
+    /// How many changes there were.
+    pub fn changes(&self) -> usize {
+        self.dropped + self.log.len()
+    }
+
+    /// How many changes came before a revision; or, if they are forgotten, the
+    /// oldest revision that is not.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Compacted`].
+    pub fn changes_before(&self, revision: Revision) -> Result<usize, Failure> {
+        // Before 1 there was nothing to forget.
+        if revision.max(1) < self.compacted {
+            return Err(Failure::Compacted(self.compacted));
+        }
+        Ok(self.dropped + self.log.partition_point(|&(at, _)| at < revision))
+    }
+
+    // What clients ask for.
+
+    /// Does what is asked, at the time `now`.
+    ///
+    /// # Errors
+    ///
+    /// What etcd refuses.
+    pub fn perform(&mut self, now: Mark, operation: &Operation) -> Result<Response, Failure> {
+        check_keys(operation)?;
+        match operation {
+            Operation::Grant(grant) => self.grant(now, grant),
+            Operation::KeepAlive(lease) => Ok(self.keep_alive(now, *lease)),
+            Operation::Revoke(lease) => {
+                Ok(if self.end_lease(*lease) { Response::Revoked } else { Response::Expired })
+            }
+            Operation::Claim(claim) => self.claim(claim),
+            Operation::Read(selections) => Ok(Response::Snapshot(Snapshot {
+                at: self.revision,
+                found: selections.iter().map(|selection| self.select(selection)).collect(),
+            })),
+            Operation::Guarded(guarded) => self.guarded(guarded),
+        }
+    }
+
+    fn grant(&mut self, now: Mark, grant: &Grant) -> Result<Response, Failure> {
+        self.check_space()?;
+        if grant.ttl > LONGEST_LEASE {
+            return Err(Failure::Invalid("etcdserver: too large lease TTL".into()));
+        }
+        if self.leases.contains_key(&grant.lease) {
+            return Ok(Response::Exists);
+        }
+        let ttl = (grant.ttl.div_ceil(self.rules.unit) * self.rules.unit).max(self.rules.shortest);
+        self.leases.insert(grant.lease, Lease { ttl, ends: now.saturating_add(ttl) });
+        Ok(Response::Granted(ttl))
+    }
+
+    fn keep_alive(&mut self, now: Mark, lease: LeaseId) -> Response {
+        match self.leases.get_mut(&lease) {
+            // One that is over lives on until the next tick, but for good.
+            Some(lease) if lease.ends > now => {
+                lease.ends = now.saturating_add(lease.ttl);
+                Response::Renewed(lease.ttl)
+            }
+            Some(_) | None => Response::Expired,
+        }
+    }
+
+    fn claim(&mut self, claim: &Claim) -> Result<Response, Failure> {
+        // Even one that would change nothing.
+        self.check_space()?;
+        if let Some(entry) = self.keys.get(&claim.key) {
+            return Ok(Response::Taken(Claimed { entry: entry.clone(), at: self.revision }));
+        }
+        let put = self.put(claim.key.clone(), claim.value.clone(), claim.lease)?;
+        Ok(put.map_or(Response::Expired, |entry| {
+            Response::Claimed(Claimed { entry, at: self.revision })
+        }))
+    }
+
+    fn select(&self, selection: &Selection) -> Vec<Entry> {
+        let wanted =
+            |entry: &&Entry| selection.created_before.is_none_or(|before| entry.created < before);
+        let mut found: Vec<&Entry> = match selection.prefix {
+            true => self.keys_below(&selection.key).filter(wanted).collect(),
+            false => self.keys.get(&selection.key).filter(wanted).into_iter().collect(),
+        };
+        // What one revision made stays in the order of its keys, either way.
+        match selection.order {
+            Order::OldestFirst => found.sort_by_key(|entry| entry.created),
+            Order::NewestFirst => found.sort_by_key(|entry| Reverse(entry.created)),
+        }
+        let limit = if selection.limit == 0 { found.len() } else { selection.limit as usize };
+        found.into_iter().take(limit).cloned().collect()
+    }
+
+    fn guarded(&mut self, guarded: &Guarded) -> Result<Response, Failure> {
+        let guard = &guarded.guard;
+        let lease = match self.keys.get(&guard.key) {
+            Some(entry)
+                if entry.created == guard.epoch
+                    && guard.lease.is_none_or(|lease| entry.lease == lease) =>
+            {
+                entry.lease
+            }
+            Some(_) | None => return Ok(Response::Stale),
+        };
+        let holds = guarded.expect.iter().all(|expect| {
+            self.keys.get(&expect.key).map_or(0, |entry| entry.modified) == expect.modified
+        });
+        if !holds {
+            return Ok(Response::Conflict);
+        }
+        // Space is not asked for: etcd does not count what a transaction within
+        // another puts.
+        self.change(|changes| {
+            for mutation in &guarded.mutations {
+                match mutation {
+                    Mutation::Put(put) => changes.put(put.key.clone(), put.value.clone(), 0),
+                    Mutation::Proclaim(value) => {
+                        changes.put(guard.key.clone(), value.clone(), lease);
+                    }
+                    Mutation::Delete(key) => changes.delete(key),
+                }
+            }
+        });
+        Ok(Response::Applied(self.revision))
+    }
+
+    fn check_space(&self) -> Result<(), Failure> {
+        if self.full {
+            return Err(Failure::Other("etcdserver: mvcc: database space exceeded".into()));
+        }
+        Ok(())
+    }
+
+    // What an operator does.
+
+    /// Writes a key, whosever it is, under a lease unless that is 0; or nothing, if
+    /// the lease is not there.
+    ///
+    /// # Errors
+    ///
+    /// If no space is left.
+    pub fn put(
+        &mut self,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        lease: LeaseId,
+    ) -> Result<Option<Entry>, Failure> {
+        self.check_space()?;
+        if lease != 0 && !self.leases.contains_key(&lease) {
+            return Ok(None);
+        }
+        self.change(|changes| changes.put(key.clone(), value, lease));
+        Ok(self.keys.get(&key).cloned())
+    }
+
+    /// Deletes a key, if it is there.
+    pub fn delete(&mut self, key: &[u8]) {
+        self.change(|changes| changes.delete(key));
+    }
+
+    /// Ends a lease, and deletes its keys. False if there is none.
+    pub fn end_lease(&mut self, lease: LeaseId) -> bool {
+        let found = self.leases.remove(&lease).is_some();
+        if found {
+            let attached = self.keys.values().filter(|entry| entry.lease == lease);
+            let keys: Vec<Vec<u8>> = attached.map(|entry| entry.key.clone()).collect();
+            self.change(|changes| keys.iter().for_each(|key| changes.delete(key)));
+        }
+        found
+    }
+
+    /// Forgets what happened before a revision. False if that is forgotten
+    /// already, or the revision not there yet.
+    pub fn compact(&mut self, revision: Revision) -> bool {
+        let possible = self.compacted < revision && revision <= self.revision;
+        if possible {
+            self.compacted = revision;
+        }
+        possible
+    }
+
+    // What time does.
+
+    /// Ends the leases whose time is over.
+    pub fn tick(&mut self, now: Mark) {
+        let mut over: Vec<(Mark, LeaseId)> = self
+            .leases
+            .iter()
+            .filter(|(_, lease)| lease.ends <= now)
+            .map(|(id, lease)| (lease.ends, *id))
+            .collect();
+        over.sort_unstable();
+        for (_, lease) in over {
+            self.end_lease(lease);
+        }
+    }
+
+    // Changes.
+
+    /// Makes changes in one revision; in none if nothing changed.
+    fn change(&mut self, make: impl FnOnce(&mut Changes<'_>)) {
+        let at = self.revision + 1;
+        let before = self.log.len();
+        make(&mut Changes { at, keys: &mut self.keys, log: &mut self.log });
+        if self.log.len() > before {
+            self.revision = at;
+        }
+    }
+}
+
+/// What one revision changes.
+struct Changes<'a> {
+    at: Revision,
+    keys: &'a mut BTreeMap<Vec<u8>, Entry>,
+    log: &'a mut Vec<(Revision, Change)>,
+}
+
+impl Changes<'_> {
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>, lease: LeaseId) {
+        let created = self.keys.get(&key).map_or(self.at, |entry| entry.created);
+        let entry = Entry { key: key.clone(), value, lease, created, modified: self.at };
+        self.keys.insert(key, entry.clone());
+        self.log.push((self.at, Change::Put(entry)));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        if self.keys.remove(key).is_some() {
+            let deletion = Deletion { key: key.into(), at: self.at };
+            self.log.push((self.at, Change::Deleted(deletion)));
+        }
+    }
+}
+
+/// Whether these are keys that etcd takes together, whatever it holds.
+fn check_keys(operation: &Operation) -> Result<(), Failure> {
+    let mut keys: Vec<&Vec<u8>> = Vec::new();
+    let mut put: BTreeSet<&Vec<u8>> = BTreeSet::new();
+    let mut deleted: BTreeSet<&Vec<u8>> = BTreeSet::new();
+    let mut twice = false;
+    match operation {
+        Operation::Grant(_) | Operation::KeepAlive(_) | Operation::Revoke(_) => {}
+        Operation::Claim(claim) => keys.push(&claim.key),
+        Operation::Read(selections) => {
+            let single = selections.iter().filter(|selection| !selection.prefix);
+            keys.extend(single.map(|selection| &selection.key));
+        }
+        Operation::Guarded(Guarded { guard, expect, mutations }) => {
+            keys.push(&guard.key);
+            keys.extend(expect.iter().map(|expect| &expect.key));
+            for mutation in mutations {
+                match mutation {
+                    Mutation::Put(Put { key, .. }) => twice |= !put.insert(key),
+                    Mutation::Proclaim(_) => twice |= !put.insert(&guard.key),
+                    Mutation::Delete(key) => {
+                        deleted.insert(key);
+                    }
+                }
+            }
+        }
+    }
+    if keys.iter().chain(&put).chain(&deleted).any(|key| key.is_empty()) {
+        return Err(Failure::Invalid("etcdserver: key is not provided".into()));
+    }
+    if twice || !put.is_disjoint(&deleted) {
+        return Err(Failure::Invalid("etcdserver: duplicate key given in txn request".into()));
+    }
+    Ok(())
+}
