@@ -61,6 +61,8 @@ pub use session::{Options, Session};
 #[cfg(feature = "etcd")]
 pub use store::etcd::{ConnectError, Credentials, EtcdStore};
 pub use store::memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use store::sqlite::{SqliteError, SqliteStore};
 pub use store::url::{EtcdUrl, StoreUrl, StoreUrlError};
 pub use store::{Store, Watches};
 pub use types::{Contest, Failure, Mark, Reason};

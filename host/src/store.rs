@@ -20,6 +20,8 @@ mod connect;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub mod url;
 
 pub use self::connect::connect;

@@ -1,0 +1,237 @@
+//! The open file, what is in it, and whether it is ours.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, Error, OpenFlags, Transaction, TransactionBehavior};
+
+use super::error::{SqliteError, is_busy};
+use super::place::{self, Identity};
+use super::time::Time;
+
+/// "Incu", in the head of the file.
+const APPLICATION_ID: i64 = 0x496e_6375;
+/// What the tables look like.
+const VERSION: i64 = 1;
+
+const TABLES: &str = "
+    -- One row. Leases and history are by the clock of this start of the machine.
+    CREATE TABLE meta (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        revision INTEGER NOT NULL,
+        compacted INTEGER NOT NULL,
+        boot TEXT NOT NULL
+    ) STRICT;
+    -- Times are nanoseconds.
+    CREATE TABLE leases (id INTEGER PRIMARY KEY, ttl INTEGER NOT NULL, ends INTEGER NOT NULL) STRICT;
+    CREATE INDEX leases_by_end ON leases (ends);
+    CREATE TABLE keys (
+        key BLOB PRIMARY KEY,
+        value BLOB NOT NULL,
+        lease INTEGER NOT NULL,
+        created INTEGER NOT NULL,
+        modified INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX keys_by_lease ON keys (lease) WHERE lease <> 0;
+    -- Without a value: the key was deleted.
+    CREATE TABLE history (
+        revision INTEGER NOT NULL,
+        part INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        key BLOB NOT NULL,
+        value BLOB,
+        lease INTEGER NOT NULL,
+        created INTEGER NOT NULL,
+        PRIMARY KEY (revision, part)
+    ) STRICT, WITHOUT ROWID;
+";
+
+/// How long to wait for whoever holds the lock while a file is opened.
+const OPENING: Duration = Duration::from_secs(5);
+/// A larger one is not read through when it is opened.
+const READ_THROUGH: u64 = 16 << 20;
+/// How large SQLite leaves its log between two uses.
+const LOG_LIMIT: i64 = 4 << 20;
+/// As many statements as there are, and more.
+const STATEMENTS: usize = 64;
+/// Waiting for the lock is not fair: who looks often gets it soon. After a while it is
+/// clear that somebody holds it for long.
+const LOOK: Duration = Duration::from_micros(500);
+const LOOKS: i32 = 400;
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// A connection, which knows what file it is about.
+#[derive(Debug)]
+pub(super) struct Database {
+    path: PathBuf,
+    identity: Identity,
+    connection: Connection,
+    patience: Arc<Patience>,
+}
+
+impl Database {
+    /// Opens the file, and makes it if it is not there.
+    pub(super) fn open(path: &Path, time: &Time) -> Result<Self, SqliteError> {
+        let path = place::resolve(path)?;
+        let opened = Self::connect(&path).and_then(|mut database| {
+            database.prepare(time)?;
+            Ok(database)
+        });
+        opened.map_err(|objection| match objection {
+            Objection::Sqlite(error) => SqliteError::new(&path, &error),
+            Objection::Ours(error) => error,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Whether this is still the file of that name: what is written to another one is
+    /// lost to everybody else.
+    pub(super) fn is_in_place(&self) -> bool {
+        Identity::of(&self.path).is_ok_and(|found| found == self.identity)
+    }
+
+    /// How long to wait for the lock from now on.
+    pub(super) fn wait_until(&self, until: Instant) {
+        *self.patience.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
+    fn connect(path: &Path) -> Result<Self, Objection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(path, flags)?;
+        let patience = Arc::<Patience>::default();
+        let waiter = Arc::clone(&patience);
+        connection.busy_handler(Some(move |looks| waiter.wait(looks)))?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        let identity = Identity::of(path).map_err(|error| {
+            let reason = error.to_string();
+            Objection::Ours(SqliteError::Failed { path: path.into(), reason })
+        })?;
+        let database = Self { path: path.into(), identity, connection, patience };
+        database.wait_until(Instant::now() + OPENING);
+        Ok(database)
+    }
+
+    /// Sees to it that the file is a store.
+    fn prepare(&mut self, time: &Time) -> Result<(), Objection> {
+        let until = Instant::now() + OPENING;
+        loop {
+            match self.try_prepare(time) {
+                // Where several make the file at once, SQLite does not always wait.
+                Err(Objection::Sqlite(error)) if is_busy(&error) && Instant::now() < until => {
+                    sleep(LOOK);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn try_prepare(&mut self, time: &Time) -> Result<(), Objection> {
+        let Self { path, connection, .. } = self;
+        let found = {
+            let reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+            contents(path, &reading)?
+        };
+        // It says what it made of it.
+        let mode: String =
+            connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+        if !mode.eq_ignore_ascii_case("wal") {
+            let reason = format!("its journal mode stays {mode}");
+            return Err(Objection::Ours(SqliteError::Failed { path: path.clone(), reason }));
+        }
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update_and_check(None, "journal_size_limit", LOG_LIMIT, |_| Ok(()))?;
+        if found == Contents::Nothing {
+            let making = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+            // Somebody else may have made it meanwhile.
+            if contents(path, &making)? == Contents::Nothing {
+                making.execute_batch(TABLES)?;
+                making.execute("INSERT INTO meta VALUES (1, 1, 0, ?1)", [time.boot()])?;
+                making.pragma_update(None, "user_version", VERSION)?;
+                making.pragma_update(None, "application_id", APPLICATION_ID)?;
+            }
+            making.commit()?;
+        }
+        self.read_through()
+    }
+
+    /// Finds damage before anybody relies on the file.
+    fn read_through(&self) -> Result<(), Objection> {
+        if std::fs::metadata(&self.path).is_ok_and(|found| found.len() > READ_THROUGH) {
+            return Ok(());
+        }
+        let found: String =
+            self.connection.pragma_query_value(None, "quick_check", |row| row.get(0))?;
+        if found == "ok" {
+            return Ok(());
+        }
+        Err(Objection::Ours(SqliteError::Damaged { path: self.path.clone(), reason: found }))
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Contents {
+    Nothing,
+    Store,
+}
+
+/// What is in the file, if that is nothing or a store. Inside of a transaction, lest
+/// somebody make it meanwhile.
+fn contents(path: &Path, connection: &Connection) -> Result<Contents, Objection> {
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let application = number("application_id")?;
+    let version = number("user_version")?;
+    let path = path.to_owned();
+    if application == APPLICATION_ID {
+        return match version {
+            VERSION => Ok(Contents::Store),
+            _ => Err(Objection::Ours(SqliteError::Newer { path, version })),
+        };
+    }
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if application == 0 && version == 0 && tables == 0 {
+        return Ok(Contents::Nothing);
+    }
+    let reason = "it is the SQLite database of another application".into();
+    Err(Objection::Ours(SqliteError::NotAStore { path, reason }))
+}
+
+enum Objection {
+    Sqlite(Error),
+    Ours(SqliteError),
+}
+
+impl From<Error> for Objection {
+    fn from(error: Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+/// How long a connection waits for the lock.
+#[derive(Debug, Default)]
+struct Patience {
+    until: Mutex<Option<Instant>>,
+}
+
+impl Patience {
+    /// False when it is over.
+    fn wait(&self, looks: i32) -> bool {
+        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = until.is_some_and(|until| Instant::now() < until);
+        if waits {
+            sleep(if looks < LOOKS { LOOK } else { GLANCE });
+        }
+        waits
+    }
+}

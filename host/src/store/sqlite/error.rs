@@ -1,0 +1,173 @@
+//! Why there is no store, and what SQLite's errors mean.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Error, ErrorCode};
+
+use super::place;
+use crate::types::Failure;
+
+/// Why a file cannot be a store: one sentence each, which says what to do about it.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum SqliteError {
+    /// The directory that it should be in is not there.
+    #[error("{} has no directory to be in: make it first, or name another file", path.display())]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is a directory, a device or the like.
+    #[error("{} is no file that could be a store: name a file", path.display())]
+    NotAFile {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// Locks do not reach other machines there, or not reliably, and the memory that the
+    /// processes share does not at all.
+    #[error(
+        "{} is on a network or shared file system ({kind}), where locks cannot be relied on: \
+         name a file on a local disk, or use etcd for more than one machine",
+        path.display()
+    )]
+    NetworkFileSystem {
+        /// The file.
+        path: PathBuf,
+        /// Which one.
+        kind: &'static str,
+    },
+    /// All that use it have to write, to the file and beside it.
+    #[error(
+        "{} cannot be written ({reason}): give this user the right to write the file and its \
+         directory, or name another file",
+        path.display()
+    )]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// It holds something else.
+    #[error("{} is no store of Incumbent's ({reason}): name another file", path.display())]
+    NotAStore {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// A newer version has made it.
+    #[error(
+        "{} was made by a newer version of Incumbent (format {version}): update this one, or \
+         name another file",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        version: i64,
+    },
+    /// It is damaged.
+    #[error(
+        "{} is damaged ({reason}): stop all that use it, remove it together with its -wal and \
+         -shm, and start anew",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        reason: String,
+    },
+    /// The disk, or the user's share of it, is full.
+    #[error("no space is left for {}: free some, or name a file on another disk", path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody holds its lock all the time.
+    #[error(
+        "{} stays locked: some process is stopped in the middle of a change; let it go on \
+         (SIGCONT), or end it",
+        path.display()
+    )]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Without it, leases would outlive the machine's next start.
+    #[error("this machine does not tell one start from the next ({0}): use etcd")]
+    NoBootId(String),
+    /// Anything else.
+    #[error("{} cannot be opened: {reason}", path.display())]
+    Failed {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+impl SqliteError {
+    pub(super) fn new(path: &Path, error: &Error) -> Self {
+        let path = path.to_owned();
+        let reason = error.to_string();
+        match cause(&path, error) {
+            Cause::Busy => Self::Locked { path },
+            Cause::Full => Self::Full { path },
+            Cause::ReadOnly => Self::ReadOnly { path, reason },
+            Cause::Damaged => Self::Damaged { path, reason },
+            Cause::NotADatabase => {
+                Self::NotAStore { path, reason: "it is not an SQLite database".into() }
+            }
+            Cause::Other => Self::Failed { path, reason },
+        }
+    }
+}
+
+/// What callers are told. Nothing has happened, but for an error of the commit itself,
+/// which may come to be after a crash.
+pub(super) fn failure(path: &Path, error: &Error) -> Failure {
+    match cause(path, error) {
+        Cause::Busy => Failure::Timeout,
+        Cause::Full | Cause::ReadOnly | Cause::Damaged | Cause::NotADatabase | Cause::Other => {
+            Failure::Other(SqliteError::new(path, error).to_string())
+        }
+    }
+}
+
+pub(super) fn is_busy(error: &Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::FileLockingProtocolFailed
+        )
+    )
+}
+
+enum Cause {
+    Busy,
+    Full,
+    ReadOnly,
+    Damaged,
+    NotADatabase,
+    Other,
+}
+
+fn cause(path: &Path, error: &Error) -> Cause {
+    if is_busy(error) {
+        return Cause::Busy;
+    }
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => Cause::Full,
+        // So it says where the shared memory finds no room.
+        Some(ErrorCode::SystemIoFailure) if place::is_full(path) => Cause::Full,
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Cause::ReadOnly,
+        Some(ErrorCode::DatabaseCorrupt) => Cause::Damaged,
+        Some(ErrorCode::NotADatabase) => Cause::NotADatabase,
+        _ => Cause::Other,
+    }
+}

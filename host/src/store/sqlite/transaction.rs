@@ -1,0 +1,433 @@
+//! The operations, inside of one transaction.
+//!
+//! They mean what they mean on etcd: `tests/src/simulation/store.rs` has the same in
+//! memory.
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, Row, params};
+
+use super::time::Time;
+use crate::types::{
+    Change, Claim, Claimed, Deletion, Entry, Failure, Grant, Guarded, LeaseId, Mutation, Operation,
+    Order, Response, Revision, Selection, Snapshot,
+};
+
+/// What comes of one operation, unless SQLite fails.
+pub(super) type Answer = std::result::Result<Response, Failure>;
+
+/// The shortest lease, in nanoseconds.
+const SHORTEST_LEASE: u64 = SECOND;
+/// How long history is kept, in nanoseconds.
+const KEPT: i64 = 3_600 * SECOND as i64;
+/// How often it is looked through for what is older, and how many revisions go at once.
+const LOOKED_THROUGH: i64 = 60 * SECOND as i64;
+const AT_ONCE: i64 = 1_000;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// How far the store is.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) revision: Revision,
+    /// The oldest revision whose changes are still known.
+    pub(super) compacted: Revision,
+    /// When the next lease is over; long ago where leases are of an earlier start of the
+    /// machine.
+    pub(super) next_end: Option<i64>,
+}
+
+/// Reads it. Inside of a transaction this is where the view of the store is fixed.
+pub(super) fn head(connection: &Connection, boot: &str) -> Result<Head> {
+    let mut read = connection.prepare_cached(
+        "SELECT revision, compacted, boot = ?1, (SELECT min(ends) FROM leases) FROM meta",
+    )?;
+    read.query_row([boot], |row| {
+        let this_boot: bool = row.get(2)?;
+        Ok(Head {
+            revision: row.get(0)?,
+            compacted: row.get(1)?,
+            next_end: if this_boot { row.get(3)? } else { Some(i64::MIN) },
+        })
+    })
+}
+
+/// All selections, as they are now.
+pub(super) fn read(
+    connection: &Connection,
+    at: Revision,
+    selections: &[Selection],
+) -> Result<Response> {
+    let found = selections.iter().map(|selection| select(connection, selection));
+    Ok(Response::Snapshot(Snapshot { at, found: found.collect::<Result<_>>()? }))
+}
+
+/// What happened from a revision on: to all keys.
+pub(super) fn changes_since(
+    connection: &Connection,
+    since: Revision,
+    mut tell: impl FnMut(Revision, Change),
+) -> Result<()> {
+    let mut read = connection.prepare_cached(
+        "SELECT revision, key, value, lease, created FROM history
+         WHERE revision >= ?1 ORDER BY revision, part",
+    )?;
+    let mut rows = read.query([since])?;
+    while let Some(row) = rows.next()? {
+        let at = row.get(0)?;
+        let key = row.get(1)?;
+        let change = match row.get(2)? {
+            Some(value) => Change::Put(Entry {
+                key,
+                value,
+                lease: row.get(3)?,
+                created: row.get(4)?,
+                modified: at,
+            }),
+            None => Change::Deleted(Deletion { key, at }),
+        };
+        tell(at, change);
+    }
+    Ok(())
+}
+
+/// The operations that write, and those that are done together with them.
+#[derive(Debug)]
+pub(super) struct Writing<'a> {
+    connection: &'a Connection,
+    now: i64,
+    /// Before, and as far as it is now.
+    before: Revision,
+    revision: Revision,
+}
+
+impl<'a> Writing<'a> {
+    /// Ends what is over, now that nobody else writes.
+    pub(super) fn begin(connection: &'a Connection, time: &Time) -> Result<Self> {
+        let now = time.now();
+        let head = head(connection, time.boot())?;
+        let revision = head.revision;
+        let mut writing = Self { connection, now, before: revision, revision };
+        match head.next_end {
+            Some(i64::MIN) => writing.begin_anew(time.boot())?,
+            Some(end) if end <= now => writing.sweep(now)?,
+            Some(_) | None => {}
+        }
+        Ok(writing)
+    }
+
+    pub(super) fn perform(&mut self, operation: &Operation) -> Result<Answer> {
+        Ok(Ok(match operation {
+            Operation::Grant(grant) => self.grant(grant)?,
+            Operation::KeepAlive(lease) => self.keep_alive(*lease)?,
+            Operation::Revoke(lease) => match self.end_lease(*lease)? {
+                true => Response::Revoked,
+                false => Response::Expired,
+            },
+            Operation::Claim(claim) => self.claim(claim)?,
+            Operation::Read(selections) => read(self.connection, self.revision, selections)?,
+            Operation::Guarded(guarded) => self.guarded(guarded)?,
+        }))
+    }
+
+    /// Right before the commit. Whether watches have something to see.
+    pub(super) fn finish(self) -> Result<bool> {
+        let changed = self.revision > self.before;
+        if changed {
+            self.prepare("UPDATE meta SET revision = ?1")?.execute([self.revision])?;
+        }
+        Ok(changed)
+    }
+
+    // What clients ask for.
+
+    fn grant(&self, grant: &Grant) -> Result<Response> {
+        let ttl = grant.ttl.max(SHORTEST_LEASE);
+        let (time, ends) = self.from_now(ttl);
+        let made = self
+            .prepare(
+                "INSERT INTO leases (id, ttl, ends) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+            )?
+            .execute([grant.lease, time, ends])?;
+        Ok(if made == 1 { Response::Granted(ttl) } else { Response::Exists })
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> Result<Response> {
+        let ttl: Option<i64> = self
+            .prepare("SELECT ttl FROM leases WHERE id = ?1")?
+            .query_row([lease], |row| row.get(0))
+            .optional()?;
+        let Some(ttl) = ttl.and_then(|ttl| u64::try_from(ttl).ok()) else {
+            return Ok(Response::Expired);
+        };
+        let (_, ends) = self.from_now(ttl);
+        self.prepare("UPDATE leases SET ends = ?2 WHERE id = ?1")?.execute([lease, ends])?;
+        Ok(Response::Renewed(ttl))
+    }
+
+    fn claim(&mut self, claim: &Claim) -> Result<Response> {
+        if let Some(entry) = self.entry(&claim.key)? {
+            return Ok(Response::Taken(Claimed { entry, at: self.revision }));
+        }
+        if claim.lease != 0 && !self.has_lease(claim.lease)? {
+            return Ok(Response::Expired);
+        }
+        self.change(|changes| changes.put(&claim.key, &claim.value, claim.lease))?;
+        let entry = Entry {
+            key: claim.key.clone(),
+            value: claim.value.clone(),
+            lease: claim.lease,
+            created: self.revision,
+            modified: self.revision,
+        };
+        Ok(Response::Claimed(Claimed { entry, at: self.revision }))
+    }
+
+    fn guarded(&mut self, guarded: &Guarded) -> Result<Response> {
+        let guard = &guarded.guard;
+        let lease = match self.standing(&guard.key)? {
+            Some(key)
+                if key.created == guard.epoch
+                    && guard.lease.is_none_or(|lease| key.lease == lease) =>
+            {
+                key.lease
+            }
+            Some(_) | None => return Ok(Response::Stale),
+        };
+        for expect in &guarded.expect {
+            let modified = self.standing(&expect.key)?.map_or(0, |key| key.modified);
+            if modified != expect.modified {
+                return Ok(Response::Conflict);
+            }
+        }
+        self.change(|changes| {
+            for mutation in &guarded.mutations {
+                match mutation {
+                    Mutation::Put(put) => changes.put(&put.key, &put.value, 0)?,
+                    Mutation::Proclaim(value) => changes.put(&guard.key, value, lease)?,
+                    Mutation::Delete(key) => changes.delete(key)?,
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Response::Applied(self.revision))
+    }
+
+    // What time does.
+
+    /// Ends the leases that are over by `now`, the first one first.
+    fn sweep(&mut self, now: i64) -> Result<()> {
+        let over: Vec<LeaseId> = self
+            .prepare("SELECT id FROM leases WHERE ends <= ?1 ORDER BY ends, id")?
+            .query_map([now], |row| row.get(0))?
+            .collect::<Result<_>>()?;
+        for lease in over {
+            self.end_lease(lease)?;
+        }
+        Ok(())
+    }
+
+    /// The machine was started anew: no lease is left, and nobody who has seen the
+    /// history.
+    fn begin_anew(&mut self, boot: &str) -> Result<()> {
+        let last = self.revision;
+        self.prepare("DELETE FROM history")?.execute([])?;
+        self.prepare("UPDATE meta SET boot = ?1, compacted = ?2")?
+            .execute(params![boot, last + 1])?;
+        self.sweep(i64::MAX)
+    }
+
+    /// Forgets what is older than an hour, and returns when to look again.
+    pub(super) fn compact(&self) -> Result<i64> {
+        let oldest: Vec<(Revision, i64)> = self
+            .prepare(
+                "SELECT revision, at FROM history GROUP BY revision ORDER BY revision LIMIT ?1",
+            )?
+            .query_map([AT_ONCE], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<_>>()?;
+        let limit = self.now.saturating_sub(KEPT);
+        let (all_old, kept) = match oldest.iter().find(|(_, at)| *at > limit) {
+            Some((kept, _)) => (false, Some(*kept)),
+            None => (true, oldest.last().map(|(last, _)| *last)),
+        };
+        if let Some(kept) = kept {
+            let forgotten =
+                self.prepare("DELETE FROM history WHERE revision < ?1")?.execute([kept])?;
+            if forgotten > 0 {
+                self.prepare("UPDATE meta SET compacted = ?1")?.execute([kept])?;
+            }
+        }
+        let more = all_old && oldest.len() > 1;
+        Ok(if more { self.now } else { self.now.saturating_add(LOOKED_THROUGH) })
+    }
+
+    /// False if there is none.
+    fn end_lease(&mut self, lease: LeaseId) -> Result<bool> {
+        if self.prepare("DELETE FROM leases WHERE id = ?1")?.execute([lease])? == 0 {
+            return Ok(false);
+        }
+        let keys: Vec<Vec<u8>> = self
+            .prepare("SELECT key FROM keys WHERE lease = ?1 AND lease <> 0 ORDER BY key")?
+            .query_map([lease], |row| row.get(0))?
+            .collect::<Result<_>>()?;
+        self.change(|changes| keys.iter().try_for_each(|key| changes.delete(key)))?;
+        Ok(true)
+    }
+
+    // What there is.
+
+    fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.prepare("SELECT key, value, lease, created, modified FROM keys WHERE key = ?1")?
+            .query_row([key], entry)
+            .optional()
+    }
+
+    fn standing(&self, key: &[u8]) -> Result<Option<Standing>> {
+        self.prepare("SELECT lease, created, modified FROM keys WHERE key = ?1")?
+            .query_row([key], |row| {
+                Ok(Standing { lease: row.get(0)?, created: row.get(1)?, modified: row.get(2)? })
+            })
+            .optional()
+    }
+
+    fn has_lease(&self, lease: LeaseId) -> Result<bool> {
+        self.prepare("SELECT 1 FROM leases WHERE id = ?1")?.exists([lease])
+    }
+
+    /// A time to live as SQLite holds it, and when it is over.
+    fn from_now(&self, ttl: u64) -> (i64, i64) {
+        let ttl = i64::try_from(ttl).unwrap_or(i64::MAX);
+        (ttl, self.now.saturating_add(ttl))
+    }
+
+    fn prepare(&self, statement: &str) -> Result<CachedStatement<'a>> {
+        self.connection.prepare_cached(statement)
+    }
+
+    /// Makes changes in one revision; in none if nothing changed.
+    fn change(&mut self, make: impl FnOnce(&mut Changes<'_>) -> Result<()>) -> Result<()> {
+        let at = self.revision + 1;
+        let mut changes = Changes { connection: self.connection, now: self.now, at, parts: 0 };
+        make(&mut changes)?;
+        if changes.parts > 0 {
+            self.revision = at;
+        }
+        Ok(())
+    }
+}
+
+/// A key without its value.
+struct Standing {
+    lease: LeaseId,
+    created: Revision,
+    modified: Revision,
+}
+
+/// What one revision changes.
+struct Changes<'a> {
+    connection: &'a Connection,
+    now: i64,
+    at: Revision,
+    parts: i64,
+}
+
+impl Changes<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8], lease: LeaseId) -> Result<()> {
+        let created: Revision = self
+            .connection
+            .prepare_cached(
+                "INSERT INTO keys (key, value, lease, created, modified)
+                 VALUES (?1, ?2, ?3, ?4, ?4)
+                 ON CONFLICT (key) DO UPDATE SET
+                     value = excluded.value, lease = excluded.lease, modified = excluded.modified
+                 RETURNING created",
+            )?
+            .query_row(params![key, value, lease, self.at], |row| row.get(0))?;
+        self.record(key, Some(value), lease, created)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        let deleted =
+            self.connection.prepare_cached("DELETE FROM keys WHERE key = ?1")?.execute([key])?;
+        if deleted == 1 { self.record(key, None, 0, 0) } else { Ok(()) }
+    }
+
+    fn record(
+        &mut self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        lease: LeaseId,
+        created: Revision,
+    ) -> Result<()> {
+        self.connection
+            .prepare_cached(
+                "INSERT INTO history (revision, part, at, key, value, lease, created)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .execute(params![self.at, self.parts, self.now, key, value, lease, created])?;
+        self.parts += 1;
+        Ok(())
+    }
+}
+
+/// The keys of one revision come in their own order, either way.
+fn select(connection: &Connection, selection: &Selection) -> Result<Vec<Entry>> {
+    let before = selection.created_before.unwrap_or(Revision::MAX);
+    let limit = if selection.limit == 0 { -1 } else { i64::from(selection.limit) };
+    let key = &selection.key;
+    if !selection.prefix {
+        // A limit of one or more is no limit here.
+        return connection
+            .prepare_cached(
+                "SELECT key, value, lease, created, modified FROM keys
+                 WHERE key = ?1 AND created < ?2",
+            )?
+            .query_map(params![key, before], entry)?
+            .collect();
+    }
+    let end = end_of_prefix(key);
+    let below = if end.is_some() { "key < ?2" } else { "?2 IS NULL" };
+    let direction = match selection.order {
+        Order::OldestFirst => "ASC",
+        Order::NewestFirst => "DESC",
+    };
+    connection
+        .prepare_cached(&format!(
+            "SELECT key, value, lease, created, modified FROM keys
+             WHERE key >= ?1 AND {below} AND created < ?3
+             ORDER BY created {direction}, key LIMIT ?4"
+        ))?
+        .query_map(params![key, end, before, limit], entry)?
+        .collect()
+}
+
+fn entry(row: &Row<'_>) -> Result<Entry> {
+    Ok(Entry {
+        key: row.get(0)?,
+        value: row.get(1)?,
+        lease: row.get(2)?,
+        created: row.get(3)?,
+        modified: row.get(4)?,
+    })
+}
+
+/// The first key after all those that begin with `prefix`, if there is one.
+fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut end: Vec<u8> = prefix.iter().take(last + 1).copied().collect();
+    if let Some(byte) = end.last_mut() {
+        *byte += 1;
+    }
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_key() {
+        assert_eq!(end_of_prefix(b"a/"), Some(b"a0".to_vec()));
+        assert_eq!(end_of_prefix(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(end_of_prefix(b"\xff\xff"), None);
+        assert_eq!(end_of_prefix(b""), None);
+    }
+}

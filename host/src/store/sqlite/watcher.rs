@@ -1,0 +1,255 @@
+//! The thread that tells the watches, and sees to leases that are over.
+//!
+//! It has a connection of its own, and looks at the store when the bell was rung, here or
+//! by another process, when the next lease is over, and from time to time.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Transaction, TransactionBehavior};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::bell::Listener;
+use super::database::Database;
+use super::time::Time;
+use super::transaction::{changes_since, head};
+use super::watch::{Hub, Wish};
+use super::writer::Errand;
+use super::{Shared, SqliteError};
+use crate::types::{Change, Failure, RequestId, Revision, Watch, Watched};
+
+/// How often to look where nobody rings: who was killed after a commit could not.
+const LOOK: Duration = Duration::from_millis(250);
+/// And where the bell cannot be heard.
+const DEAF: Duration = Duration::from_millis(10);
+/// How long to wait for whoever mends the file.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// A watch of a set.
+type Name = (u64, RequestId);
+
+pub(super) struct Watcher {
+    path: PathBuf,
+    time: Time,
+    writer: mpsc::Sender<Errand>,
+    hub: Arc<Hub>,
+    listener: Listener,
+    database: Option<Database>,
+    /// Asked for, and not on yet.
+    opening: Vec<(Name, Followed, Option<Revision>)>,
+    watches: BTreeMap<Name, Followed>,
+    /// Who watches a key.
+    by_key: BTreeMap<Vec<u8>, Vec<Name>>,
+    /// Who watches all keys that begin alike.
+    prefixes: Vec<Name>,
+    /// Up to here the store was looked at.
+    seen: Revision,
+}
+
+struct Followed {
+    key: Vec<u8>,
+    prefix: bool,
+    tell: UnboundedSender<Watched>,
+    /// Up to here it knows all.
+    told: Revision,
+}
+
+impl Watcher {
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self {
+            path: shared.path.clone(),
+            time: shared.time.clone(),
+            writer: shared.errands.clone(),
+            hub: Arc::clone(&shared.hub),
+            listener: Listener::new(&shared.path, Arc::clone(&shared.hub)),
+            database: None,
+            opening: Vec::new(),
+            watches: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            prefixes: Vec::new(),
+            seen: 0,
+        }
+    }
+
+    /// Until there is no set left.
+    pub(super) fn run(mut self) {
+        let mut at_most = None;
+        while let Some(wishes) = self.hub.wait(at_most) {
+            for wish in wishes {
+                self.take(wish);
+            }
+            if self.watches.is_empty() && self.opening.is_empty() {
+                at_most = None;
+                continue;
+            }
+            // Before the look: what is rung from here on is heard.
+            let longest = if self.listener.listen() { LOOK } else { DEAF };
+            let next = self.look().unwrap_or_else(|error| {
+                tracing::debug!(%error, "the store cannot be looked at");
+                LOOK
+            });
+            at_most = Some(longest.min(next));
+        }
+    }
+
+    fn take(&mut self, wish: Wish) {
+        match wish {
+            Wish::Open { set, watch: Watch { id, key, prefix, since }, tell } => {
+                let followed = Followed { key, prefix, tell, told: 0 };
+                self.opening.push(((set, id), followed, since));
+            }
+            Wish::Close { set, id } => self.drop_watch((set, id)),
+            Wish::Leave { set } => {
+                self.opening.retain(|((other, _), ..)| *other != set);
+                let left: Vec<Name> =
+                    self.watches.keys().copied().filter(|(other, _)| *other == set).collect();
+                for name in left {
+                    self.drop_watch(name);
+                }
+            }
+        }
+    }
+
+    /// Tells what has happened, and returns when to look again at the latest.
+    fn look(&mut self) -> Result<Duration, SqliteError> {
+        let database = match self.database.take() {
+            Some(database) if database.is_in_place() => database,
+            replaced => {
+                if replaced.is_some() {
+                    self.end_where(|_| true, &Failure::Unavailable);
+                }
+                self.seen = 0;
+                Database::open(&self.path, &self.time)?
+            }
+        };
+        let looked = self.look_at(&database);
+        let looked = looked.map_err(|error| SqliteError::new(&self.path, &error));
+        self.database = Some(database);
+        looked
+    }
+
+    fn look_at(&mut self, database: &Database) -> rusqlite::Result<Duration> {
+        database.wait_until(Instant::now() + PATIENCE);
+        let connection = database.connection();
+        let reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+        let head = head(connection, self.time.boot())?;
+        // All is read before any of it is told: what fails is not told in part.
+        let mut changes = Vec::new();
+        let asked = self.opening.iter().filter_map(|(.., since)| *since);
+        let first = asked.chain([self.seen + 1]).min().unwrap_or(self.seen + 1);
+        if first <= head.revision {
+            changes_since(connection, first, |at, change| changes.push((at, change)))?;
+        }
+        reading.finish()?;
+
+        if head.revision < self.seen {
+            // Somebody has put an older state in its place.
+            self.end_where(|_| true, &Failure::Unavailable);
+        }
+        // Who was stopped for long may have missed what is forgotten by now.
+        let forgotten = Failure::Compacted(head.compacted);
+        self.end_where(|watch| watch.told + 1 < head.compacted, &forgotten);
+        for (at, change) in &changes {
+            self.tell(*at, change);
+        }
+        for watch in self.watches.values_mut() {
+            watch.told = watch.told.max(head.revision);
+        }
+        for (name, mut watch, since) in std::mem::take(&mut self.opening) {
+            let told = since.map_or(head.revision, |since| since.max(1) - 1);
+            watch.hear(name, Change::Started(told));
+            if told + 1 < head.compacted {
+                watch.hear(name, Change::Ended(forgotten.clone()));
+                continue;
+            }
+            for (at, change) in &changes {
+                if told < *at && watch.concerns(key_of(change)) {
+                    watch.hear(name, change.clone());
+                }
+            }
+            watch.told = told.max(head.revision);
+            self.add(name, watch);
+        }
+        self.seen = head.revision;
+        Ok(self.until(head.next_end))
+    }
+
+    /// How long the next lease lasts. Has it ended where it is over.
+    fn until(&self, end: Option<i64>) -> Duration {
+        let Some(end) = end else { return LOOK };
+        let now = self.time.now();
+        if end <= now {
+            // The writer is there as long as a set is.
+            let _ = self.writer.send(Errand::Sweep);
+            return LOOK;
+        }
+        Duration::from_nanos(end.abs_diff(now))
+    }
+
+    fn tell(&self, at: Revision, change: &Change) {
+        let key = key_of(change);
+        let exactly = self.by_key.get(key).into_iter().flatten();
+        for name in exactly.chain(&self.prefixes) {
+            if let Some(watch) = self.watches.get(name)
+                && watch.told < at
+                && watch.concerns(key)
+            {
+                watch.hear(*name, change.clone());
+            }
+        }
+    }
+
+    fn add(&mut self, name: Name, watch: Followed) {
+        if watch.prefix {
+            self.prefixes.push(name);
+        } else {
+            self.by_key.entry(watch.key.clone()).or_default().push(name);
+        }
+        self.watches.insert(name, watch);
+    }
+
+    fn drop_watch(&mut self, name: Name) {
+        self.opening.retain(|(other, ..)| *other != name);
+        let Some(watch) = self.watches.remove(&name) else { return };
+        if watch.prefix {
+            self.prefixes.retain(|other| *other != name);
+        } else if let Some(names) = self.by_key.get_mut(&watch.key) {
+            names.retain(|other| *other != name);
+            if names.is_empty() {
+                self.by_key.remove(&watch.key);
+            }
+        }
+    }
+
+    fn end_where(&mut self, ends: impl Fn(&Followed) -> bool, failure: &Failure) {
+        let ending = self.watches.iter().filter(|(_, watch)| ends(watch));
+        let names: Vec<Name> = ending.map(|(name, _)| *name).collect();
+        for name in names {
+            if let Some(watch) = self.watches.get(&name) {
+                watch.hear(name, Change::Ended(failure.clone()));
+            }
+            self.drop_watch(name);
+        }
+    }
+}
+
+impl Followed {
+    fn concerns(&self, key: &[u8]) -> bool {
+        if self.prefix { key.starts_with(&self.key) } else { key == self.key }
+    }
+
+    fn hear(&self, (_, id): Name, change: Change) {
+        // The set may be gone.
+        let _ = self.tell.send(Watched { id, change });
+    }
+}
+
+fn key_of(change: &Change) -> &[u8] {
+    match change {
+        Change::Put(entry) => &entry.key,
+        Change::Deleted(deletion) => &deletion.key,
+        Change::Started(_) | Change::Ended(_) => &[],
+    }
+}

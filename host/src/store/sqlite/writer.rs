@@ -1,0 +1,231 @@
+//! The thread that does what is asked for: all that waits, in one commit.
+//!
+//! Whoever is answered has been committed, and those who watch have been called.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Result, Transaction, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::bell::Ringer;
+use super::database::Database;
+use super::error::{failure, is_busy};
+use super::time::Time;
+use super::transaction::{self, Answer, Writing};
+use super::watch::Hub;
+use crate::types::{Failure, Operation};
+
+/// How many operations share a commit at most.
+const TOGETHER: usize = 512;
+/// How long to wait for the lock before looking who waits for it now.
+const TURN: Duration = Duration::from_millis(250);
+
+/// What the writer is sent.
+#[derive(Debug)]
+pub(super) enum Errand {
+    Do(Job),
+    /// Leases may be over.
+    Sweep,
+}
+
+/// One operation.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) operation: Operation,
+    /// Not to be begun after that; none is never.
+    pub(super) give_up: Option<Instant>,
+    pub(super) reply: oneshot::Sender<Answer>,
+}
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    database: Database,
+    time: Time,
+    errands: Receiver<Errand>,
+    hub: Arc<Hub>,
+    ringer: Ringer,
+    /// When to look for history that is too old.
+    compaction: i64,
+}
+
+impl Writer {
+    pub(super) fn new(
+        database: Database,
+        time: Time,
+        errands: Receiver<Errand>,
+        hub: Arc<Hub>,
+    ) -> Self {
+        let ringer = Ringer::new(database.path());
+        Self { database, time, errands, hub, ringer, compaction: i64::MIN }
+    }
+
+    /// Until the store, and all that watches, is gone.
+    pub(super) fn run(mut self) {
+        let mut waiting = Waiting::default();
+        while waiting.gather(&self.errands) {
+            waiting.give_up();
+            if waiting.is_empty() {
+                continue;
+            }
+            if let Err(failure) = self.follow_file() {
+                waiting.answer_all(&Err(failure));
+                continue;
+            }
+            match self.perform(&waiting) {
+                Ok(answers) => waiting.answer(answers),
+                // Once more, together with those who have come meanwhile.
+                Err(error) if is_busy(&error) => waiting.sweep = false,
+                Err(error) => {
+                    tracing::debug!(%error, "the store's file");
+                    waiting.answer_all(&Err(failure(self.database.path(), &error)));
+                }
+            }
+        }
+    }
+
+    /// Where somebody has removed the file, or put another in its place, what is there now
+    /// is the store.
+    fn follow_file(&mut self) -> std::result::Result<(), Failure> {
+        if self.database.is_in_place() {
+            return Ok(());
+        }
+        tracing::warn!(path = %self.database.path().display(), "the store's file was replaced");
+        match Database::open(self.database.path(), &self.time) {
+            Ok(database) => {
+                self.database = database;
+                self.hub.ring();
+                Ok(())
+            }
+            Err(error) => Err(Failure::Other(error.to_string())),
+        }
+    }
+
+    fn perform(&mut self, waiting: &Waiting) -> Result<Vec<Answer>> {
+        self.database.wait_until(waiting.patience());
+        let reads = waiting.jobs.iter().all(|job| matches!(job.operation, Operation::Read(_)));
+        // Also where a sweep is all: another process may have done it.
+        if reads && let Some(answers) = self.read(&waiting.jobs)? {
+            return Ok(answers);
+        }
+        self.write(&waiting.jobs)
+    }
+
+    /// None if a lease is over: it has to be ended first.
+    fn read(&self, jobs: &[Job]) -> Result<Option<Vec<Answer>>> {
+        let connection = self.database.connection();
+        let _reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+        let head = transaction::head(connection, self.time.boot())?;
+        let now = self.time.now();
+        if head.next_end.is_some_and(|end| end <= now) {
+            return Ok(None);
+        }
+        let answers = jobs.iter().map(|job| match &job.operation {
+            Operation::Read(selections) => {
+                transaction::read(connection, head.revision, selections).map(Ok)
+            }
+            Operation::Grant(_)
+            | Operation::KeepAlive(_)
+            | Operation::Revoke(_)
+            | Operation::Claim(_)
+            | Operation::Guarded(_) => Ok(Err(Failure::Unavailable)),
+        });
+        answers.collect::<Result<_>>().map(Some)
+    }
+
+    /// All of them, or none.
+    fn write(&mut self, jobs: &[Job]) -> Result<Vec<Answer>> {
+        let connection = self.database.connection();
+        let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+        let mut writing = Writing::begin(connection, &self.time)?;
+        let answers =
+            jobs.iter().map(|job| writing.perform(&job.operation)).collect::<Result<Vec<_>>>()?;
+        if self.compaction <= self.time.now() {
+            self.compaction = writing.compact()?;
+        }
+        let changed = writing.finish()?;
+        transaction.commit()?;
+        if changed {
+            self.hub.ring();
+            self.ringer.ring();
+        }
+        Ok(answers)
+    }
+}
+
+/// Who waits for an answer.
+#[derive(Debug, Default)]
+struct Waiting {
+    jobs: Vec<Job>,
+    sweep: bool,
+}
+
+impl Waiting {
+    /// Takes in all that is there, or what comes first. False when nothing can come.
+    fn gather(&mut self, errands: &Receiver<Errand>) -> bool {
+        if self.is_empty() {
+            match errands.recv() {
+                Ok(errand) => self.take(errand),
+                Err(_) => return false,
+            }
+        }
+        while self.jobs.len() < TOGETHER {
+            match errands.try_recv() {
+                Ok(errand) => self.take(errand),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        true
+    }
+
+    fn take(&mut self, errand: Errand) {
+        match errand {
+            Errand::Do(job) => self.jobs.push(job),
+            Errand::Sweep => self.sweep = true,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && !self.sweep
+    }
+
+    /// Lets go of those whose caller is gone, or has waited long enough.
+    fn give_up(&mut self) {
+        let now = Instant::now();
+        let over = |job: &mut Job| {
+            job.reply.is_closed() || job.give_up.is_some_and(|give_up| give_up <= now)
+        };
+        for job in self.jobs.extract_if(.., over) {
+            job.answer(Err(Failure::Timeout));
+        }
+    }
+
+    /// As long as the most patient one.
+    fn patience(&self) -> Instant {
+        let turn = Instant::now() + TURN;
+        let longest = self.jobs.iter().map(|job| job.give_up.unwrap_or(turn)).max();
+        longest.unwrap_or(turn).min(turn)
+    }
+
+    fn answer(&mut self, answers: Vec<Answer>) {
+        self.sweep = false;
+        for (job, answer) in self.jobs.drain(..).zip(answers) {
+            job.answer(answer);
+        }
+    }
+
+    fn answer_all(&mut self, answer: &Answer) {
+        self.sweep = false;
+        for job in self.jobs.drain(..) {
+            job.answer(answer.clone());
+        }
+    }
+}
+
+impl Job {
+    fn answer(self, answer: Answer) {
+        // Its caller may have given up.
+        let _ = self.reply.send(answer);
+    }
+}
