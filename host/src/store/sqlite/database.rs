@@ -235,3 +235,37 @@ impl Patience {
         waits
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn every_connection_waits_for_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let time = Time::new(Arc::new(ManualClock::default()), "boot");
+        // The one that makes the file, and one that finds it.
+        for _ in 0..2 {
+            let database = Database::open(&folder.path().join("store.db"), &time).expect("a store");
+            let number = |name| {
+                database.connection().pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+            };
+            assert_eq!(number("synchronous").expect("a level"), 2, "FULL");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_as_long_as_was_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let time = Time::new(Arc::new(ManualClock::default()), "boot");
+        let open = || Database::open(&folder.path().join("store.db"), &time).expect("a store");
+        let (one, other) = (open(), open());
+        one.connection().execute_batch("BEGIN IMMEDIATE").expect("the lock");
+        let began = Instant::now();
+        other.wait_until(began + Duration::from_millis(30));
+        let error = other.connection().execute_batch("BEGIN IMMEDIATE").expect_err("it is held");
+        assert!(is_busy(&error), "{error}");
+        assert!(began.elapsed() >= Duration::from_millis(30));
+    }
+}

@@ -133,13 +133,22 @@ impl Watcher {
     fn look_at(&mut self, database: &Database) -> rusqlite::Result<Duration> {
         database.wait_until(Instant::now() + PATIENCE);
         let connection = database.connection();
+        if self.opening.is_empty() {
+            // Mostly there is nothing new.
+            let head = head(connection, self.time.boot())?;
+            if head.revision == self.seen {
+                return Ok(self.until(head.next_end));
+            }
+        }
         let reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
         let head = head(connection, self.time.boot())?;
         // All is read before any of it is told: what fails is not told in part.
         let mut changes = Vec::new();
         let asked = self.opening.iter().filter_map(|(.., since)| *since);
-        let first = asked.chain([self.seen + 1]).min().unwrap_or(self.seen + 1);
-        if first <= head.revision {
+        let followed = (!self.watches.is_empty()).then_some(self.seen + 1);
+        if let Some(first) = asked.chain(followed).min()
+            && first <= head.revision
+        {
             changes_since(connection, first, |at, change| changes.push((at, change)))?;
         }
         reading.finish()?;

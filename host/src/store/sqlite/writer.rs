@@ -139,8 +139,15 @@ impl Writer {
         let connection = self.database.connection();
         let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
         let mut writing = Writing::begin(connection, &self.time)?;
-        let answers =
-            jobs.iter().map(|job| writing.perform(&job.operation)).collect::<Result<Vec<_>>>()?;
+        // Getting the lock took its time.
+        let begun = Instant::now();
+        let answers = jobs
+            .iter()
+            .map(|job| match job.is_given_up(begun) {
+                true => Ok(Err(Failure::Timeout)),
+                false => writing.perform(&job.operation),
+            })
+            .collect::<Result<Vec<_>>>()?;
         if self.compaction <= self.time.now() {
             self.compaction = writing.compact()?;
         }
@@ -190,13 +197,10 @@ impl Waiting {
         self.jobs.is_empty() && !self.sweep
     }
 
-    /// Lets go of those whose caller is gone, or has waited long enough.
+    /// Lets go of those that nobody waits for any more.
     fn give_up(&mut self) {
         let now = Instant::now();
-        let over = |job: &mut Job| {
-            job.reply.is_closed() || job.give_up.is_some_and(|give_up| give_up <= now)
-        };
-        for job in self.jobs.extract_if(.., over) {
+        for job in self.jobs.extract_if(.., |job| job.is_given_up(now)) {
             job.answer(Err(Failure::Timeout));
         }
     }
@@ -224,6 +228,11 @@ impl Waiting {
 }
 
 impl Job {
+    /// Its caller is gone, or has waited long enough.
+    fn is_given_up(&self, now: Instant) -> bool {
+        self.reply.is_closed() || self.give_up.is_some_and(|give_up| give_up <= now)
+    }
+
     fn answer(self, answer: Answer) {
         // Its caller may have given up.
         let _ = self.reply.send(answer);

@@ -1,0 +1,482 @@
+//! The store in a file: what is SQLite's and this machine's own about it.
+//!
+//! Two stores that are opened on one file share nothing but the file, also in one process.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent::types::*;
+use incumbent::{ManualClock, SqliteStore, Store as _, Watches};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+mod model;
+mod processes;
+mod refusals;
+
+/// How long anything may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SECOND: u64 = 1_000_000_000;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A place for a store.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("store.db")
+    }
+
+    fn beside(&self, ending: &str) -> PathBuf {
+        self.folder.path().join(format!("store.db{ending}"))
+    }
+
+    async fn open(&self) -> SqliteStore {
+        open(&self.file()).await
+    }
+
+    async fn open_at(&self, clock: &ManualClock, boot: &str) -> SqliteStore {
+        let opened = SqliteStore::open_at(self.file(), Arc::new(clock.clone()), boot).await;
+        opened.expect("a store")
+    }
+
+    /// The file, as SQLite has it.
+    fn database(&self) -> rusqlite::Connection {
+        let database = rusqlite::Connection::open(self.file()).expect("a database");
+        database.busy_timeout(PATIENCE).expect("a time");
+        database
+    }
+
+    fn number(&self, query: &str) -> i64 {
+        self.database().query_row(query, [], |row| row.get(0)).expect("a number")
+    }
+
+    /// How often something was committed, as SQLite's log tells.
+    fn commits(&self) -> usize {
+        let log = std::fs::read(self.beside("-wal")).expect("a log");
+        let page = 4_096;
+        log[32..].chunks_exact(24 + page).filter(|frame| frame[4..8] != [0; 4]).count()
+    }
+}
+
+async fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path).await.expect("a store")
+}
+
+async fn ask(store: &SqliteStore, operation: Operation) -> Response {
+    store.call(operation, PATIENCE).await.expect("an answer")
+}
+
+fn grant(lease: LeaseId, ttl: u64) -> Operation {
+    Operation::Grant(Grant { lease, ttl })
+}
+
+fn claim(key: &str, lease: LeaseId) -> Operation {
+    Operation::Claim(Claim { key: key.into(), value: b"value".into(), lease })
+}
+
+fn read(key: &str) -> Operation {
+    Operation::Read(vec![Selection {
+        key: key.into(),
+        prefix: true,
+        created_before: None,
+        order: Order::OldestFirst,
+        limit: 0,
+    }])
+}
+
+fn put_under(guard: &Entry, key: &str, value: &str) -> Operation {
+    Operation::Guarded(Guarded {
+        guard: Guard { key: guard.key.clone(), epoch: guard.created, lease: None },
+        expect: Vec::new(),
+        mutations: vec![Mutation::Put(Put { key: key.into(), value: value.into() })],
+    })
+}
+
+async fn keys(store: &SqliteStore) -> Vec<String> {
+    match ask(store, read("")).await {
+        Response::Snapshot(snapshot) => {
+            let found = snapshot.found.concat();
+            found.into_iter().map(|entry| String::from_utf8(entry.key).expect("text")).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn claimed(store: &SqliteStore, key: &str, lease: LeaseId) -> Entry {
+    match ask(store, claim(key, lease)).await {
+        Response::Claimed(claimed) => claimed.entry,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn watch(store: &SqliteStore, since: Option<Revision>) -> Box<dyn Watches> {
+    let mut watches = store.watches();
+    watches.open(Watch { id: 1, key: Vec::new(), prefix: true, since });
+    watches
+}
+
+async fn next(watches: &mut Box<dyn Watches>) -> Change {
+    let told = poll_fn(|context| watches.poll_next(context));
+    timeout(PATIENCE, told).await.expect("a watch tells").change
+}
+
+/// The revision and the key of the next change.
+async fn seen(watches: &mut Box<dyn Watches>) -> (Revision, String) {
+    let (at, key) = match next(watches).await {
+        Change::Put(entry) => (entry.modified, entry.key),
+        Change::Deleted(deletion) => (deletion.at, deletion.key),
+        other => panic!("{other:?}"),
+    };
+    (at, String::from_utf8(key).expect("text"))
+}
+
+async fn started(store: &SqliteStore) -> Box<dyn Watches> {
+    let mut watches = watch(store, None);
+    match next(&mut watches).await {
+        Change::Started(_) => watches,
+        other => panic!("{other:?}"),
+    }
+}
+
+// The file.
+
+#[tokio::test]
+async fn the_file_is_a_store_and_says_so() {
+    let place = Place::new();
+    let _store = place.open().await;
+    assert_eq!(place.number("PRAGMA application_id"), 0x496e_6375);
+    assert_eq!(place.number("PRAGMA user_version"), 1);
+    let mode: String =
+        place.database().query_row("PRAGMA journal_mode", [], |row| row.get(0)).expect("a mode");
+    assert_eq!(mode, "wal");
+}
+
+#[tokio::test]
+async fn a_link_leads_to_the_same_store() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    let link = place.folder.path().join("link");
+    std::os::unix::fs::symlink(place.file(), &link).expect("a link");
+    let linked = open(&link).await;
+    assert_eq!(ask(&linked, grant(1, 60 * SECOND)).await, Response::Exists);
+    assert_eq!(linked.path(), store.path());
+    assert!(!place.folder.path().join("link-wal").exists());
+}
+
+#[tokio::test]
+async fn many_can_make_the_file_at_once() {
+    for _ in 0..5 {
+        let place = Place::new();
+        let opening: Vec<_> =
+            (0..8).map(|_| tokio::spawn(SqliteStore::open(place.file()))).collect();
+        for (lease, opened) in (1..).zip(opening) {
+            let store = opened.await.expect("no panic").expect("a store");
+            assert_eq!(ask(&store, grant(lease, SECOND)).await, Response::Granted(SECOND));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_put_in_the_place_of_the_file_is_the_store() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    claimed(&store, "old", 1).await;
+    let mut watches = started(&store).await;
+    for ending in ["", "-wal", "-shm"] {
+        std::fs::remove_file(place.beside(ending)).expect("it was there");
+    }
+    let other = place.open().await;
+    ask(&other, grant(2, 60 * SECOND)).await;
+    claimed(&other, "new", 2).await;
+    assert_eq!(keys(&store).await, ["new"]);
+    assert_eq!(ask(&store, Operation::KeepAlive(1)).await, Response::Expired);
+    assert!(matches!(next(&mut watches).await, Change::Ended(Failure::Unavailable)));
+    // Both are one store again, and what is in it stays when one of them goes.
+    drop((store, watches));
+    claimed(&other, "newer", 2).await;
+    drop(other);
+    assert_eq!(keys(&place.open().await).await, ["new", "newer"]);
+}
+
+// What waits.
+
+#[tokio::test]
+async fn what_waits_together_is_one_commit() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    let before = place.commits();
+    let lock = place.database();
+    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let claims: Vec<_> = (0..50)
+        .map(|number| {
+            let claim = claim(&format!("key/{number}"), 1);
+            tokio::spawn(store.call(claim, PATIENCE))
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    // Those that come while others wait for the lock are done with the next ones.
+    std::thread::sleep(Duration::from_millis(300));
+    lock.execute_batch("ROLLBACK").expect("it is free");
+    let mut revisions = BTreeSet::new();
+    for claim in claims {
+        match claim.await.expect("no panic").expect("an answer") {
+            Response::Claimed(claimed) => revisions.insert(claimed.entry.created),
+            other => panic!("{other:?}"),
+        };
+    }
+    assert_eq!(revisions.len(), 50, "each has a revision of its own");
+    let commits = place.commits() - before;
+    assert!(commits <= 2, "{commits} commits");
+}
+
+#[tokio::test]
+async fn what_was_given_up_before_it_began_never_happens() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    let lock = place.database();
+    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let late = store.call(claim("late", 1), Duration::from_millis(50));
+    assert_eq!(late.await, Err(Failure::Timeout));
+    let renewal = store.call(Operation::KeepAlive(1), Duration::from_millis(50));
+    assert_eq!(renewal.await, Err(Failure::Timeout));
+    let dropped = timeout(Duration::from_millis(50), store.call(claim("dropped", 1), PATIENCE));
+    assert!(dropped.await.is_err());
+    let patient = tokio::spawn(store.call(claim("patient", 1), PATIENCE));
+    lock.execute_batch("ROLLBACK").expect("it is free");
+    patient.await.expect("no panic").expect("an answer");
+    assert_eq!(keys(&store).await, ["patient"]);
+}
+
+#[tokio::test]
+async fn reads_wait_for_no_writer() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    claimed(&store, "key", 1).await;
+    let lock = place.database();
+    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    assert_eq!(keys(&store).await, ["key"]);
+    drop(lock);
+}
+
+// Time.
+
+#[tokio::test]
+async fn a_lease_lives_for_exactly_what_was_granted() {
+    let place = Place::new();
+    let clock = ManualClock::default();
+    let store = place.open_at(&clock, "boot").await;
+    // A second at least.
+    assert_eq!(ask(&store, grant(1, 5)).await, Response::Granted(SECOND));
+    assert_eq!(ask(&store, grant(2, SECOND + 1)).await, Response::Granted(SECOND + 1));
+    claimed(&store, "one", 1).await;
+    claimed(&store, "two", 2).await;
+    clock.advance(Duration::from_nanos(SECOND - 1));
+    assert_eq!(keys(&store).await, ["one", "two"]);
+    assert_eq!(ask(&store, Operation::KeepAlive(2)).await, Response::Renewed(SECOND + 1));
+    // A read alone ends what is over.
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(keys(&store).await, ["two"]);
+    assert_eq!(ask(&store, claim("one", 1)).await, Response::Expired);
+    clock.advance(Duration::from_nanos(SECOND));
+    assert_eq!(ask(&store, Operation::Revoke(2)).await, Response::Expired);
+    assert_eq!(keys(&store).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn who_watches_ends_the_leases_of_others() {
+    let place = Place::new();
+    let clock = ManualClock::default();
+    let store = place.open_at(&clock, "boot").await;
+    ask(&store, grant(2, SECOND)).await;
+    ask(&store, grant(1, 2 * SECOND)).await;
+    claimed(&store, "b", 1).await;
+    claimed(&store, "a", 1).await;
+    let guard = claimed(&store, "c", 2).await;
+    let other = place.open_at(&clock, "boot").await;
+    let mut watches = started(&other).await;
+    drop(store);
+    clock.advance(Duration::from_secs(5));
+    // Lease by lease, in the order of their ends, each in a revision of its own.
+    let at = guard.created;
+    assert_eq!(seen(&mut watches).await, (at + 1, "c".into()));
+    assert_eq!(seen(&mut watches).await, (at + 2, "a".into()));
+    assert_eq!(seen(&mut watches).await, (at + 2, "b".into()));
+}
+
+#[tokio::test]
+async fn no_lease_outlives_the_machines_next_start() {
+    let place = Place::new();
+    let clock = ManualClock::default();
+    clock.advance(HOUR);
+    let store = place.open_at(&clock, "first boot").await;
+    ask(&store, grant(1, 600 * SECOND)).await;
+    let guard = claimed(&store, "leased", 1).await;
+    ask(&store, put_under(&guard, "kept", "value")).await;
+    drop(store);
+    // A clock that has just begun.
+    let store = place.open_at(&ManualClock::default(), "second boot").await;
+    assert_eq!(keys(&store).await, ["kept"]);
+    assert_eq!(ask(&store, Operation::KeepAlive(1)).await, Response::Expired);
+    // Epochs go on, and nobody is told half of what happened.
+    assert_eq!(ask(&store, grant(1, SECOND)).await, Response::Granted(SECOND));
+    assert!(claimed(&store, "leased", 1).await.created > guard.created + 1);
+    let mut watches = watch(&store, Some(guard.created));
+    assert!(matches!(next(&mut watches).await, Change::Started(_)));
+    let over = next(&mut watches).await;
+    assert!(
+        matches!(over, Change::Ended(Failure::Compacted(oldest)) if oldest == guard.created + 2),
+        "{over:?}"
+    );
+}
+
+#[tokio::test]
+async fn history_is_kept_for_an_hour() {
+    let place = Place::new();
+    let clock = ManualClock::default();
+    let store = place.open_at(&clock, "boot").await;
+    ask(&store, grant(1, 100_000 * SECOND)).await;
+    // More than what is forgotten at once.
+    let guard = claimed(&store, "guard", 1).await;
+    let writes: Vec<_> = (0..1_500)
+        .map(|number| {
+            let put = put_under(&guard, "key", &number.to_string());
+            tokio::spawn(store.call(put, PATIENCE))
+        })
+        .collect();
+    for write in writes {
+        write.await.expect("no panic").expect("an answer");
+    }
+    clock.advance(HOUR - Duration::from_secs(1));
+    let kept = claimed(&store, "kept", 1).await.created;
+    assert_eq!(place.number("SELECT count(*) FROM history"), 1_502);
+    clock.advance(Duration::from_secs(61));
+    for key in ["later", "even later"] {
+        claimed(&store, key, 1).await;
+    }
+    assert_eq!(place.number("SELECT count(*) FROM history"), 3);
+    assert_eq!(place.number("SELECT compacted FROM meta"), kept);
+    let mut watches = watch(&store, Some(kept));
+    assert_eq!(next(&mut watches).await, Change::Started(kept - 1));
+    assert_eq!(seen(&mut watches).await, (kept, "kept".into()));
+    let mut watches = watch(&store, Some(kept - 1));
+    assert_eq!(next(&mut watches).await, Change::Started(kept - 2));
+    let over = next(&mut watches).await;
+    assert_eq!(over, Change::Ended(Failure::Compacted(kept)));
+}
+
+// The bell.
+
+#[tokio::test]
+async fn others_hear_the_bell() {
+    let place = Place::new();
+    let (one, other) = (place.open().await, place.open().await);
+    let mut watches = started(&other).await;
+    ask(&one, grant(1, 60 * SECOND)).await;
+    for number in 0..100 {
+        let key = format!("key/{number}");
+        let at = claimed(&one, &key, 1).await.created;
+        assert_eq!(seen(&mut watches).await, (at, key));
+    }
+    assert_eq!(std::fs::read(place.beside("-bell")).expect("a bell"), b"!");
+}
+
+#[tokio::test]
+async fn a_bell_that_was_removed_is_made_anew() {
+    let place = Place::new();
+    let (one, other) = (place.open().await, place.open().await);
+    let mut watches = started(&other).await;
+    ask(&one, grant(1, 60 * SECOND)).await;
+    for number in 0..3 {
+        std::fs::remove_file(place.beside("-bell")).expect("it is there");
+        let key = format!("key/{number}");
+        claimed(&one, &key, 1).await;
+        assert_eq!(seen(&mut watches).await.1, key);
+        // Whoever looks makes it.
+        while !place.beside("-bell").exists() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_rang_for_is_seen() {
+    let place = Place::new();
+    let store = place.open().await;
+    let mut watches = started(&store).await;
+    // As if its writer were killed right after the commit.
+    let database = place.database();
+    database
+        .execute_batch(
+            "BEGIN IMMEDIATE;
+             UPDATE meta SET revision = revision + 1;
+             INSERT INTO keys VALUES (x'61', x'', 0, 2, 2);
+             INSERT INTO history VALUES (2, 0, 0, x'61', x'', 0, 2);
+             COMMIT;",
+        )
+        .expect("a change");
+    assert_eq!(seen(&mut watches).await, (2, "a".into()));
+}
+
+#[tokio::test]
+async fn a_bell_that_leads_elsewhere_is_not_rung() {
+    let place = Place::new();
+    let victim = place.folder.path().join("victim");
+    std::fs::write(&victim, "precious").expect("a file");
+    std::os::unix::fs::symlink(&victim, place.beside("-bell")).expect("a link");
+    let (one, other) = (place.open().await, place.open().await);
+    let mut watches = started(&other).await;
+    ask(&one, grant(1, 60 * SECOND)).await;
+    claimed(&one, "key", 1).await;
+    assert_eq!(seen(&mut watches).await.1, "key");
+    assert_eq!(std::fs::read(victim).expect("a file"), b"precious");
+}
+
+// What etcd would not take.
+
+#[tokio::test]
+async fn what_etcd_would_refuse_is_refused() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    let guard = claimed(&store, "guard", 1).await;
+    let guarded = |mutations| {
+        Operation::Guarded(Guarded {
+            guard: Guard { key: guard.key.clone(), epoch: guard.created, lease: None },
+            expect: Vec::new(),
+            mutations,
+        })
+    };
+    let put = |key: &str, bytes| Mutation::Put(Put { key: key.into(), value: vec![0; bytes] });
+    for refused in [
+        grant(2, 9_000_000_000 * SECOND + 1),
+        claim("", 1),
+        guarded(vec![put("key", 1_500_000)]),
+        guarded(vec![put("one", 700_000), put("two", 800_000)]),
+        guarded(vec![put("one", 1), put("one", 1)]),
+        guarded(vec![put("one", 1), Mutation::Delete(b"one".into())]),
+        guarded(vec![Mutation::Proclaim(Vec::new()), Mutation::Delete(b"guard".into())]),
+        guarded((0..129).map(|number| put(&number.to_string(), 1)).collect()),
+    ] {
+        let answer = store.call(refused, PATIENCE).await;
+        assert!(matches!(answer, Err(Failure::Invalid(_))), "{answer:?}");
+    }
+    ask(&store, guarded(vec![put("key", 1_400_000)])).await;
+    ask(&store, guarded((0..128).map(|number| put(&number.to_string(), 1)).collect())).await;
+    let longest = grant(2, 9_000_000_000 * SECOND);
+    assert_eq!(ask(&store, longest).await, Response::Granted(9_000_000_000 * SECOND));
+}

@@ -1,0 +1,172 @@
+//! What is no place for a store, and says so in a sentence.
+
+use std::fs;
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use incumbent::types::{Failure, Response};
+use incumbent::{SqliteError, SqliteStore, Store as _};
+
+use super::processes::{Process, skipped};
+use super::{PATIENCE, Place, SECOND, ask, claim, claimed, grant, keys};
+
+/// The sentence, without the folder.
+async fn refusal(path: &Path, folder: &Path) -> String {
+    let error = SqliteStore::open(path).await.expect_err("this is no place for a store");
+    let folder = folder.canonicalize().expect("it is there");
+    format!("{error}").replace(&format!("{}/", folder.display()), "")
+}
+
+#[tokio::test]
+async fn no_directory_and_no_file() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    assert_eq!(
+        refusal(&folder.join("absent/store.db"), folder).await,
+        "absent/store.db has no directory to be in: make it first, or name another file"
+    );
+    fs::write(folder.join("file"), "").expect("a file");
+    assert_eq!(
+        refusal(&folder.join("file/store.db"), folder).await,
+        "file/store.db has no directory to be in: make it first, or name another file"
+    );
+    fs::create_dir(folder.join("folder")).expect("a folder");
+    for name in ["folder", "folder/"] {
+        assert_eq!(
+            refusal(&folder.join(name), folder).await,
+            "folder is no file that could be a store: name a file"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_belongs_to_others() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    fs::write(place.file(), "no database at all. ".repeat(1_000)).expect("a file");
+    assert_eq!(
+        refusal(&place.file(), folder).await,
+        "store.db is no store of Incumbent's (it is not an SQLite database): name another file"
+    );
+    fs::remove_file(place.file()).expect("it is there");
+    place.database().execute_batch("CREATE TABLE theirs (a)").expect("a table");
+    let theirs = fs::read(place.file()).expect("a file");
+    assert_eq!(
+        refusal(&place.file(), folder).await,
+        "store.db is no store of Incumbent's (it is the SQLite database of another \
+         application): name another file"
+    );
+    assert_eq!(fs::read(place.file()).expect("a file"), theirs, "it is not touched");
+}
+
+#[tokio::test]
+async fn a_newer_version() {
+    let place = Place::new();
+    drop(place.open().await);
+    place.database().execute_batch("PRAGMA user_version = 7").expect("a number");
+    assert_eq!(
+        refusal(&place.file(), place.folder.path()).await,
+        "store.db was made by a newer version of Incumbent (format 7): update this one, or name \
+         another file"
+    );
+}
+
+#[tokio::test]
+async fn a_damaged_file() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    for number in 0..200 {
+        claimed(&store, &format!("key/{number}"), 1).await;
+    }
+    drop(store);
+    place.database().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").expect("it is idle");
+    let mut file = fs::OpenOptions::new().write(true).open(place.file()).expect("a file");
+    file.seek(SeekFrom::Start(2 * 4_096)).expect("it is that long");
+    file.write_all(&[0xa5; 4_096 * 3]).expect("space");
+    drop(file);
+    let said = refusal(&place.file(), place.folder.path()).await;
+    assert!(said.starts_with("store.db is damaged ("), "{said}");
+    assert!(said.contains("remove it together with its -wal and -shm"), "{said}");
+}
+
+/// Root may write everything but what nobody may.
+#[tokio::test]
+async fn what_cannot_be_written() {
+    let place = Place::new();
+    drop(place.open().await);
+    if rustix::process::geteuid().is_root() {
+        let Some(mut other) = Process::on_a_small_disk("read_only", place.folder.path()) else {
+            return skipped("no file system of one's own");
+        };
+        for name in ["store.db", "absent.db"] {
+            let said = other.line();
+            assert!(said.starts_with(name), "{said}");
+            assert!(said.contains("cannot be written (") && said.contains("Read-only"), "{said}");
+        }
+        return;
+    }
+    for locked in [place.file(), place.folder.path().to_owned()] {
+        let before = fs::metadata(&locked).expect("it is there").permissions();
+        fs::set_permissions(&locked, fs::Permissions::from_mode(0o555)).expect("it is ours");
+        let said = refusal(&place.file(), place.folder.path()).await;
+        fs::set_permissions(&locked, before).expect("it is ours");
+        assert!(said.contains("cannot be written ("), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk() {
+    let place = Place::new();
+    let Some(mut other) = Process::on_a_small_disk("full_disk", place.folder.path()) else {
+        return skipped("no file system of one's own");
+    };
+    assert_eq!(other.line(), "done");
+}
+
+/// What the other process does, in a file system of 1 MB that goes with it.
+pub(super) async fn full_disk(folder: &Path) {
+    let file = folder.join("store.db");
+    let ballast = folder.join("ballast");
+    fs::write(&ballast, vec![0; 500_000]).expect("there is space");
+    let store = SqliteStore::open(&file).await.expect("a store");
+    ask(&store, grant(1, 600 * SECOND)).await;
+    let mut made = 0;
+    let refused = loop {
+        match store.call(claim(&format!("{made:01000}"), 1), PATIENCE).await {
+            Ok(Response::Claimed(_)) => made += 1,
+            other => break other,
+        }
+    };
+    let sentence = match refused {
+        Err(Failure::Other(sentence)) => sentence,
+        other => panic!("{other:?}"),
+    };
+    assert!(sentence.starts_with("no space is left for "), "{sentence}");
+    assert_eq!(keys(&store).await.len(), made, "what was answered is there");
+    // No store has room beside it, and says so.
+    let space = fs::File::create(folder.join("rest")).expect("a name");
+    for piece in [4_096, 1] {
+        while (&space).write_all(&vec![0; piece]).is_ok() {}
+    }
+    let opened = SqliteStore::open(folder.join("another.db")).await;
+    assert!(matches!(opened, Err(SqliteError::Full { .. })), "{opened:?}");
+    // It goes on by itself.
+    fs::remove_file(ballast).expect("it is there");
+    claimed(&store, "more", 1).await;
+    assert_eq!(keys(&store).await.len(), made + 1);
+}
+
+pub(super) async fn read_only(folder: &Path) {
+    drop(SqliteStore::open(folder.join("store.db")).await.expect("a store"));
+    let mounted = std::process::Command::new("mount")
+        .args(["-o", "remount,ro"])
+        .arg(folder)
+        .status()
+        .expect("mount");
+    assert!(mounted.success());
+    for name in ["store.db", "absent.db"] {
+        super::processes::say(refusal(&folder.join(name), folder).await);
+    }
+}
