@@ -9,11 +9,11 @@ export PATH := env("HOME") / ".cargo/bin:" + env("PATH")
 default:
     @just --list --unsorted
 
-# Run the program, built where needed: `just run campaign my-service`
+# Run the program, built where needed, on the local store: `just run campaign my-service`
 [no-exit-message]
 run *ARGS:
     @cargo build --quiet --package incumbent
-    @exec "${CARGO_TARGET_DIR:-target}/debug/incumbent" "$@"
+    @export INCUMBENT_STORE="${INCUMBENT_STORE:-local}"; exec "${CARGO_TARGET_DIR:-target}/debug/incumbent" "$@"
 
 # Run every test, on both etcd versions
 test *ARGS:

@@ -5,13 +5,14 @@
 //! cargo run --example fenced_write
 //! ```
 //!
-//! The store is at `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
+//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`. Without an etcd, set it to
+//! `local`.
 
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use incumbent::types::{Guard, Guarded, Mutation, Operation, Put, Response};
-use incumbent::{Credentials, EtcdStore, Leadership, Options, Session, Store, WriteError};
+use incumbent::{Leadership, Options, Session, Store, WriteError, store};
 
 const NAME: &str = "fenced-write-example";
 const RESULT: &str = "fenced-write-example-result";
@@ -50,7 +51,7 @@ fn main() -> Result<()> {
         if late != Response::Stale {
             bail!("the late write was not refused: {late:?}");
         }
-        println!("etcd refuses it as well, by its guard: stale");
+        println!("the store refuses it as well, by its guard: stale");
         println!("sleeper was demoted: {}", leadership.lost().await);
         drop(leadership);
         session.close().await?;
@@ -75,8 +76,7 @@ fn succeed(store: &str, before: i64) -> Result<()> {
 
 /// What a fence sends, without the fence: a write under the term's guard.
 async fn send_late(store: &str, leadership: &Leadership) -> Result<Response> {
-    let within = Duration::from_secs(5);
-    let store = EtcdStore::connect(&store.parse()?, &Credentials::default(), within).await?;
+    let store = store::connect(&store.parse()?, &Options::default()).await?;
     let put = Put { key: RESULT.into(), value: b"by the sleeper, much too late".to_vec() };
     let guard = Guard {
         key: leadership.key().to_vec(),
@@ -85,7 +85,7 @@ async fn send_late(store: &str, leadership: &Leadership) -> Result<Response> {
     };
     let mutations = vec![Mutation::Put(put)];
     let write = Guarded { guard, expect: Vec::new(), mutations };
-    Ok(store.call(Operation::Guarded(write), within).await?)
+    Ok(store.call(Operation::Guarded(write), Duration::from_secs(5)).await?)
 }
 
 fn options(identity: &str) -> Options {

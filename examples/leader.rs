@@ -4,7 +4,8 @@
 //! cargo run --example leader -- my-service worker-1
 //! ```
 //!
-//! The store is at `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
+//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`. Without an etcd, set it to
+//! `local`.
 
 use std::time::Duration;
 

@@ -4,7 +4,8 @@
 //! cargo run --example observe -- my-service
 //! ```
 //!
-//! The store is at `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
+//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`. Without an etcd, set it to
+//! `local`.
 
 use futures_util::StreamExt;
 use incumbent::{Options, Session};

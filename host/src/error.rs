@@ -6,6 +6,8 @@ use std::fmt;
 use crate::component::ComponentError;
 #[cfg(feature = "etcd")]
 use crate::store::etcd::ConnectError;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::SqliteError;
 use crate::types::{Failure, Reason, WriteOutcome};
 
 /// Why something did not come about.
@@ -19,6 +21,10 @@ pub enum Error {
     #[cfg(feature = "etcd")]
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// The store's file cannot serve.
+    #[cfg(feature = "sqlite")]
+    #[error(transparent)]
+    Sqlite(#[from] SqliteError),
     /// The elector could not be started.
     #[error(transparent)]
     Component(#[from] ComponentError),

@@ -126,7 +126,7 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Configuration`] for a bad URL, [`Error::Connect`] if no etcd answers or
-    /// it refuses, if the file cannot serve, [`Error::Component`] for
+    /// it refuses, [`Error::Sqlite`] if the file cannot serve, [`Error::Component`] for
     /// bad times.
     pub async fn connect(url: &str, options: Options) -> Result<Self, Error> {
         let url: StoreUrl =

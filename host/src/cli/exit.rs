@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use incumbent::store::sqlite::SqliteError;
 use incumbent::{ConnectError, Error, Failure, WriteError};
 
 /// The status of an end.
@@ -79,10 +80,18 @@ impl From<ConnectError> for End {
     }
 }
 
+impl From<SqliteError> for End {
+    fn from(error: SqliteError) -> Self {
+        let status = if error.is_configuration() { Status::BadInput } else { Status::Store };
+        Self::new(status, error.to_string())
+    }
+}
+
 impl From<Error> for End {
     fn from(error: Error) -> Self {
         match error {
             Error::Connect(error) => error.into(),
+            Error::Sqlite(error) => error.into(),
             Error::Withdrawn(failure) => failure.into(),
             Error::Configuration(sentence) => bad_input(sentence),
             other @ (Error::Component(_)

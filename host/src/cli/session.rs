@@ -139,11 +139,12 @@ fn options(common: &Common) -> Result<Options, End> {
 
 async fn connect(common: &Common, options: Options) -> Result<Session, End> {
     let store = common.store();
+    let session = Session::connect(&store.to_string(), options).await;
+    let session = session.map_err(|error| not_connected(common, error))?;
     if let Some(reach) = reach(&store) {
         say(&reach);
     }
-    let session = Session::connect(&store.to_string(), options).await;
-    session.map_err(|error| not_connected(common, error))
+    Ok(session)
 }
 
 /// How far an election reaches, where that is not far.

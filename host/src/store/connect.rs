@@ -15,7 +15,7 @@ use crate::session::Options;
 /// # Errors
 ///
 /// [`Error::Configuration`] if it cannot be as asked for, [`Error::Connect`] if no etcd
-/// answers or it refuses, if the file cannot serve.
+/// answers or it refuses, [`Error::Sqlite`] if the file cannot serve.
 pub async fn connect(url: &StoreUrl, options: &Options) -> Result<Arc<dyn Store>, Error> {
     match url {
         StoreUrl::Etcd(url) => etcd(url, options).await,
@@ -35,8 +35,41 @@ async fn etcd(url: &EtcdUrl, _options: &Options) -> Result<Arc<dyn Store>, Error
     Err(left_out(url, "etcd"))
 }
 
+#[cfg(feature = "sqlite")]
 async fn file(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
-    Err(Error::Configuration(format!("{url} is not there yet")))
+    let path = url.path().map_err(|error| Error::Configuration(error.to_string()))?;
+    let path = path.unwrap_or_default();
+    if let (StoreUrl::Local, Some(directory)) = (url, path.parent()) {
+        make(directory).map_err(|error| {
+            Error::Configuration(format!(
+                "the directory {} of the store local cannot be made ({error}): make it, or name \
+                 a file by sqlite:PATH",
+                directory.display()
+            ))
+        })?;
+    }
+    Ok(Arc::new(super::sqlite::SqliteStore::open(path).await?))
+}
+
+/// For its owner alone: what is in the store is nobody else's.
+#[cfg(feature = "sqlite")]
+fn make(directory: &std::path::Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(directory)
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn file(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
+    Err(left_out(url, "sqlite"))
+}
+
+#[cfg(not(all(feature = "etcd", feature = "sqlite")))]
+fn left_out(url: &impl std::fmt::Display, feature: &str) -> Error {
+    Error::Configuration(format!(
+        "the store {url} needs the feature `{feature}` of the library, which was built without it"
+    ))
 }
 
 /// All who name it alike meet there, as long as the process lives.

@@ -110,6 +110,24 @@ pub enum SqliteError {
 }
 
 impl SqliteError {
+    /// Whether another file has to be named, or this one made fit; what else there is may
+    /// pass.
+    pub fn is_configuration(&self) -> bool {
+        match self {
+            Self::NoDirectory { .. }
+            | Self::NotAFile { .. }
+            | Self::NetworkFileSystem { .. }
+            | Self::ReadOnly { .. }
+            | Self::NotAStore { .. }
+            | Self::Newer { .. }
+            | Self::NoBootId(_) => true,
+            Self::Damaged { .. }
+            | Self::Full { .. }
+            | Self::Locked { .. }
+            | Self::Failed { .. } => false,
+        }
+    }
+
     pub(super) fn new(path: &Path, error: &Error) -> Self {
         let path = path.to_owned();
         let reason = error.to_string();
