@@ -11,9 +11,24 @@ default:
 
 # Run the program, built where needed, on the local store: `just run campaign my-service`
 [no-exit-message]
-run *ARGS:
-    @cargo build --quiet --package incumbent
+run *ARGS: program
     @export INCUMBENT_STORE="${INCUMBENT_STORE:-local}"; exec "${CARGO_TARGET_DIR:-target}/debug/incumbent" "$@"
+
+# Builds the program: the first time that takes minutes, and a line says how far it is.
+[private]
+program:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    build=(cargo build --package incumbent)
+    if [ -x "${CARGO_TARGET_DIR:-target}/debug/incumbent" ]; then exec "${build[@]}" --quiet; fi
+    echo "Building Incumbent. The first time that takes some minutes: wasmtime, which runs the election, is a compiler." >&2
+    if [ ! -t 2 ]; then exec "${build[@]}" --quiet; fi
+    all=$(cargo tree --package incumbent --edges normal,build --prefix none | sed 's/ (\*)$//' | sort -u | wc -l)
+    "${build[@]}" --color never 2>&1 | awk -v all="$all" '
+        $1 == "Compiling" { printf "\r  %d of about %d crates", ++built, all; fflush(); next }
+        $1 == "Downloading" || $1 == "Downloaded" || $1 == "Finished" || $1 == "Blocking" { next }
+        { print }
+        END { printf "\r%40s\r", "" }' >&2
 
 # Run every test, on both etcd versions
 test *ARGS:
