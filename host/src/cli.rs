@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `args`, `input` | the command line, and what it means |
 //! | `campaign`, `run`, `observe`, `leader`, `candidates`, `put`, `get`, `depose` | the commands |
+//! | `demo` | three candidates to be watched |
 //! | `session` | the connection, and its end |
 //! | `event`, `text`, `output` | what is said, how, and where to |
 //! | `signals`, `exit` | how the program is ended, and with which status |
@@ -11,6 +12,7 @@
 mod args;
 mod campaign;
 mod candidates;
+mod demo;
 mod depose;
 mod event;
 mod exit;
@@ -56,7 +58,7 @@ pub fn main() -> ExitCode {
     if matches!(cli.command, Command::Run(_)) {
         run::may_write_from_the_background();
     }
-    let log = log(cli.common.verbose);
+    let log = log(&cli);
     let status = match runtime.block_on(perform(&cli)) {
         Ok(status) => status,
         Err(end) => {
@@ -81,6 +83,8 @@ async fn perform(cli: &Cli) -> Result<Status, End> {
         Command::Put(put) => put::put(common, put).await,
         Command::Get(get) => get::get(common, get).await,
         Command::Depose(depose) => depose::depose(common, depose).await,
+        Command::Demo(demo) => demo::demo(common, demo).await,
+        Command::DemoCandidate(part) => demo::candidate(common, part).await,
     }
 }
 
@@ -106,9 +110,10 @@ fn sentence(rendered: &str) -> String {
 }
 
 /// The log goes to standard error: what somebody has to mend and is told in no
-/// other way, and more where it is asked for.
-fn log(verbose: u8) -> Output {
-    let filter = match verbose {
+/// other way, and more where it is asked for. Nothing where it would spoil a picture.
+fn log(cli: &Cli) -> Output {
+    let filter = match cli.common.verbose {
+        _ if matches!(&cli.command, Command::Demo(demo) if demo::has_the_screen(demo)) => "off",
         0 => "incumbent::store=warn",
         1 => "incumbent=info",
         2 => "incumbent=debug",

@@ -99,6 +99,18 @@ pub enum Command {
         are two who believe that they lead. Writes with `--fence` are safe even then. \
         Exits with 1 if nobody leads, and with 3 if it is not that epoch.")]
     Depose(Depose),
+    /// See it happen: three candidates, to be killed, paused and stopped
+    #[command(after_help = "Example: the whole story as plain text, in ten seconds\n  \
+        incumbent demo --script\n\n\
+        Starts three candidates as processes of their own, and shows who leads, since when \
+        and in which epoch. Keys kill, stop, pause and wake them, or have one that was \
+        deposed write; each deed says what came of it, and why that was safe.\n\
+        The election has a name of its own each time, and nothing of it is left at the end. \
+        --script exits with 1 if anything of what it tells was not so.")]
+    Demo(Demo),
+    /// One candidate of `incumbent demo`, which starts it
+    #[command(hide = true)]
+    DemoCandidate(DemoCandidate),
 }
 
 /// What every command takes.
@@ -379,6 +391,42 @@ pub struct Depose {
     /// The election, and the epoch to be removed [default: whichever leads]
     #[arg(value_name = "ELECTION[:EPOCH]", value_parser = Checked::new(target))]
     pub target: Target,
+}
+
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Tell a fixed story as plain text, and exit with 0 only if all of it was so
+    #[arg(
+        long,
+        env = "INCUMBENT_SCRIPT",
+        hide_env_values = true,
+        action = ArgAction::SetTrue,
+        value_parser = BoolishValueParser::new()
+    )]
+    pub script: bool,
+    /// Draw the story into this file as well, as an SVG picture (with --script)
+    #[arg(long, env = "INCUMBENT_SVG", hide_env_values = true, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// How long a lease lives without renewals: who leads after a leader was killed leads
+    /// that much later
+    #[arg(
+        long,
+        env = "INCUMBENT_TTL",
+        hide_env_values = true,
+        value_name = "DURATION",
+        default_value = "2s",
+        value_parser = Checked::new(lease_time)
+    )]
+    pub ttl: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoCandidate {
+    /// The election's name
+    #[arg(value_parser = Checked::new(election_name))]
+    pub election: String,
+    #[command(flatten)]
+    pub candidate: Candidate,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

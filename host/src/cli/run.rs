@@ -23,7 +23,7 @@ mod delay;
 mod family;
 mod guard;
 mod isolation;
-mod launch;
+pub mod launch;
 mod program;
 mod schedule;
 mod supervisor;

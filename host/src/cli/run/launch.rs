@@ -1,5 +1,5 @@
 //! How processes are started: the command, in a group of its own and never to outlive its
-//! parent; and ourselves, in another role.
+//! parent; and ourselves, in another role or by another command line.
 
 #![allow(unsafe_code, reason = "what a process does between fork and exec has no safe interface")]
 
@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::io::Errno;
@@ -37,6 +37,17 @@ pub fn start(command: &[OsString], foreground: bool, mask: SigSet) -> io::Result
     unsafe { command.pre_exec(prepare) };
     // Dropped without a wait: whoever waits for all children reaps it.
     Ok(Pid::from_child(&command.spawn()?))
+}
+
+/// Starts a process in a group of its own, which does not outlive the thread that
+/// calls this.
+pub fn start_bound(mut command: Command) -> io::Result<Child> {
+    command.process_group(0);
+    let parent = getpid();
+    let mask = SigSet::thread_get_mask()?;
+    // SAFETY: as in `start`.
+    unsafe { command.pre_exec(move || prepare(parent, None, mask)) };
+    command.spawn()
 }
 
 /// In the new process, before it becomes the command.
@@ -98,10 +109,17 @@ pub fn find() -> io::Result<()> {
     fs::metadata(program()?).map(|_| ())
 }
 
-/// This program again.
+/// This program again, in another role.
 pub fn ourselves(role: Role) -> io::Result<Command> {
+    let mut command = this_program()?;
+    command.arg(role.name());
+    Ok(command)
+}
+
+/// This program again, for a command line of its own.
+pub fn this_program() -> io::Result<Command> {
     let mut command = Command::new(program()?);
-    command.arg0("incumbent").arg(role.name());
+    command.arg0("incumbent");
     Ok(command)
 }
 

@@ -1,0 +1,189 @@
+//! The demonstration in the terminal: the picture, drawn again and again, and the keys.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::screen::{self, View};
+use super::stage::{Stage, now};
+use crate::cli::exit::{End, Status};
+
+/// How many candidates there are at first.
+const AT_FIRST: usize = 3;
+
+/// How often the picture is drawn.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// How long the end waits for the keyboard.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// Until the user has seen enough. The terminal is as it was after that, and after a
+/// panic; the stage is to be closed.
+pub async fn show(stage: &mut Stage<'_>) -> Result<(), End> {
+    let mut terminal = Screen::enter().map_err(|error| no_terminal(&error))?;
+    let (mut keyboard, mut keys) = Keyboard::listen();
+    let mut view = View::new(&stage.election, &stage.place());
+    stage.picture.remark(now(), WELCOME);
+    stage.picture.remark(now(), FIRST_STEPS);
+    for _ in 0..AT_FIRST {
+        stage.add()?;
+    }
+    let mut frames = interval(FRAME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stage.next() => continue,
+            pressed = keys.recv() => match pressed {
+                Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
+                    if is_quit(key) {
+                        break;
+                    }
+                    press(stage, &mut view, key)?;
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(no_terminal(&error)),
+                None => break,
+            },
+            _ = frames.tick() => {}
+        }
+        terminal
+            .0
+            .draw(|frame| screen::draw(frame, &stage.picture, &view, now()))
+            .map_err(|error| no_terminal(&error))?;
+    }
+    keyboard.leave();
+    Ok(())
+}
+
+const WELCOME: &str = "Of these processes one leads, for as long as it renews its lease. Each \
+    term has an epoch, a number that only rises, and the store refuses what a leader writes \
+    in an epoch that is over. Try to get two leaders, or a late write through!";
+
+const FIRST_STEPS: &str = "For instance: p pauses the leader; wait until another leads; w gives \
+    the sleeper a write of its dead term; r wakes it.";
+
+fn is_quit(key: KeyEvent) -> bool {
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    key.code == KeyCode::Char('q') || (is_control && key.code == KeyCode::Char('c'))
+}
+
+fn press(stage: &mut Stage<'_>, view: &mut View, key: KeyEvent) -> Result<(), End> {
+    let picture = &stage.picture;
+    let all = picture.candidates.len();
+    let target = view.target(picture, now());
+    let chosen = view.chosen.and_then(|who| Some((who, picture.get(who)?)));
+    // Without a choice, who is meant is who it makes sense for.
+    let first = |makes_sense: &dyn Fn(&super::picture::Candidate) -> bool| {
+        chosen
+            .filter(|(_, candidate)| makes_sense(candidate))
+            .map(|(who, _)| who)
+            .or_else(|| picture.candidates.iter().position(makes_sense))
+            .or(target)
+    };
+    match key.code {
+        KeyCode::Char('k') => target.into_iter().for_each(|who| stage.kill(who)),
+        KeyCode::Char('s') => target.into_iter().for_each(|who| stage.stop(who)),
+        KeyCode::Char('p') => target.into_iter().for_each(|who| stage.pause(who)),
+        KeyCode::Char('r') => {
+            let who = first(&|candidate| candidate.is_asleep());
+            who.into_iter().for_each(|who| stage.resume(who));
+        }
+        KeyCode::Char('w') => {
+            let who = first(&|candidate| candidate.has_past_term(now()));
+            who.into_iter().for_each(|who| stage.write_late(who));
+        }
+        KeyCode::Char('a') => stage.add()?,
+        KeyCode::Up => view.chosen = target.map(|who| who.saturating_sub(1)),
+        KeyCode::Down => view.chosen = target.map(|who| (who + 1).min(all.saturating_sub(1))),
+        KeyCode::Char(digit @ '1'..='9') => {
+            let who = usize::try_from(digit.to_digit(10).unwrap_or(1)).unwrap_or(1) - 1;
+            view.chosen = (who < all).then_some(who).or(view.chosen);
+        }
+        KeyCode::Esc => view.chosen = None,
+        // Other keys mean nothing.
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The terminal, until it is dropped. A panic gives it back before it is told.
+#[derive(Debug)]
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn enter() -> io::Result<Self> {
+        ratatui::try_init().map(Self)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // Fails where the terminal is gone.
+        let _ = ratatui::try_restore();
+    }
+}
+
+type Pressed = io::Result<Event>;
+
+/// A thread that reads the keys.
+#[derive(Debug)]
+struct Keyboard {
+    is_left: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keyboard {
+    fn listen() -> (Self, UnboundedReceiver<Pressed>) {
+        let (pressed, keys) = unbounded_channel();
+        let is_left = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&is_left);
+        let thread = thread::spawn(move || read(&pressed, &is_over));
+        (Self { is_left, thread: Some(thread) }, keys)
+    }
+
+    /// What is typed from now on is for somebody else.
+    fn leave(&mut self) {
+        self.is_left.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Fails where it panicked, which has been told.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Keyboard {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn read(pressed: &UnboundedSender<Pressed>, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        let event = match event::poll(GLANCE) {
+            Ok(false) => continue,
+            Ok(true) => event::read(),
+            Err(error) => Err(error),
+        };
+        let is_broken = event.is_err();
+        if pressed.send(event).is_err() || is_broken {
+            break;
+        }
+    }
+}
+
+fn no_terminal(error: &io::Error) -> End {
+    End::new(
+        Status::BadInput,
+        format!(
+            "the terminal cannot be used ({error}): `incumbent demo --script` tells a story as \
+             plain text"
+        ),
+    )
+}

@@ -1,0 +1,327 @@
+//! The stage: the candidates' processes, what is done to them, and the store as an
+//! observer sees it. All that happens goes into the picture.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use incumbent::{BootClock, Clock, Election, Leader, Mark, Session};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::counter::Counter;
+use super::picture::{Picture, Place};
+use super::process::Process;
+use super::report::Report;
+use crate::cli::args::{Common, Demo};
+use crate::cli::exit::{End, Status};
+use crate::cli::session;
+use crate::cli::text::shown_bytes;
+
+/// Whom there can be.
+const NAMES: [&str; 9] = ["ada", "ben", "cleo", "dora", "emil", "fay", "gus", "hana", "ivo"];
+
+/// How often the line and the counter are read.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How long candidates may take to end in order.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// Something that was observed.
+#[derive(Debug)]
+pub enum Happened {
+    /// By a candidate of itself.
+    Reported(usize, Report),
+    /// A line that is no report: a log, or a panic.
+    Remarked(usize, String),
+    Ended(usize),
+    /// By the store.
+    Leads(Option<Place>),
+    Listed(Vec<Place>),
+    Counted(u64),
+}
+
+#[derive(Debug)]
+pub struct Stage<'a> {
+    common: &'a Common,
+    ttl: Duration,
+    pub election: String,
+    pub picture: Picture,
+    processes: Vec<Process>,
+    session: Session,
+    office: Election,
+    counter: Counter,
+    watching: JoinHandle<()>,
+    happening: UnboundedSender<Happened>,
+    happened: UnboundedReceiver<Happened>,
+}
+
+impl<'a> Stage<'a> {
+    /// Nobody is on it yet.
+    pub async fn open(common: &'a Common, demo: &Demo) -> Result<Self, End> {
+        // Two demonstrations on one store are two elections.
+        let number = getrandom::u32().map_err(|error| {
+            End::new(Status::BadInput, format!("the system gives no random number: {error}"))
+        })?;
+        let election = format!("demo-{number:08x}");
+        let session = session::spectator(common).await?;
+        let store = session::store(common).await?;
+        let counter = Counter::new(Arc::new(store), &election, common.command_timeout);
+        let office = session.election(election.as_str());
+        let (happening, happened) = unbounded_channel();
+        let watching = tokio::spawn(watch(office.clone(), counter.clone(), happening.clone()));
+        Ok(Self {
+            common,
+            ttl: demo.ttl,
+            election,
+            picture: Picture::new(now()),
+            processes: Vec::new(),
+            session,
+            office,
+            counter,
+            watching,
+            happening,
+            happened,
+        })
+    }
+
+    /// Which store it is.
+    pub fn place(&self) -> String {
+        self.common.store.to_string()
+    }
+
+    /// Waits for something to happen, and puts it into the picture. Cancel safe.
+    pub async fn next(&mut self) {
+        match self.happened.recv().await {
+            Some(happened) => self.note(happened),
+            // We hold a sender.
+            None => std::future::pending().await,
+        }
+        while let Ok(happened) = self.happened.try_recv() {
+            self.note(happened);
+        }
+    }
+
+    fn note(&mut self, happened: Happened) {
+        let picture = &mut self.picture;
+        match happened {
+            Happened::Reported(who, report) => picture.reported(who, report, now()),
+            Happened::Remarked(who, line) => {
+                let name = picture.get(who).map_or("", |candidate| &candidate.name);
+                let line = format!("{name}: {}", shown_bytes(line.as_bytes()));
+                picture.remark(now(), line);
+            }
+            Happened::Ended(who) => {
+                picture.ended(who, now());
+                if let Some(process) = self.processes.get_mut(who) {
+                    // Fails for one that somebody else has reaped, and nobody does.
+                    let _ = process.reap();
+                }
+            }
+            Happened::Leads(leader) => picture.leader = leader,
+            Happened::Listed(line) => picture.line = line,
+            Happened::Counted(counter) => picture.counter = Some(counter),
+        }
+    }
+
+    // What can be done. What cannot is remarked upon.
+
+    /// Brings in the first who is not there: somebody new, or back.
+    pub fn add(&mut self) -> Result<(), End> {
+        let free = NAMES.iter().find(|name| {
+            let mut known = self.picture.candidates.iter();
+            known.find(|candidate| candidate.name == **name).is_none_or(|known| known.is_gone())
+        });
+        let Some(name) = free else {
+            self.picture.remark(now(), format!("{} candidates are enough", NAMES.len()));
+            return Ok(());
+        };
+        let at = now();
+        let known = self.picture.candidates.iter().position(|candidate| candidate.name == **name);
+        let who = known.unwrap_or(self.processes.len());
+        let started = Process::start(
+            self.common,
+            &self.election,
+            name,
+            self.ttl,
+            who,
+            self.happening.clone(),
+        );
+        let process = started.map_err(|error| {
+            let sentence = format!("the program cannot start itself as a candidate: {error}");
+            End::new(Status::BadInput, sentence)
+        })?;
+        self.picture.started(name, process.pid(), at);
+        match self.processes.get_mut(who) {
+            Some(former) => *former = process,
+            None => self.processes.push(process),
+        }
+        Ok(())
+    }
+
+    pub fn kill(&mut self, who: usize) {
+        if self.is_alive(who) {
+            self.act(who, Picture::killed, Process::kill);
+        }
+    }
+
+    pub fn stop(&mut self, who: usize) {
+        if self.is_alive(who) && self.is_awake(who, "stop") {
+            self.act(who, Picture::asked, |process| process.ask_to_stop());
+        }
+    }
+
+    pub fn pause(&mut self, who: usize) {
+        if self.is_alive(who) && self.is_awake(who, "pause") {
+            self.act(who, Picture::paused, |process| process.pause());
+        }
+    }
+
+    pub fn resume(&mut self, who: usize) {
+        if !self.is_alive(who) {
+            return;
+        }
+        if self.picture.get(who).is_some_and(|candidate| candidate.is_asleep()) {
+            self.act(who, Picture::resumed, |process| process.resume());
+        } else {
+            self.remark(who, "is not paused");
+        }
+    }
+
+    pub fn write_late(&mut self, who: usize) {
+        if !self.is_alive(who) {
+            return;
+        }
+        if self.picture.get(who).is_some_and(|candidate| candidate.has_past_term(now())) {
+            self.act(who, Picture::told_to_write_late, Process::write_late);
+        } else {
+            let mend = "has no term that is over: pause who leads, until another does";
+            self.remark(who, mend);
+        }
+    }
+
+    /// What was done to it is known before it is done: it is earlier, if anything.
+    fn act(
+        &mut self,
+        who: usize,
+        tell: fn(&mut Picture, usize, Mark),
+        deed: impl FnOnce(&mut Process) -> io::Result<()>,
+    ) {
+        let Some(process) = self.processes.get_mut(who) else { return };
+        let at = now();
+        match deed(process) {
+            Ok(()) => tell(&mut self.picture, who, at),
+            Err(error) => self.remark(who, &format!("is not reached: {error}")),
+        }
+    }
+
+    fn is_alive(&mut self, who: usize) -> bool {
+        let is_alive = self.picture.get(who).is_some_and(|candidate| candidate.is_alive());
+        if !is_alive {
+            self.remark(who, "is gone: add brings it back");
+        }
+        is_alive
+    }
+
+    fn is_awake(&mut self, who: usize, deed: &str) -> bool {
+        let is_asleep = self.picture.get(who).is_some_and(|candidate| candidate.is_asleep());
+        if is_asleep {
+            self.remark(who, &format!("is paused: resume it before you {deed} it"));
+        }
+        !is_asleep
+    }
+
+    fn remark(&mut self, who: usize, what: &str) {
+        let Some(candidate) = self.picture.get(who) else { return };
+        let sentence = format!("{} {what}", candidate.name);
+        self.picture.remark(now(), sentence);
+    }
+
+    // The end.
+
+    /// Has all candidates end, and says what the counter is after that; none if the
+    /// store does not say. Nothing is left running, nor in the store, if that answers.
+    pub async fn close(&mut self) -> Option<u64> {
+        let patience = Instant::now() + LAST_WORDS;
+        // Those in line first: nobody is to lead for the moment that is left.
+        let leader = self.picture.leading(now());
+        let all = 0..self.processes.len();
+        let (last, first): (Vec<_>, Vec<_>) = all.partition(|who| Some(*who) == leader);
+        for some in [first, last] {
+            some.iter().for_each(|who| self.send_home(*who));
+            while !some.iter().all(|who| self.picture.get(*who).is_none_or(|it| it.is_gone())) {
+                if timeout_at(patience, self.next()).await.is_err() {
+                    break;
+                }
+            }
+        }
+        // All of them, whatever they were at: killed, and reaped.
+        self.processes.clear();
+        self.watching.abort();
+        let tidied = timeout(self.common.command_timeout, self.tidy()).await;
+        // What is left goes with its lease.
+        let _ = timeout(self.common.command_timeout, self.session.close()).await;
+        tidied.ok().flatten()
+    }
+
+    fn send_home(&mut self, who: usize) {
+        let Some(candidate) = self.picture.get(who).filter(|it| it.is_alive()) else { return };
+        let is_asked = candidate.life().is_some_and(|life| life.asked.is_some());
+        if candidate.is_asleep() {
+            self.resume(who);
+        }
+        if !is_asked {
+            self.stop(who);
+        }
+    }
+
+    /// Ends the leases of those who were killed, and takes the counter away, as the
+    /// last leader.
+    async fn tidy(&self) -> Option<u64> {
+        for dead in self.office.candidates().await.unwrap_or_default() {
+            // A lease that is over is what we want.
+            let _ = self.counter.bury(dead.lease).await;
+        }
+        let reading = self.counter.read().await.ok()?;
+        if let Ok(leadership) = self.office.campaign().await {
+            // A number of which nobody knows harms nobody.
+            let _ = self.counter.remove(&leadership.fence()).await;
+            let _ = leadership.resign().await;
+        }
+        Some(reading.value)
+    }
+}
+
+/// What the store says, as an observer sees it, and now and then by reading.
+async fn watch(office: Election, counter: Counter, happening: UnboundedSender<Happened>) {
+    let mut leaders = office.observe();
+    let sighted = async {
+        while let Some(Ok(leader)) = leaders.next().await {
+            let _ = happening.send(Happened::Leads(leader.map(place)));
+        }
+    };
+    let looked = async {
+        loop {
+            // Where the store does not answer, the picture stays as it is.
+            if let Ok(line) = office.candidates().await {
+                let line = line.into_iter().map(place).collect();
+                let _ = happening.send(Happened::Listed(line));
+            }
+            if let Ok(reading) = counter.read().await {
+                let _ = happening.send(Happened::Counted(reading.value));
+            }
+            sleep(LOOK).await;
+        }
+    };
+    tokio::join!(sighted, looked);
+}
+
+fn place(leader: Leader) -> Place {
+    Place { name: shown_bytes(&leader.value), epoch: leader.epoch }
+}
+
+pub fn now() -> Mark {
+    BootClock.now()
+}

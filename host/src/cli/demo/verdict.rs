@@ -1,0 +1,316 @@
+//! Whether what happened was as it is promised: judged by the records alone.
+
+use std::collections::BTreeMap;
+
+use super::notes::ms;
+use super::picture::{Picture, Write};
+use super::report::Outcome;
+
+/// What the records say, and what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Nothing, as it should be.
+    pub faults: Vec<String>,
+    /// One sentence for each thing that was looked at, and holds.
+    pub held: Vec<String>,
+}
+
+impl Verdict {
+    /// `counter` is what the store said after all writers had ended.
+    pub fn of(picture: &Picture, counter: u64) -> Self {
+        let mut verdict = Self::default();
+        verdict.epochs(picture);
+        verdict.overlaps(picture);
+        verdict.dead_epochs(picture);
+        verdict.count(picture, counter);
+        verdict
+    }
+
+    /// While things still happen, the counter cannot be judged.
+    pub fn so_far(picture: &Picture) -> Self {
+        let mut verdict = Self::default();
+        verdict.epochs(picture);
+        verdict.overlaps(picture);
+        verdict.dead_epochs(picture);
+        verdict
+    }
+
+    fn judge(&mut self, faults: Vec<String>, held: impl FnOnce() -> String) {
+        if faults.is_empty() {
+            self.held.push(held());
+        }
+        self.faults.extend(faults);
+    }
+
+    fn epochs(&mut self, picture: &Picture) {
+        let terms = picture.terms();
+        let rises = |faults: &mut Vec<String>| {
+            for pair in terms.windows(2) {
+                let [(former, before), (next, after)] = pair else { continue };
+                if after.epoch <= before.epoch {
+                    faults.push(format!(
+                        "the epoch did not rise: {} led in {}, and after that {} in {}",
+                        former.name, before.epoch, next.name, after.epoch
+                    ));
+                }
+            }
+        };
+        let mut faults = Vec::new();
+        rises(&mut faults);
+        self.judge(faults, || {
+            let epochs: Vec<String> =
+                terms.iter().map(|(_, term)| term.epoch.to_string()).collect();
+            format!(
+                "{} terms, and each epoch above the one before: {}",
+                epochs.len(),
+                epochs.join(" < ")
+            )
+        });
+    }
+
+    fn overlaps(&mut self, picture: &Picture) {
+        let terms = picture.terms();
+        let mut faults = Vec::new();
+        let mut closest = None;
+        for (nth, (candidate, term)) in terms.iter().enumerate() {
+            // Who of those before regarded itself as leader for longest.
+            let Some((former, before)) =
+                terms.iter().take(nth).max_by_key(|(_, before)| before.end())
+            else {
+                continue;
+            };
+            let free = term.from.checked_sub(before.end());
+            match free {
+                Some(free) => closest = Some(closest.map_or(free, |least: u64| least.min(free))),
+                None => faults.push(format!(
+                    "two at once: {} led from epoch {} on while {} still led in epoch {}, for {}",
+                    candidate.name,
+                    term.epoch,
+                    former.name,
+                    before.epoch,
+                    ms(term.from, before.end())
+                )),
+            }
+        }
+        self.judge(faults, || match closest {
+            Some(free) => format!(
+                "never two at once, each by its own deadline; the closest came {} after the \
+                 other's end",
+                short(free)
+            ),
+            None => "never two at once".into(),
+        });
+    }
+
+    fn dead_epochs(&mut self, picture: &Picture) {
+        let mut accepted: Vec<(i64, &str, &Write)> = picture
+            .candidates
+            .iter()
+            .flat_map(|candidate| {
+                candidate.writes.iter().map(move |write| (candidate.name.as_str(), write))
+            })
+            .filter_map(|(name, write)| match &write.outcome {
+                Some(Outcome::Accepted { revision }) => Some((*revision, name, write)),
+                Some(Outcome::Refused | Outcome::Unclear { .. }) | None => None,
+            })
+            .collect();
+        accepted.sort_by_key(|(revision, ..)| *revision);
+        let mut faults = Vec::new();
+        let mut newest = i64::MIN;
+        for (_, name, write) in accepted {
+            if write.epoch < newest || write.is_late {
+                faults.push(format!(
+                    "the store took {name}'s write in epoch {}, which was over",
+                    write.epoch
+                ));
+            }
+            newest = newest.max(write.epoch);
+        }
+        let refused = picture.refused();
+        self.judge(faults, || format!("no write in a dead epoch was made; {refused} refused"));
+    }
+
+    /// Each number from 1 to the counter was written by one write, and no other number.
+    fn count(&mut self, picture: &Picture, counter: u64) {
+        let mut accepted: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut unheard: BTreeMap<u64, u64> = BTreeMap::new();
+        for write in picture.candidates.iter().flat_map(|candidate| &candidate.writes) {
+            let outcomes = match &write.outcome {
+                Some(Outcome::Accepted { .. }) => &mut accepted,
+                Some(Outcome::Unclear { .. }) | None => &mut unheard,
+                Some(Outcome::Refused) => continue,
+            };
+            *outcomes.entry(write.value).or_default() += 1;
+        }
+        let total: u64 = accepted.values().sum();
+        let mut faults = Vec::new();
+        for (value, times) in accepted.iter().filter(|(_, times)| **times > 1) {
+            faults.push(format!("{times} accepted writes of number {value}: one undid the other"));
+        }
+        if let Some((highest, _)) = accepted.last_key_value().filter(|(value, _)| **value > counter)
+        {
+            faults.push(format!("number {highest} was written, but the counter says {counter}"));
+        }
+        // Those whose writer was killed before it heard of it.
+        let silent: Vec<u64> =
+            (1..=counter).filter(|value| !accepted.contains_key(value)).collect();
+        for value in silent.iter().filter(|value| !unheard.contains_key(value)) {
+            faults.push(format!("the counter says {counter}, but nobody wrote number {value}"));
+        }
+        self.judge(faults, || {
+            let of_these = match silent.len() {
+                0 => String::new(),
+                some => format!(", and {some} whose writer ended before it heard of it"),
+            };
+            format!("{total} writes accepted{of_these}; the counter in the store says {counter}")
+        });
+    }
+}
+
+/// Shorter times than those of a story.
+fn short(nanoseconds: u64) -> String {
+    let micros = nanoseconds / 1000;
+    if micros < 10_000 {
+        format!("{}.{} ms", micros / 1000, micros % 1000 / 100)
+    } else {
+        ms(0, nanoseconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Report;
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Ada leads until 4 s and is paused, ben leads from 5 s on; each writes twice.
+    fn records() -> Picture {
+        let mut picture = Picture::new(0);
+        let (ada, ben) = (picture.started("ada", 1, 0), picture.started("ben", 2, 0));
+        elected(&mut picture, ada, SECOND, 10, 4 * SECOND);
+        wrote(&mut picture, ada, 10, 1, 11);
+        wrote(&mut picture, ada, 10, 2, 12);
+        picture.paused(ada, 2 * SECOND);
+        elected(&mut picture, ben, 5 * SECOND, 20, 7 * SECOND);
+        wrote(&mut picture, ben, 20, 3, 21);
+        wrote(&mut picture, ben, 20, 4, 22);
+        picture.resumed(ada, 6 * SECOND);
+        asked(&mut picture, ada, 10, 3, true);
+        answered(&mut picture, ada, 10, 3, Outcome::Refused);
+        picture
+    }
+
+    fn elected(picture: &mut Picture, who: usize, at: u64, epoch: i64, valid_until: u64) {
+        picture.reported(who, Report::Elected { at, epoch, valid_until }, at);
+    }
+
+    fn asked(picture: &mut Picture, who: usize, epoch: i64, value: u64, is_late: bool) {
+        picture.reported(who, Report::Writing { at: 0, epoch, value, is_late }, 0);
+    }
+
+    fn answered(picture: &mut Picture, who: usize, epoch: i64, value: u64, outcome: Outcome) {
+        picture.reported(who, Report::Written { at: 0, epoch, value, outcome }, 0);
+    }
+
+    fn wrote(picture: &mut Picture, who: usize, epoch: i64, value: u64, revision: i64) {
+        asked(picture, who, epoch, value, false);
+        answered(picture, who, epoch, value, Outcome::Accepted { revision });
+    }
+
+    #[track_caller]
+    fn finds(picture: &Picture, counter: u64, fault: &str) {
+        let faults = Verdict::of(picture, counter).faults;
+        assert!(faults.iter().any(|found| found.contains(fault)), "{faults:?}");
+    }
+
+    #[test]
+    fn a_true_story_has_no_fault() {
+        let verdict = Verdict::of(&records(), 4);
+        assert_eq!(verdict.faults, Vec::<String>::new());
+        assert_eq!(
+            verdict.held,
+            [
+                "2 terms, and each epoch above the one before: 10 < 20",
+                "never two at once, each by its own deadline; the closest came 1,000 ms after \
+                 the other's end",
+                "no write in a dead epoch was made; 1 refused",
+                "4 writes accepted; the counter in the store says 4",
+            ]
+        );
+    }
+
+    #[test]
+    fn terms_that_overlap_are_found() {
+        let mut picture = records();
+        elected(&mut picture, 0, 7 * SECOND - 1, 30, 9 * SECOND);
+        finds(&picture, 4, "two at once: ada led from epoch 30 on while ben still led");
+        // Ben's work had stopped before its deadline.
+        let stopped = Report::Stopped { at: 6 * SECOND, epoch: 20 };
+        picture.reported(1, stopped, 7 * SECOND);
+        assert_eq!(Verdict::of(&picture, 4).faults, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_short_term_within_a_long_one_is_found() {
+        let mut picture = records();
+        let cleo = picture.started("cleo", 3, 0);
+        elected(&mut picture, cleo, 8 * SECOND, 30, 20 * SECOND);
+        elected(&mut picture, 0, 21 * SECOND, 40, 22 * SECOND);
+        assert_eq!(Verdict::of(&picture, 4).faults, Vec::<String>::new());
+        elected(&mut picture, 1, 9 * SECOND, 35, 10 * SECOND);
+        elected(&mut picture, 0, 11 * SECOND, 36, 12 * SECOND);
+        finds(&picture, 4, "ada led from epoch 36 on while cleo still led");
+    }
+
+    #[test]
+    fn a_death_is_no_excuse_for_an_overlap() {
+        let mut picture = records();
+        picture.killed(1, 6 * SECOND);
+        elected(&mut picture, 0, 6 * SECOND + 1, 30, 9 * SECOND);
+        finds(&picture, 4, "two at once");
+    }
+
+    #[test]
+    fn an_epoch_that_went_back_is_found() {
+        for epoch in [19, 20] {
+            let mut picture = records();
+            elected(&mut picture, 0, 8 * SECOND, epoch, 9 * SECOND);
+            finds(&picture, 4, "the epoch did not rise: ben led in 20");
+        }
+    }
+
+    #[test]
+    fn an_accepted_write_in_a_dead_epoch_is_found() {
+        let mut picture = records();
+        asked(&mut picture, 0, 10, 3, true);
+        answered(&mut picture, 0, 10, 3, Outcome::Accepted { revision: 13 });
+        finds(&picture, 4, "the store took ada's write in epoch 10");
+        assert!(picture.notes.iter().any(|note| note.kind == super::super::notes::Kind::Wrong));
+        // Also where its candidate did not know that it was late.
+        let mut picture = records();
+        wrote(&mut picture, 0, 10, 5, 23);
+        finds(&picture, 5, "the store took ada's write in epoch 10");
+    }
+
+    #[test]
+    fn a_counter_that_is_off_is_found() {
+        finds(&records(), 3, "number 4 was written, but the counter says 3");
+        finds(&records(), 5, "the counter says 5, but nobody wrote number 5");
+        let mut picture = records();
+        wrote(&mut picture, 1, 20, 4, 23);
+        finds(&picture, 4, "2 accepted writes of number 4");
+    }
+
+    #[test]
+    fn a_write_that_nobody_heard_of_may_have_been_made_or_not() {
+        let mut picture = records();
+        asked(&mut picture, 1, 20, 5, false);
+        assert_eq!(Verdict::of(&picture, 4).faults, Vec::<String>::new());
+        let verdict = Verdict::of(&picture, 5);
+        assert_eq!(verdict.faults, Vec::<String>::new());
+        let held = verdict.held.join("\n");
+        assert!(held.contains("4 writes accepted, and 1 whose writer ended"), "{held}");
+        finds(&picture, 6, "nobody wrote number 6");
+    }
+}
