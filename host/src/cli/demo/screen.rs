@@ -20,6 +20,9 @@ const SPAN: Mark = 30_000_000_000;
 /// Below this, only who leads is shown.
 const SMALLEST: (u16, u16) = (50, 15);
 
+/// From here on, there is room for process numbers.
+const WIDE: u16 = 95;
+
 const HELP: &[(&str, &str)] = &[
     ("k", "kill"),
     ("s", "stop"),
@@ -107,19 +110,22 @@ fn heading<'a>(title: impl Into<Line<'a>>) -> Block<'a> {
 fn draw_leader(frame: &mut Frame<'_>, area: Rect, picture: &Picture, now: Mark) {
     let lease = match picture.leading(now).and_then(|who| picture.get(who)?.term()) {
         Some(term) => {
-            let width = usize::from(area.width.saturating_sub(36)).clamp(4, 40);
+            let width = usize::from(area.width.saturating_sub(34)).clamp(4, 40);
             let mut spans = vec![Span::from(" lease ")];
             spans.extend(bar(term, now, width));
-            spans.push(format!(" {} left, then renewed or over", seconds_left(term, now)).into());
+            spans.push(format!(" {} left unless renewed", seconds_left(term, now)).into());
             Line::from(spans)
         }
         None => Line::from(format!(" {}", vacancy(picture, now))).dim(),
     };
-    let counter = picture.counter.map_or_else(String::new, |value| format!("counter {value}: "));
-    let writes = Line::from(vec![
-        format!(" {counter}{} writes accepted, ", picture.accepted()).into(),
+    let mut writes = vec![
+        format!(" {} accepted, ", counted(picture.accepted(), "write")).into(),
         refusals(picture.refused()),
-    ]);
+    ];
+    if let Some(counter) = picture.counter {
+        writes.push(format!("; the counter in the store, when last read: {counter}").dim());
+    }
+    let writes = Line::from(writes);
     frame.render_widget(Paragraph::new(vec![headline(picture, now), lease, writes]), area);
 }
 
@@ -172,7 +178,9 @@ fn draw_candidates(
     let title = format!(" candidates (keys are for ▸, the leader unless you choose{more}) ");
     let lines: Vec<Line<'_>> = rows
         .iter()
-        .map(|(who, candidate)| row(picture, *who, candidate, *who == target, now))
+        .map(|(who, candidate)| {
+            row(picture, *who, candidate, *who == target, area.width >= WIDE, now)
+        })
         .collect();
     frame.render_widget(Paragraph::new(lines).block(heading(title)), area);
 }
@@ -182,6 +190,7 @@ fn row<'a>(
     who: usize,
     candidate: &'a Candidate,
     is_target: bool,
+    is_wide: bool,
     now: Mark,
 ) -> Line<'a> {
     let state = candidate.state(now);
@@ -204,10 +213,10 @@ fn row<'a>(
         }
         None => spans.push(" ".repeat(30).into()),
     }
-    spans.push(format!(" {:>4} writes, ", candidate.accepted()).into());
+    spans.push(format!("{:>9}, ", counted(candidate.accepted(), "write")).into());
     spans.push(refusals(candidate.refused()));
-    if candidate.is_alive() {
-        spans.push(format!("  pid {}", candidate.pid).dim());
+    if candidate.is_alive() && is_wide {
+        spans.push(format!("  process {}", candidate.pid).dim());
     }
     Line::from(spans)
 }
@@ -376,8 +385,8 @@ fn checked(picture: &Picture) -> Line<'static> {
         None => Line::from(vec![
             " as promised so far:".green().bold(),
             format!(
-                " {} terms, never two at once, each epoch higher, no dead epoch wrote",
-                picture.terms().len()
+                " {}, never two at once, and epochs only rise",
+                counted(picture.terms().len(), "term")
             )
             .into(),
         ]),
@@ -388,8 +397,8 @@ fn help() -> Line<'static> {
     let mut spans = Vec::new();
     for (key, does) in HELP {
         spans.push(" ".into());
-        spans.push(Span::styled(format!(" {key} "), Modifier::REVERSED));
-        spans.push(format!(" {does}").into());
+        spans.push(Span::styled(*key, Modifier::REVERSED));
+        spans.push(format!(" {does} ").into());
     }
     Line::from(spans)
 }
@@ -401,6 +410,10 @@ fn style(state: State) -> Style {
         State::Killed => Style::new().red(),
         State::Starting | State::Waiting | State::Stopping | State::Stopped => Style::new(),
     }
+}
+
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 fn ordinal(place: usize) -> String {

@@ -16,7 +16,7 @@ use crate::cli::args::Demo;
 use crate::cli::exit::{End, Status, say};
 
 /// How long things go on undisturbed between two deeds.
-const PEACE: Duration = Duration::from_millis(800);
+const PEACE: Duration = Duration::from_millis(1000);
 
 /// What is wrong, as a sentence.
 type Told<T> = Result<T, String>;

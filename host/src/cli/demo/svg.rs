@@ -13,7 +13,10 @@ const WIDTH: u64 = 960;
 const LEFT: u64 = 76;
 const RIGHT: u64 = 24;
 /// Where the candidates begin, below the title and the captions.
-const TOP: u64 = 112;
+const TOP: u64 = 144;
+/// Captions stand below each other, for deeds may come soon after each other.
+const CAPTIONS: u64 = 78;
+const CAPTION: u64 = 18;
 const LANE: u64 = 50;
 const BAR: u64 = 26;
 const SECOND: Mark = 1_000_000_000;
@@ -21,7 +24,7 @@ const SECOND: Mark = 1_000_000_000;
 const STYLE: &str = "\
     text{font:13px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#1f2328}\
     .card{fill:#fff;stroke:#d0d7de}.title{font-size:16px;font-weight:600}\
-    .soft{fill:#59636e;font-size:12px}.name{font-weight:600}.grid{stroke:#eaeef2}\
+    .soft{fill:#59636e;font-size:12px}.name,.caption{font-weight:600}.caption{font-size:12px}.grid{stroke:#eaeef2}\
     .deed{stroke:#8c959f;stroke-dasharray:3 3}.waiting{fill:#d5dbe1}.asleep{fill:#d4a72c}\
     .leading{fill:#1a7f37}.lapsing{fill:#aceebb}.on{fill:#fff;font-weight:600}\
     .bad{stroke:#cf222e;stroke-width:3}.badtext{fill:#cf222e;font-weight:600}\
@@ -103,14 +106,19 @@ impl Drawing {
     /// What ended each term, and how soon another began.
     fn handovers(&mut self, picture: &Picture) {
         let terms = picture.terms();
-        for pair in terms.windows(2) {
+        for (nth, pair) in terms.windows(2).enumerate() {
             let [(former, before), (next, after)] = pair else { continue };
             let Some((at, deed)) = deed(before) else { continue };
             let x = self.x(at);
-            self.upright("deed", x, 70, TOP + LANE * lanes(picture));
-            self.words(x + 5, 78, "name", &format!("{} {deed}", former.name));
-            let after = format!("{} leads {} later", next.name, ms(at, after.from));
-            self.words(x + 5, 94, "soft", &after);
+            let y = CAPTIONS + CAPTION * u64::try_from(nth % 3).unwrap_or_default();
+            self.upright("deed", x, y - 10, TOP + LANE * lanes(picture));
+            let late = ms(at, after.from);
+            let caption = format!("{} {deed}: {} leads {late} later", former.name, next.name);
+            if x + 7 * length(&caption) < WIDTH {
+                self.words(x + 6, y, "caption", &caption);
+            } else {
+                self.before(x - 6, y, "caption", &caption);
+            }
         }
     }
 
@@ -132,9 +140,9 @@ impl Drawing {
             );
             if let Kind::Leading(epoch) = stretch.kind {
                 let long = format!("epoch {epoch}");
-                let fits = [long, epoch.to_string()].into_iter().find(|text| {
-                    u64::try_from(text.len()).is_ok_and(|length| length * 8 + 4 <= width)
-                });
+                let fits = [long, epoch.to_string()]
+                    .into_iter()
+                    .find(|text| length(text) * 8 + 4 <= width);
                 if let Some(label) = fits {
                     self.centred(from + width / 2, y + 18, "on", &label);
                 }
@@ -151,7 +159,7 @@ impl Drawing {
                     if x + 110 < WIDTH {
                         self.words(x + 10, y - 8, "badtext", "write refused");
                     } else {
-                        self.words(x - 96, y - 8, "badtext", "write refused");
+                        self.before(x - 10, y - 8, "badtext", "write refused");
                     }
                 }
             }
@@ -172,7 +180,7 @@ impl Drawing {
                 "<rect class=\"{class}\" x=\"{x}\" y=\"{top}\" width=\"14\" height=\"12\" rx=\"2\"/>"
             );
             self.words(x + 20, y, "soft", label);
-            x += 44 + 7 * u64::try_from(label.len()).unwrap_or_default();
+            x += 44 + 7 * length(label);
         }
         self.cross(x + 6, y - 4);
         self.words(x + 20, y, "soft", "killed, or a write refused");
@@ -199,11 +207,20 @@ impl Drawing {
         let _ = writeln!(self.text, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{words}</text>");
     }
 
+    /// Ends at `x`.
+    fn before(&mut self, x: u64, y: u64, class: &str, words: &str) {
+        self.anchored(x, y, class, "end", words);
+    }
+
     fn centred(&mut self, x: u64, y: u64, class: &str, words: &str) {
+        self.anchored(x, y, class, "middle", words);
+    }
+
+    fn anchored(&mut self, x: u64, y: u64, class: &str, anchor: &str, words: &str) {
         let words = escaped(words);
         let _ = writeln!(
             self.text,
-            "<text class=\"{class}\" x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">{words}</text>"
+            "<text class=\"{class}\" x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{words}</text>"
         );
     }
 
@@ -219,6 +236,10 @@ fn deed(term: &Term) -> Option<(Mark, &'static str)> {
         Blow::Kill(at) => Some((at, "is killed")),
         Blow::Pause(at) => Some((at, "is paused")),
     }
+}
+
+fn length(words: &str) -> u64 {
+    u64::try_from(words.len()).unwrap_or_default()
 }
 
 fn escaped(words: &str) -> String {
