@@ -114,7 +114,7 @@ pub enum Command {
 }
 
 /// What every command takes.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Common {
     /// Where the store is: etcd://HOST:PORT[,HOST:PORT…][/PREFIX], etcds:// for TLS; for
     /// this machine only: local, or sqlite:PATH [default: etcd://127.0.0.1:2379]

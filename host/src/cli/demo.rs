@@ -28,6 +28,8 @@ use std::fs::{self, File};
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
+use incumbent::StoreUrl;
+
 pub use self::candidate::candidate;
 use self::script::Narrator;
 use self::stage::{Stage, now};
@@ -38,6 +40,7 @@ use super::signals::Signals;
 
 pub async fn demo(common: &Common, demo: &Demo) -> Result<Status, End> {
     check(common, demo)?;
+    let common = &Common { store: Some(store_of_all(common)?), ..common.clone() };
     let mut signals = Signals::listen().map_err(no_signals)?;
     let mut stage = tokio::select! {
         stage = Stage::open(common, demo) => stage?,
@@ -97,6 +100,17 @@ fn check(common: &Common, demo: &Demo) -> Result<(), End> {
         ));
     }
     Ok(())
+}
+
+/// The store that was named, or else that of this machine: a demonstration elects nobody.
+fn store_of_all(common: &Common) -> Result<StoreUrl, End> {
+    let store = common.store.clone().unwrap_or(StoreUrl::Local);
+    if matches!(store, StoreUrl::Memory(_)) {
+        return Err(bad_input(format!(
+            "--store {store} is one process's own, and the candidates are three: leave it out"
+        )));
+    }
+    store.absolute().map_err(|error| bad_input(error.to_string()))
 }
 
 fn unwritable(file: &Path, error: &io::Error) -> End {

@@ -39,13 +39,17 @@ pub async fn spectator(common: &Common) -> Result<Session, End> {
 
 /// A session for one candidate.
 pub async fn competitor(common: &Common, candidate: &args::Candidate) -> Result<Session, End> {
+    connect(common, competing(common, candidate)?).await
+}
+
+/// What a session for one candidate is made with.
+pub fn competing(common: &Common, candidate: &args::Candidate) -> Result<Options, End> {
     check_candidate(candidate)?;
-    let options = Options {
+    Ok(Options {
         ttl: candidate.ttl,
         margin: candidate.margin.unwrap_or_default(),
         ..options(common)?
-    };
-    connect(common, options).await
+    })
 }
 
 /// The election that a candidate takes part in.
@@ -127,7 +131,8 @@ pub async fn leave(candidate: Candidate, leadership: Option<Leadership>) {
     .await;
 }
 
-fn options(common: &Common) -> Result<Options, End> {
+/// What a session that takes no lease is made with.
+pub fn options(common: &Common) -> Result<Options, End> {
     Ok(Options {
         identity: identity(common),
         request_timeout: common.command_timeout,

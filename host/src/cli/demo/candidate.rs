@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
 use incumbent::types::Guard;
-use incumbent::{BootClock, Candidate, Clock, Event, Fence, Leadership, Mark};
+use incumbent::{BootClock, Candidate, Clock, Event, Fence, Leadership, Mark, Session};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -32,12 +32,17 @@ pub const WRITE_LATE: &str = "write-late";
 
 pub async fn candidate(common: &Common, part: &DemoCandidate) -> Result<Status, End> {
     let mut signals = Signals::listen().map_err(no_signals)?;
-    let session = tokio::select! {
-        session = session::competitor(common, &part.candidate) => session?,
+    let options = session::competing(common, &part.candidate)?;
+    let opened = async {
+        let store = session::store(common).await?;
+        let session = Session::open(Arc::clone(&store), options).await?;
+        Ok::<_, End>((store, session))
+    };
+    let (store, session) = tokio::select! {
+        opened = opened => opened?,
         _ = signals.next() => return Ok(Status::Done),
     };
-    let store = session::store(common).await?;
-    let counter = Counter::new(Arc::new(store), &part.election, common.command_timeout);
+    let counter = Counter::new(store, &part.election, common.command_timeout);
     let election = session::election(&session, common, &part.candidate, &part.election);
 
     let terms = Terms::default();

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent::types::{Guard, Guarded, Mutation, Operation, Order, Put, Response, Selection};
-use incumbent::{Failure, Fence, Store, Write, WriteError};
+use incumbent::types::{Guard, Guarded, Mutation, Operation, Put, Response};
+use incumbent::{Failure, Fence, Store, Write, WriteError, outside};
 
 use super::report::Outcome;
 
@@ -31,16 +31,8 @@ impl Counter {
     }
 
     pub async fn read(&self) -> Result<Reading, Failure> {
-        let selection = Selection {
-            key: self.key.clone().into(),
-            prefix: false,
-            created_before: None,
-            order: Order::OldestFirst,
-            limit: 1,
-        };
-        let answer = self.store.call(Operation::Read(vec![selection]), self.within).await?;
-        let Response::Snapshot(snapshot) = answer else { return Err(unexpected(&answer)) };
-        let Some(entry) = snapshot.found.into_iter().flatten().next() else {
+        let found = outside::get(&*self.store, self.key.as_str(), self.within).await?;
+        let Some(entry) = found else {
             return Ok(Reading { value: 0, modified: 0 });
         };
         let value = str::from_utf8(&entry.value).ok().and_then(|text| text.parse().ok());

@@ -29,7 +29,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 pub async fn show(stage: &mut Stage<'_>) -> Result<(), End> {
     let mut terminal = Screen::enter().map_err(|error| no_terminal(&error))?;
     let (mut keyboard, mut keys) = Keyboard::listen();
-    let mut view = View::new(&stage.election, &stage.place());
+    let mut view = View::new(stage.place());
     stage.picture.remark(now(), WELCOME);
     stage.picture.remark(now(), FIRST_STEPS);
     for _ in 0..AT_FIRST {

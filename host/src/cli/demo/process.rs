@@ -40,7 +40,7 @@ impl Process {
             .args(["demo-candidate", election, "--id", name, "--value", name, "--ttl"])
             .arg(humantime::format_duration(ttl).to_string())
             .arg("--store")
-            .arg(common.store.to_string())
+            .arg(common.store().to_string())
             .arg("--dial-timeout")
             .arg(humantime::format_duration(common.dial_timeout).to_string())
             .arg("--command-timeout")

@@ -43,8 +43,9 @@ pub struct View {
 }
 
 impl View {
-    pub fn new(election: &str, store: &str) -> Self {
-        Self { title: format!("election {election} on {store}"), chosen: None }
+    /// `title` says where it is played.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self { title: title.into(), chosen: None }
     }
 
     /// Whom the keys are for.

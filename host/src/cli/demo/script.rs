@@ -80,12 +80,8 @@ struct Script<'a, 'b> {
 
 impl Script<'_, '_> {
     async fn story(&mut self) -> Told<()> {
-        line(&format!(
-            "Three processes want one office: the election {}, on {}.",
-            self.stage.election,
-            self.stage.place()
-        ));
-        line("Who leads counts a number up in the store.");
+        line("Three processes want one office. Who leads counts a number up in the store.");
+        line(&format!("({})", self.stage.place()));
 
         self.chapter("Three join, and one leads");
         for nth in 0..3 {

@@ -47,7 +47,7 @@ pub enum Happened {
 pub struct Stage<'a> {
     common: &'a Common,
     ttl: Duration,
-    pub election: String,
+    election: String,
     pub picture: Picture,
     processes: Vec<Process>,
     session: Session,
@@ -66,9 +66,9 @@ impl<'a> Stage<'a> {
             End::new(Status::BadInput, format!("the system gives no random number: {error}"))
         })?;
         let election = format!("demo-{number:08x}");
-        let session = session::spectator(common).await?;
         let store = session::store(common).await?;
-        let counter = Counter::new(Arc::new(store), &election, common.command_timeout);
+        let session = Session::open(Arc::clone(&store), session::options(common)?).await?;
+        let counter = Counter::new(store, &election, common.command_timeout);
         let office = session.election(election.as_str());
         let (happening, happened) = unbounded_channel();
         let watching = tokio::spawn(watch(office.clone(), counter.clone(), happening.clone()));
@@ -87,9 +87,15 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Which store it is.
+    /// Where it is played: in which election, and how far that reaches.
     pub fn place(&self) -> String {
-        self.common.store.to_string()
+        let (election, store) = (&self.election, self.common.store());
+        match store.path() {
+            Ok(Some(file)) => {
+                format!("election {election} in {}, for this machine only", file.display())
+            }
+            Ok(None) | Err(_) => format!("election {election} on {store}"),
+        }
     }
 
     /// Waits for something to happen, and puts it into the picture. Cancel safe.
