@@ -140,40 +140,20 @@ component:
     install -m 644 "$out/incumbent.wasm" "$target/incumbent.wasm"
     echo "target/incumbent.wasm: $(wc -c <"$target/incumbent.wasm") bytes, sha256 $(sha256sum <"$target/incumbent.wasm" | cut -c 1-64)"
 
-# Watch three candidates on an etcd of their own until Ctrl-C
-demo: (run "--version")
+# See an election happen: three candidates to kill, pause and stop, or `just demo --script`
+[no-exit-message]
+demo *ARGS:
     #!/usr/bin/env bash
     set -euo pipefail
-    store=127.0.0.1:12379
-    data=$(mktemp -d)
-    candidates=()
-    finish() {
-        trap '' INT TERM HUP
-        kill "${candidates[@]}" 2>/dev/null || true
-        wait "${candidates[@]}" 2>/dev/null || true
-        kill "$etcd" 2>/dev/null || true
-        wait "$etcd" 2>/dev/null || true
-        rm -rf "$data"
-    }
-    trap finish EXIT
-    trap 'exit 0' INT TERM HUP
-    # A process group of its own: Ctrl-C is not to stop it before the candidates.
-    setsid "${INCUMBENT_ETCD_3_5:-.tools/etcd-3.5}/etcd" --data-dir "$data" --log-level error \
-        --listen-client-urls "http://$store" --advertise-client-urls "http://$store" \
-        --listen-peer-urls http://127.0.0.1:0 >"$data/log" 2>&1 &
-    etcd=$!
-    until (: <"/dev/tcp/${store/://}") 2>/dev/null; do
-        kill -0 "$etcd" 2>/dev/null || { cat "$data/log"; exit 1; }
-        sleep 0.1
-    done
-    for id in one two three; do
-        "${CARGO_TARGET_DIR:-target}/debug/incumbent" campaign demo --id "$id" --ttl 5s \
-            --store "etcd://$store" > >(trap '' INT; exec sed -u "s/^/$id: /") 2>&1 &
-        candidates+=($!)
-        echo "$id is process $!: kill it, or kill -9 it, and see who leads"
-        sleep 0.5
-    done
-    wait "${candidates[@]}"
+    program=${CARGO_TARGET_DIR:-target}/debug/incumbent
+    if [ ! -x "$program" ]; then
+        echo 'Building Incumbent. The first time that takes some minutes: wasmtime, which runs' >&2
+        echo 'the elector, is a compiler. After that it takes seconds.' >&2
+        cargo build --package incumbent
+    else
+        cargo build --quiet --package incumbent
+    fi
+    exec "$program" demo "$@"
 
 # Run a throw-away etcd on 127.0.0.1:2379 until Ctrl-C
 etcd VERSION="3.5":

@@ -12,6 +12,8 @@
 
 mod candidate;
 mod counter;
+#[cfg(test)]
+mod example;
 mod live;
 mod notes;
 mod picture;
@@ -69,11 +71,13 @@ pub async fn demo(common: &Common, demo: &Demo) -> Result<Status, End> {
     if demo.script {
         narrator.tell(&stage.picture);
     }
+    let status = script::conclude(&stage.picture, counter)?;
+    // Only of what was so.
     if let Some(file) = &demo.svg {
         let drawing = svg::draw(&stage.picture, now());
         fs::write(file, drawing).map_err(|error| unwritable(file, &error))?;
     }
-    script::conclude(&stage.picture, counter)
+    Ok(status)
 }
 
 /// Whether the terminal is ours alone.

@@ -263,6 +263,11 @@ impl Terminal {
         Self { running, keyboard }
     }
 
+    /// Of what holds the terminal.
+    pub fn pid(&self) -> i32 {
+        self.running.pid()
+    }
+
     pub fn type_in(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
         self.keyboard.flush().unwrap();

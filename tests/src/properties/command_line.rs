@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use arbitrary::{Result, Unstructured};
 
-const SOUND: [&[&str]; 10] = [
+const SOUND: [&[&str]; 11] = [
     &["campaign", "e"],
     &["run", "e", "--", "true"],
     &["observe", "e"],
@@ -19,10 +19,11 @@ const SOUND: [&[&str]; 10] = [
     &["put", "k", "v", "--fence", "e:5"],
     &["get", "k"],
     &["depose", "e:5"],
+    &["demo"],
     &["help"],
 ];
 
-const FLAGS: [&str; 28] = [
+const FLAGS: [&str; 29] = [
     "--cacert",
     "--cert",
     "--key",
@@ -47,6 +48,7 @@ const FLAGS: [&str; 28] = [
     "--wait",
     "--fence",
     "--consistency",
+    "--svg",
     "--help",
     "--version",
     "--",

@@ -151,9 +151,9 @@ fn vacancy(picture: &Picture, now: Mark) -> String {
     if !picture.candidates.iter().any(Candidate::is_alive) {
         return "nobody is there: a brings somebody in".into();
     }
-    let Some(Blow::Kill(_) | Blow::Pause(_)) = term.blow else {
+    if let Some(Blow::Stop(_)) = term.blow {
         return "the next one is on its way".into();
-    };
+    }
     let left = term.end().saturating_sub(now);
     if left > 0 {
         format!("{}'s lease keeps the others out, for {} more", former.name, seconds(left))
@@ -305,7 +305,7 @@ fn cells(candidate: &Candidate, scale: &Scale, now: Mark) -> Vec<Span<'static>> 
         }
         if let Kind::Leading(epoch) = stretch.kind {
             let label = epoch.to_string();
-            if label.len() + 2 <= to - from {
+            if label.len() < to - from {
                 let style = Style::new().green().reversed().bold();
                 for (cell, digit) in cells.iter_mut().skip(from + 1).zip(label.chars()) {
                     *cell = (digit, style);
@@ -437,4 +437,132 @@ fn seconds(nanoseconds: u64) -> String {
 
 fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::example::{SECOND, answered, asked, elected, story};
+    use super::super::report::Outcome;
+    use super::*;
+
+    /// What a terminal of this size shows, line by line.
+    fn shown(picture: &Picture, now: Mark, width: u16, height: u16) -> Vec<String> {
+        let view = View::new("election demo-1 on etcd://127.0.0.1:2379");
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, picture, &view, now)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..height).map(|y| row(y).trim_end().to_owned()).collect()
+    }
+
+    #[track_caller]
+    fn has(lines: &[String], part: &str) {
+        assert!(lines.iter().any(|line| line.contains(part)), "{part} in {lines:#?}");
+    }
+
+    #[test]
+    fn eighty_by_twenty_four_shows_it_all() {
+        let lines = shown(&story(), 6 * SECOND + SECOND / 2, 80, 24);
+        assert_eq!(lines[0], " incumbent demo  election demo-1 on etcd://127.0.0.1:2379");
+        assert_eq!(lines[1], " ben leads in epoch 20, for 1.5 s");
+        assert_eq!(
+            lines[2],
+            format!(" lease {}{} 0.5 s left unless renewed", "█".repeat(10), "░".repeat(30))
+        );
+        assert_eq!(lines[3], " 4 writes accepted, 1 refused");
+        assert_eq!(
+            lines[5],
+            " 1 ada  waiting                                   2 writes, 1 refused"
+        );
+        assert_eq!(
+            lines[6],
+            "▸2 ben  LEADS      epoch 20     ██░░░░░░░░ 0.5 s  2 writes, 0 refused"
+        );
+        assert_eq!(lines[8], "  ada  ──██▒▒▒▒▒▒zzzz!─");
+        assert_eq!(lines[9], "  ben  ────────────█20█");
+        has(&lines, "6.0 s The store refuses ada's write in epoch 10");
+        has(&lines, "That is gone, and ben");
+        assert_eq!(
+            lines[22],
+            " as promised so far: 2 terms, never two at once, and epochs only rise"
+        );
+        assert_eq!(
+            lines[23],
+            " k kill  s stop  p pause  r resume  a add  w write late  ↑↓ choose  q quit"
+        );
+    }
+
+    #[test]
+    fn a_gap_is_explained() {
+        let mut picture = story();
+        picture.killed(1, 6 * SECOND + SECOND / 2);
+        let lines = shown(&picture, 6 * SECOND + SECOND / 2, 80, 24);
+        assert_eq!(lines[1], " nobody leads");
+        assert_eq!(lines[2], " ben's lease keeps the others out, for 0.5 s more");
+        has(&lines, " 2 ben  killed");
+        let lines = shown(&picture, 8 * SECOND, 80, 24);
+        assert_eq!(
+            lines[2],
+            " ben's own deadline passed 1.0 s ago; its lease in the store ends right after that"
+        );
+        has(&lines, "✗▒▒");
+    }
+
+    #[test]
+    fn what_must_never_be_cannot_be_overlooked() {
+        let mut picture = story();
+        elected(&mut picture, 0, 6 * SECOND, 30, 8 * SECOND);
+        let lines = shown(&picture, 6 * SECOND, 100, 24);
+        has(&lines, "NOT AS PROMISED: two at once: ada led from epoch 30 on while ben still led");
+        has(&lines, "TWO AT ONCE");
+        let mut picture = story();
+        asked(&mut picture, 0, 10, 9, true);
+        answered(&mut picture, 0, 10, 9, Outcome::Accepted { revision: 99 });
+        let lines = shown(&picture, 6 * SECOND, 80, 24);
+        has(&lines, "NOT AS PROMISED: the store took ada's write in epoch 10");
+    }
+
+    #[test]
+    fn nine_candidates_have_room() {
+        let mut picture = story();
+        for name in ["cleo", "dora", "emil", "fay", "gus", "hana", "ivo"] {
+            picture.started(name, 9, SECOND);
+        }
+        let lines = shown(&picture, 6 * SECOND, 80, 24);
+        has(&lines, "▸2 ben");
+        has(&lines, "4 more: ↑↓");
+        has(&lines, "what happened");
+        has(&lines, "q quit");
+        let lines = shown(&picture, 6 * SECOND, 80, 40);
+        has(&lines, " 9 ivo");
+        has(&lines, "  ivo ");
+    }
+
+    #[test]
+    fn no_size_is_too_small() {
+        let mut many = story();
+        for nth in 0..7 {
+            many.started(&format!("c{nth}"), 9, SECOND);
+        }
+        for picture in [Picture::new(0), story(), many] {
+            for width in [1, 2, 7, 20, 49, 50, 60, 80, 200] {
+                for height in [1, 2, 3, 14, 15, 16, 18, 24, 60] {
+                    for now in [0, SECOND, 6 * SECOND, 100 * SECOND] {
+                        shown(&picture, now, width, height);
+                    }
+                }
+            }
+        }
+        has(&shown(&story(), 6 * SECOND, 40, 5), "ben leads in epoch 20");
+    }
+
+    #[test]
+    fn the_timeline_moves_along() {
+        let lines = shown(&story(), 34 * SECOND, 80, 24);
+        assert!(lines[8].starts_with("  ada  zzz"), "{}", lines[8]);
+        has(&lines, "       4.1 s ");
+    }
 }

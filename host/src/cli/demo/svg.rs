@@ -180,7 +180,7 @@ impl Drawing {
                 "<rect class=\"{class}\" x=\"{x}\" y=\"{top}\" width=\"14\" height=\"12\" rx=\"2\"/>"
             );
             self.words(x + 20, y, "soft", label);
-            x += 44 + 7 * length(label);
+            x += 50 + 6 * length(label);
         }
         self.cross(x + 6, y - 4);
         self.words(x + 20, y, "soft", "killed, or a write refused");
@@ -244,4 +244,57 @@ fn length(words: &str) -> u64 {
 
 fn escaped(words: &str) -> String {
     words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example::{SECOND, story};
+    use super::*;
+
+    #[test]
+    fn all_of_the_story_is_in_it() {
+        let drawing = draw(&story(), 8 * SECOND);
+        for part in [
+            "epochs 10 &lt; 20; 4 writes accepted, 1 refused",
+            ">ada</text>",
+            ">ben</text>",
+            ">ada is paused: ben leads 3,000 ms later</text>",
+            ">epoch 10</text>",
+            ">epoch 20</text>",
+            ">write refused</text>",
+            "class=\"lapsing\"",
+            "class=\"asleep\"",
+            "prefers-color-scheme:dark",
+        ] {
+            assert!(drawing.contains(part), "{part}: {drawing}");
+        }
+        // No font, script or picture from elsewhere.
+        assert_eq!(drawing.matches("http").count(), 1, "{drawing}");
+    }
+
+    #[test]
+    fn every_tag_is_closed_and_every_text_escaped() {
+        let mut picture = story();
+        picture.started("<&>\"", 4, 0);
+        let drawing = draw(&picture, 8 * SECOND);
+        assert!(drawing.contains(">&lt;&amp;&gt;\"</text>"), "{drawing}");
+        let mut open: Vec<&str> = Vec::new();
+        for part in drawing.split('<').skip(1) {
+            let (tag, text) = part.split_once('>').expect("a tag ends");
+            assert!(!text.contains('>'), "{part}");
+            let name = tag.split([' ', '/']).find(|name| !name.is_empty()).unwrap();
+            if tag.starts_with('/') {
+                assert_eq!(open.pop(), Some(name));
+            } else if !tag.ends_with('/') {
+                open.push(name);
+            }
+            assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        }
+        assert_eq!(open, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_picture_of_nothing_is_one_as_well() {
+        assert!(draw(&Picture::new(5), 0).ends_with("</svg>\n"));
+    }
 }

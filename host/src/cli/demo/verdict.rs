@@ -44,27 +44,28 @@ impl Verdict {
 
     fn epochs(&mut self, picture: &Picture) {
         let terms = picture.terms();
-        let rises = |faults: &mut Vec<String>| {
-            for pair in terms.windows(2) {
-                let [(former, before), (next, after)] = pair else { continue };
-                if after.epoch <= before.epoch {
-                    faults.push(format!(
-                        "the epoch did not rise: {} led in {}, and after that {} in {}",
-                        former.name, before.epoch, next.name, after.epoch
-                    ));
-                }
-            }
-        };
         let mut faults = Vec::new();
-        rises(&mut faults);
+        for pair in terms.windows(2) {
+            let [(former, before), (next, after)] = pair else { continue };
+            if after.epoch <= before.epoch {
+                faults.push(format!(
+                    "the epoch did not rise: {} led in {}, and after that {} in {}",
+                    former.name, before.epoch, next.name, after.epoch
+                ));
+            }
+        }
         self.judge(faults, || {
             let epochs: Vec<String> =
                 terms.iter().map(|(_, term)| term.epoch.to_string()).collect();
-            format!(
-                "{} terms, and each epoch above the one before: {}",
-                epochs.len(),
-                epochs.join(" < ")
-            )
+            match epochs.as_slice() {
+                [] => "nobody led".into(),
+                [only] => format!("1 term, in epoch {only}"),
+                some => format!(
+                    "{} terms, and each epoch above the one before: {}",
+                    some.len(),
+                    some.join(" < ")
+                ),
+            }
         });
     }
 
@@ -179,44 +180,9 @@ fn short(nanoseconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::example::{SECOND, answered, asked, elected, story, wrote};
     use super::super::report::Report;
     use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    /// Ada leads until 4 s and is paused, ben leads from 5 s on; each writes twice.
-    fn records() -> Picture {
-        let mut picture = Picture::new(0);
-        let (ada, ben) = (picture.started("ada", 1, 0), picture.started("ben", 2, 0));
-        elected(&mut picture, ada, SECOND, 10, 4 * SECOND);
-        wrote(&mut picture, ada, 10, 1, 11);
-        wrote(&mut picture, ada, 10, 2, 12);
-        picture.paused(ada, 2 * SECOND);
-        elected(&mut picture, ben, 5 * SECOND, 20, 7 * SECOND);
-        wrote(&mut picture, ben, 20, 3, 21);
-        wrote(&mut picture, ben, 20, 4, 22);
-        picture.resumed(ada, 6 * SECOND);
-        asked(&mut picture, ada, 10, 3, true);
-        answered(&mut picture, ada, 10, 3, Outcome::Refused);
-        picture
-    }
-
-    fn elected(picture: &mut Picture, who: usize, at: u64, epoch: i64, valid_until: u64) {
-        picture.reported(who, Report::Elected { at, epoch, valid_until }, at);
-    }
-
-    fn asked(picture: &mut Picture, who: usize, epoch: i64, value: u64, is_late: bool) {
-        picture.reported(who, Report::Writing { at: 0, epoch, value, is_late }, 0);
-    }
-
-    fn answered(picture: &mut Picture, who: usize, epoch: i64, value: u64, outcome: Outcome) {
-        picture.reported(who, Report::Written { at: 0, epoch, value, outcome }, 0);
-    }
-
-    fn wrote(picture: &mut Picture, who: usize, epoch: i64, value: u64, revision: i64) {
-        asked(picture, who, epoch, value, false);
-        answered(picture, who, epoch, value, Outcome::Accepted { revision });
-    }
 
     #[track_caller]
     fn finds(picture: &Picture, counter: u64, fault: &str) {
@@ -226,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_true_story_has_no_fault() {
-        let verdict = Verdict::of(&records(), 4);
+        let verdict = Verdict::of(&story(), 4);
         assert_eq!(verdict.faults, Vec::<String>::new());
         assert_eq!(
             verdict.held,
@@ -242,7 +208,7 @@ mod tests {
 
     #[test]
     fn terms_that_overlap_are_found() {
-        let mut picture = records();
+        let mut picture = story();
         elected(&mut picture, 0, 7 * SECOND - 1, 30, 9 * SECOND);
         finds(&picture, 4, "two at once: ada led from epoch 30 on while ben still led");
         // Ben's work had stopped before its deadline.
@@ -253,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_short_term_within_a_long_one_is_found() {
-        let mut picture = records();
+        let mut picture = story();
         let cleo = picture.started("cleo", 3, 0);
         elected(&mut picture, cleo, 8 * SECOND, 30, 20 * SECOND);
         elected(&mut picture, 0, 21 * SECOND, 40, 22 * SECOND);
@@ -265,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_death_is_no_excuse_for_an_overlap() {
-        let mut picture = records();
+        let mut picture = story();
         picture.killed(1, 6 * SECOND);
         elected(&mut picture, 0, 6 * SECOND + 1, 30, 9 * SECOND);
         finds(&picture, 4, "two at once");
@@ -274,7 +240,7 @@ mod tests {
     #[test]
     fn an_epoch_that_went_back_is_found() {
         for epoch in [19, 20] {
-            let mut picture = records();
+            let mut picture = story();
             elected(&mut picture, 0, 8 * SECOND, epoch, 9 * SECOND);
             finds(&picture, 4, "the epoch did not rise: ben led in 20");
         }
@@ -282,29 +248,29 @@ mod tests {
 
     #[test]
     fn an_accepted_write_in_a_dead_epoch_is_found() {
-        let mut picture = records();
+        let mut picture = story();
         asked(&mut picture, 0, 10, 3, true);
         answered(&mut picture, 0, 10, 3, Outcome::Accepted { revision: 13 });
         finds(&picture, 4, "the store took ada's write in epoch 10");
         assert!(picture.notes.iter().any(|note| note.kind == super::super::notes::Kind::Wrong));
         // Also where its candidate did not know that it was late.
-        let mut picture = records();
+        let mut picture = story();
         wrote(&mut picture, 0, 10, 5, 23);
         finds(&picture, 5, "the store took ada's write in epoch 10");
     }
 
     #[test]
     fn a_counter_that_is_off_is_found() {
-        finds(&records(), 3, "number 4 was written, but the counter says 3");
-        finds(&records(), 5, "the counter says 5, but nobody wrote number 5");
-        let mut picture = records();
+        finds(&story(), 3, "number 4 was written, but the counter says 3");
+        finds(&story(), 5, "the counter says 5, but nobody wrote number 5");
+        let mut picture = story();
         wrote(&mut picture, 1, 20, 4, 23);
         finds(&picture, 4, "2 accepted writes of number 4");
     }
 
     #[test]
     fn a_write_that_nobody_heard_of_may_have_been_made_or_not() {
-        let mut picture = records();
+        let mut picture = story();
         asked(&mut picture, 1, 20, 5, false);
         assert_eq!(Verdict::of(&picture, 4).faults, Vec::<String>::new());
         let verdict = Verdict::of(&picture, 5);
