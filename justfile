@@ -149,10 +149,8 @@ demo *ARGS:
     if [ ! -x "$program" ]; then
         echo 'Building Incumbent. The first time that takes some minutes: wasmtime, which runs' >&2
         echo 'the elector, is a compiler. After that it takes seconds.' >&2
-        cargo build --package incumbent
-    else
-        cargo build --quiet --package incumbent
     fi
+    cargo build --package incumbent
     exec "$program" demo "$@"
 
 # Run a throw-away etcd on 127.0.0.1:2379 until Ctrl-C

@@ -22,7 +22,7 @@ fn the_story_is_told_and_true() {
     let etcd = Etcd::start(Version::V3_5);
     let directory = TempDir::new().unwrap();
     let picture = directory.path().join("story.svg");
-    let mut command = on(&etcd, ["demo", "--script", "--svg"]);
+    let mut command = on(&etcd, ["demo", "--script", "--ttl", "3s", "--svg"]);
     command.arg(&picture);
     let told = end(command).expect(0).stdout;
     is_the_story(&told);
@@ -39,7 +39,7 @@ fn the_story_is_told_and_true() {
     ] {
         assert!(drawing.contains(part), "{part}: {drawing}");
     }
-    assert_eq!(drawing.matches(">write refused<").count(), 1, "{drawing}");
+    assert!(drawing.contains(">write refused<"), "{drawing}");
 }
 
 /// In this order.
@@ -63,7 +63,7 @@ fn is_the_story(told: &str) {
         "What was observed is as promised:",
         "4 terms, and each epoch above the one before",
         "never two at once",
-        "1 refused",
+        "no write in a dead epoch was made",
         "the counter in the store says ",
     ] {
         let (_, after) = rest.split_once(part).unwrap_or_else(|| panic!("no {part:?} in {told}"));

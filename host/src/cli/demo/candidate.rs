@@ -91,6 +91,7 @@ async fn lead_on(
         terms.begin(&leadership);
         let fence = leadership.fence();
         let is_asked = tokio::select! {
+            biased;
             _ = leadership.lost() => false,
             () = count(&fence, counter, terms, &mut stop) => true,
         };

@@ -59,8 +59,8 @@ pub fn killed(picture: &Picture, who: usize, at: Mark) -> Option<Note> {
         Some(term) => (
             format!("{name} is killed (SIGKILL), leading in epoch {}", term.epoch),
             format!(
-                "It could give nothing back. Its lease keeps the others out for {} more by \
-                 its own clock, and then a moment in the store",
+                "It could give nothing back. The others wait for its lease: {} by its own clock, \
+                 and a moment more in the store",
                 ms(at, term.valid_until)
             ),
         ),
@@ -169,7 +169,8 @@ pub fn reported(picture: &Picture, who: usize, report: &Report, now: Mark) -> Op
             }
             let before = candidate.term()?.epoch;
             note(format!(
-                "{name} is back in line, at its end: for epoch {epoch}, as {before} is over for good"
+                "{name} is back in line, at its end, with a new key: for epoch {epoch}; {before} \
+                 is over for good"
             ))
         }
         Report::Elected { at, epoch, valid_until } => {
@@ -184,29 +185,11 @@ pub fn reported(picture: &Picture, who: usize, report: &Report, now: Mark) -> Op
             let what = format!("{name} knows that epoch {epoch} is over: {reason}");
             Some(Note::new(*at, Kind::News, what, None))
         }
-        Report::Written { at, epoch, outcome: Outcome::Refused, .. } => {
-            let leader = picture.leading(now).and_then(|who| picture.get(who));
-            let now_leads = leader.and_then(|leader| {
-                let term = leader.term()?;
-                (term.epoch != *epoch)
-                    .then(|| format!(", and {} leads in epoch {}", leader.name, term.epoch))
-            });
-            Some(Note::new(
-                *at,
-                Kind::Refused,
-                format!("The store refuses {name}'s write in epoch {epoch}"),
-                Some(format!(
-                    "It is made only if the key of epoch {epoch} is there. That is gone{}",
-                    now_leads.unwrap_or_default()
-                )),
-            ))
+        Report::Written { at, epoch, value, outcome: Outcome::Refused } => {
+            Some(refused(picture, candidate, *at, *epoch, *value, now))
         }
         Report::Written { at, epoch, value, outcome: Outcome::Accepted { .. } } => {
-            let late = candidate
-                .writes
-                .iter()
-                .any(|write| write.is_late && write.epoch == *epoch && write.value == *value);
-            late.then(|| {
+            is_late(candidate, *epoch, *value).then(|| {
                 let what = format!("The store took {name}'s write in epoch {epoch}, which is over");
                 Note::new(*at, Kind::Wrong, what, None)
             })
@@ -224,6 +207,39 @@ pub fn reported(picture: &Picture, who: usize, report: &Report, now: Mark) -> Op
         }
         Report::Extended { .. } | Report::Stopped { .. } | Report::Writing { .. } => None,
     }
+}
+
+fn refused(
+    picture: &Picture,
+    candidate: &Candidate,
+    at: Mark,
+    epoch: i64,
+    value: u64,
+    now: Mark,
+) -> Note {
+    let name = &candidate.name;
+    if !is_late(candidate, epoch, value) {
+        // By the fence, which asks the clock first.
+        let what = format!("{name}'s write in epoch {epoch} is refused: the term is over");
+        return Note::new(at, Kind::Refused, what, None);
+    }
+    let leader = picture.leading(now).and_then(|who| picture.get(who));
+    let other = leader.and_then(|leader| Some((&leader.name, leader.term()?.epoch)));
+    let and = match other.filter(|(_, other)| *other != epoch) {
+        Some((leader, other)) => format!(", and {leader} leads in epoch {other}"),
+        None => String::new(),
+    };
+    let why = format!("It is made only if the key of epoch {epoch} is there. That is gone{and}");
+    let what = format!("The store refuses {name}'s write in epoch {epoch}");
+    Note::new(at, Kind::Refused, what, Some(why))
+}
+
+/// Whether this write went around the clock.
+fn is_late(candidate: &Candidate, epoch: i64, value: u64) -> bool {
+    candidate
+        .writes
+        .iter()
+        .any(|write| write.is_late && write.epoch == epoch && write.value == value)
 }
 
 fn elected(
@@ -270,7 +286,7 @@ fn elected(
             "{whose}'s own deadline was {free} before: had it lived, it would have stopped by then"
         ),
         (_, Some(Blow::Pause(_))) => format!(
-            "{whose}'s own deadline was {free} before: wherever it wakes up, it does not lead"
+            "{whose}'s own deadline was {free} before: whenever it wakes up, it does not lead"
         ),
         (_, Some(Blow::Stop(_)) | None) => {
             format!("{whose}'s term in epoch {} had ended {free} before", term.epoch)
@@ -303,5 +319,82 @@ pub fn doing(state: State) -> &'static str {
         State::Stopping => "stopping",
         State::Killed => "killed",
         State::Stopped => "gone",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example::{SECOND, elected, story};
+    use super::*;
+
+    fn told(picture: &Picture) -> Vec<String> {
+        let told = |note: &Note| match &note.why {
+            Some(why) => format!("{}. {why}.", note.what),
+            None => note.what.clone(),
+        };
+        picture.notes.iter().map(told).collect()
+    }
+
+    #[test]
+    fn a_pause_is_told_with_its_numbers() {
+        assert_eq!(
+            told(&story()),
+            [
+                "ada is in line (process 1)",
+                "ben is in line (process 2)",
+                "ada leads in epoch 10. Its key in the store is the oldest. Its lease has 3,000 ms \
+                 ahead, and is renewed while it lives.",
+                "ada is paused (SIGSTOP), leading in epoch 10. It cannot renew its lease, nor \
+                 notice. By its own clock its term ends in 2,000 ms.",
+                "ben leads in epoch 20, 3,000 ms after ada was paused. ada's own deadline was \
+                 1,000 ms before: whenever it wakes up, it does not lead.",
+                "ada wakes up (SIGCONT), after 4,000 ms. Its term was over 2,000 ms ago by its own \
+                 clock, which it asks before it acts.",
+                "The store refuses ada's write in epoch 10. It is made only if the key of epoch 10 \
+                 is there. That is gone, and ben leads in epoch 20.",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stop_and_a_kill_are_told_with_their_numbers() {
+        let mut picture = story();
+        let before = picture.notes.len();
+        let ms = SECOND / 1000;
+        picture.asked(1, 6 * SECOND);
+        picture.reported(1, Report::Stopped { at: 6 * SECOND + 2 * ms, epoch: 20 }, 6 * SECOND);
+        elected(&mut picture, 0, 6 * SECOND + 5 * ms, 30, 8 * SECOND);
+        picture.ended(1, 6 * SECOND + 9 * ms);
+        picture.killed(0, 7 * SECOND);
+        picture.ended(0, 7 * SECOND + ms);
+        let cleo = picture.started("cleo", 3, 0);
+        elected(&mut picture, cleo, 8 * SECOND + 20 * ms, 40, 9 * SECOND);
+        assert_eq!(
+            told(&picture)[before..],
+            [
+                "ben is asked to stop (SIGTERM), leading in epoch 20. First its work stops, and \
+                 only then its key goes: the next one may lead at once.",
+                "ada leads in epoch 30, 5 ms after ben was asked to stop. ben's work had stopped \
+                 3 ms before. Nobody had to wait for the 995 ms left of its lease.",
+                "ben has ended, 9 ms after it was asked",
+                "ada is killed (SIGKILL), leading in epoch 30. It could give nothing back. The \
+                 others wait for its lease: 1,000 ms by its own clock, and a moment more in the \
+                 store.",
+                "cleo leads in epoch 40, 1,020 ms after ada was killed. ada's own deadline was \
+                 20 ms before: had it lived, it would have stopped by then.",
+            ]
+        );
+    }
+
+    #[test]
+    fn who_does_not_lead_disturbs_nobody() {
+        let mut picture = story();
+        picture.killed(0, 6 * SECOND);
+        let told = told(&picture);
+        assert_eq!(
+            told.last().unwrap(),
+            "ada is killed (SIGKILL), while it did not lead. Its place in line goes with its \
+             lease; ben leads on in epoch 20."
+        );
     }
 }

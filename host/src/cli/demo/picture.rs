@@ -160,6 +160,13 @@ impl Candidate {
         self.life().is_none_or(|life| life.ended.is_some())
     }
 
+    /// It has ended by itself.
+    pub fn fell(&self) -> bool {
+        self.life().is_some_and(|life| {
+            life.ended.is_some() && life.asked.is_none() && life.killed.is_none()
+        })
+    }
+
     /// Its newest term, if that is of its present life.
     pub fn term(&self) -> Option<&Term> {
         let life = self.life()?;

@@ -159,7 +159,7 @@ fn vacancy(picture: &Picture, now: Mark) -> String {
         format!("{}'s lease keeps the others out, for {} more", former.name, seconds(left))
     } else {
         format!(
-            "{}'s own deadline passed {} ago; its lease in the store ends right after that",
+            "{}'s own deadline passed {} ago; the store is about to end its lease",
             former.name,
             seconds(now.saturating_sub(term.end()))
         )
@@ -502,11 +502,11 @@ mod tests {
         let lines = shown(&picture, 6 * SECOND + SECOND / 2, 80, 24);
         assert_eq!(lines[1], " nobody leads");
         assert_eq!(lines[2], " ben's lease keeps the others out, for 0.5 s more");
-        has(&lines, " 2 ben  killed");
+        has(&lines, "▸2 ben  killed");
         let lines = shown(&picture, 8 * SECOND, 80, 24);
         assert_eq!(
             lines[2],
-            " ben's own deadline passed 1.0 s ago; its lease in the store ends right after that"
+            " ben's own deadline passed 1.0 s ago; the store is about to end its lease"
         );
         has(&lines, "✗▒▒");
     }

@@ -146,6 +146,9 @@ impl Script<'_, '_> {
             if let Some(wrong) = picture.notes.iter().find(|note| note.kind == Kind::Wrong) {
                 return Err(wrong.what.clone());
             }
+            if let Some(gone) = picture.candidates.iter().find(|candidate| candidate.fell()) {
+                return Err(format!("{} runs until it is stopped, or killed", gone.name));
+            }
             if let Some(found) = there(picture) {
                 return Ok(found);
             }

@@ -27,7 +27,7 @@ const NAMES: [&str; 9] = ["ada", "ben", "cleo", "dora", "emil", "fay", "gus", "h
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How long candidates may take to end in order.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Something that was observed.
 #[derive(Debug)]
