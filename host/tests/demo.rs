@@ -42,6 +42,17 @@ fn the_story_is_told_and_true() {
     assert!(drawing.contains(">write refused<"), "{drawing}");
 }
 
+#[test]
+fn without_a_store_it_is_played_on_this_machine() {
+    let directory = TempDir::new().unwrap();
+    let mut command = incumbent(["demo", "--script"]);
+    command.env("XDG_STATE_HOME", directory.path());
+    let told = end(command).expect(0).stdout;
+    is_the_story(&told);
+    let file = directory.path().join("incumbent/local.db");
+    assert!(told.contains(&format!("in {}, for this machine only", file.display())), "{told}");
+}
+
 /// In this order.
 #[track_caller]
 fn is_the_story(told: &str) {

@@ -70,6 +70,13 @@ impl Counter {
         self.store.call(Operation::Revoke(lease), self.within).await.map(|_| ())
     }
 
+    /// Whether somebody's transaction keeps others from theirs for so long.
+    pub async fn is_free(&self, within: Duration) -> bool {
+        // Nobody has a lease of this number, as good as surely.
+        let nobodys = getrandom::u64().map_or(i64::MAX, |number| (number >> 1).cast_signed());
+        self.store.call(Operation::Revoke(nobodys), within).await.is_ok()
+    }
+
     pub async fn remove(&self, fence: &Fence) -> Result<(), WriteError> {
         fence.delete(self.key.as_str()).await.map(|_| ())
     }

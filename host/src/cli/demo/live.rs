@@ -45,7 +45,7 @@ pub async fn show(stage: &mut Stage<'_>) -> Result<(), End> {
                     if is_quit(key) {
                         break;
                     }
-                    press(stage, &mut view, key)?;
+                    press(stage, &mut view, key).await?;
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(no_terminal(&error)),
@@ -74,7 +74,7 @@ fn is_quit(key: KeyEvent) -> bool {
     key.code == KeyCode::Char('q') || (is_control && key.code == KeyCode::Char('c'))
 }
 
-fn press(stage: &mut Stage<'_>, view: &mut View, key: KeyEvent) -> Result<(), End> {
+async fn press(stage: &mut Stage<'_>, view: &mut View, key: KeyEvent) -> Result<(), End> {
     let picture = &stage.picture;
     let all = picture.candidates.len();
     let target = view.target(picture, now());
@@ -90,7 +90,11 @@ fn press(stage: &mut Stage<'_>, view: &mut View, key: KeyEvent) -> Result<(), En
     match key.code {
         KeyCode::Char('k') => target.into_iter().for_each(|who| stage.kill(who)),
         KeyCode::Char('s') => target.into_iter().for_each(|who| stage.stop(who)),
-        KeyCode::Char('p') => target.into_iter().for_each(|who| stage.pause(who)),
+        KeyCode::Char('p') => {
+            if let Some(who) = target {
+                stage.pause(who).await;
+            }
+        }
         KeyCode::Char('r') => {
             let who = first(&|candidate| candidate.is_asleep());
             who.into_iter().for_each(|who| stage.resume(who));

@@ -109,7 +109,7 @@ impl Script<'_, '_> {
         self.back(second).await?;
 
         self.chapter("The leader is paused, and sleeps through its lease");
-        self.stage.pause(third);
+        self.stage.pause(third).await;
         let fourth = self.next_leader(third).await?;
         self.work(fourth).await?;
         // Found by the sleeper when it wakes, like one that was on its way.

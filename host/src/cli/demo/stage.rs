@@ -43,9 +43,17 @@ pub enum Happened {
     Counted(u64),
 }
 
+/// How long the store may take to show that a sleeper does not hold it up.
+const NAP: Duration = Duration::from_millis(300);
+
+/// How often a pause is tried.
+const NAPS: usize = 20;
+
 #[derive(Debug)]
 pub struct Stage<'a> {
     common: &'a Common,
+    /// The store is a file, which processes of this machine share.
+    is_file: bool,
     ttl: Duration,
     election: String,
     pub picture: Picture,
@@ -74,6 +82,7 @@ impl<'a> Stage<'a> {
         let watching = tokio::spawn(watch(office.clone(), counter.clone(), happening.clone()));
         Ok(Self {
             common,
+            is_file: matches!(common.store().path(), Ok(Some(_))),
             ttl: demo.ttl,
             election,
             picture: Picture::new(now()),
@@ -179,10 +188,28 @@ impl<'a> Stage<'a> {
         }
     }
 
-    pub fn pause(&mut self, who: usize) {
-        if self.is_alive(who) && self.is_awake(who, "pause") {
-            self.act(who, Picture::paused, |process| process.pause());
+    /// Pauses it where it holds up nobody else. In a file, one that sleeps in the middle
+    /// of a transaction keeps all others out until it wakes up: safe, and nothing to see.
+    pub async fn pause(&mut self, who: usize) {
+        if !self.is_alive(who) || !self.is_awake(who, "pause") {
+            return;
         }
+        for _ in 0..NAPS {
+            let Some(process) = self.processes.get(who) else { return };
+            let at = now();
+            if let Err(error) = process.pause() {
+                return self.remark(who, &format!("is not reached: {error}"));
+            }
+            if !self.is_file || self.counter.is_free(NAP).await {
+                return self.picture.paused(who, at);
+            }
+            if let Some(process) = self.processes.get(who) {
+                // Fails where it has ended, which the next try finds out.
+                let _ = process.resume();
+            }
+            sleep(NAP / 10).await;
+        }
+        self.remark(who, "was busy with the store each time it was to be paused: try again");
     }
 
     pub fn resume(&mut self, who: usize) {
