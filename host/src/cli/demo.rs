@@ -114,7 +114,7 @@ fn store_of_all(common: &Common) -> Result<StoreUrl, End> {
             "--store {store} is one process's own, and the candidates are three: leave it out"
         )));
     }
-    store.absolute().map_err(|error| bad_input(error.to_string()))
+    Ok(store)
 }
 
 fn unwritable(file: &Path, error: &io::Error) -> End {

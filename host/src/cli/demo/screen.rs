@@ -214,7 +214,7 @@ fn row<'a>(
         }
         None => spans.push(" ".repeat(30).into()),
     }
-    spans.push(format!("{:>9}, ", counted(candidate.accepted(), "write")).into());
+    spans.push(format!("{:>10}, ", counted(candidate.accepted(), "write")).into());
     spans.push(refusals(candidate.refused()));
     if candidate.is_alive() && is_wide {
         spans.push(format!("  process {}", candidate.pid).dim());
@@ -475,11 +475,11 @@ mod tests {
         assert_eq!(lines[3], " 4 writes accepted, 1 refused");
         assert_eq!(
             lines[5],
-            " 1 ada  waiting                                   2 writes, 1 refused"
+            " 1 ada  waiting                                    2 writes, 1 refused"
         );
         assert_eq!(
             lines[6],
-            "▸2 ben  LEADS      epoch 20     ██░░░░░░░░ 0.5 s  2 writes, 0 refused"
+            "▸2 ben  LEADS      epoch 20     ██░░░░░░░░ 0.5 s   2 writes, 0 refused"
         );
         assert_eq!(lines[8], "  ada  ──██▒▒▒▒▒▒zzzz!─");
         assert_eq!(lines[9], "  ben  ────────────█20█");

@@ -101,7 +101,7 @@ impl<'a> Stage<'a> {
         let (election, store) = (&self.election, self.common.store());
         match store.path() {
             Ok(Some(file)) => {
-                format!("election {election} in {}, for this machine only", file.display())
+                format!("election {election}, for this machine only, in {}", file.display())
             }
             Ok(None) | Err(_) => format!("election {election} on {store}"),
         }
