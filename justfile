@@ -142,16 +142,8 @@ component:
 
 # See an election happen: three candidates to kill, pause and stop, or `just demo --script`
 [no-exit-message]
-demo *ARGS:
-    #!/usr/bin/env bash
-    set -euo pipefail
-    program=${CARGO_TARGET_DIR:-target}/debug/incumbent
-    if [ ! -x "$program" ]; then
-        echo 'Building Incumbent. The first time that takes some minutes: wasmtime, which runs' >&2
-        echo 'the elector, is a compiler. After that it takes seconds.' >&2
-    fi
-    cargo build --package incumbent
-    exec "$program" demo "$@"
+demo *ARGS: program
+    @exec "${CARGO_TARGET_DIR:-target}/debug/incumbent" demo "$@"
 
 # Run a throw-away etcd on 127.0.0.1:2379 until Ctrl-C
 etcd VERSION="3.5":
