@@ -159,7 +159,12 @@ async fn tell(mut events: impl Stream<Item = Event> + Unpin) -> Infallible {
                 say(&Report::Demoted { at, epoch, reason: reason.to_string() });
             }
             Event::Trouble(failure) => say(&Report::Trouble { sentence: failure.to_string() }),
-            _ => {}
+            // `lead_on` tells of its terms, and the rest is for others.
+            Event::Elected { .. }
+            | Event::Endangered { .. }
+            | Event::Leader(_)
+            | Event::Withdrawn(_)
+            | _ => {}
         }
     }
     // Why there is nothing more, `lead_on` says.

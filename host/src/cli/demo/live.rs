@@ -74,6 +74,7 @@ fn is_quit(key: KeyEvent) -> bool {
     key.code == KeyCode::Char('q') || (is_control && key.code == KeyCode::Char('c'))
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "all other keys mean nothing")]
 async fn press(stage: &mut Stage<'_>, view: &mut View, key: KeyEvent) -> Result<(), End> {
     let picture = &stage.picture;
     let all = picture.candidates.len();
@@ -111,7 +112,6 @@ async fn press(stage: &mut Stage<'_>, view: &mut View, key: KeyEvent) -> Result<
             view.chosen = (who < all).then_some(who).or(view.chosen);
         }
         KeyCode::Esc => view.chosen = None,
-        // Other keys mean nothing.
         _ => {}
     }
     Ok(())
