@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::types::*;
-use incumbent::{ManualClock, SqliteStore, Store as _, Watches};
+use incumbent::{ManualClock, SqliteStore, Store, Watches};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -119,7 +119,7 @@ async fn claimed(store: &SqliteStore, key: &str, lease: LeaseId) -> Entry {
     }
 }
 
-fn watch(store: &SqliteStore, since: Option<Revision>) -> Box<dyn Watches> {
+fn watch(store: &impl Store, since: Option<Revision>) -> Box<dyn Watches> {
     let mut watches = store.watches();
     watches.open(Watch { id: 1, key: Vec::new(), prefix: true, since });
     watches

@@ -1,191 +1,208 @@
-//! The store in a file and the model of etcd's, side by side: whatever they are asked, and
-//! however time goes on, they answer alike, and tell their watches alike.
+//! The store in a file and the one in memory, side by side: whatever they are asked, and
+//! however time goes on, they answer alike, and tell their watches alike. The one in
+//! memory is also what is compared with etcd.
 
 use std::hash::BuildHasher as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use incumbent::ManualClock;
-use incumbent::types as host;
-use incumbent::types::{Change, Failure, LeaseId};
-use incumbent::{Clock as _, Store as _};
-use incumbent_guest::types as guest;
-use incumbent_tests::simulation::store::Store as Model;
+use incumbent::types::*;
+use incumbent::{ManualClock, MemoryStore, SqliteStore, Store, Watches};
 
-use super::{PATIENCE, Place, SECOND, next, watch};
+use super::{PATIENCE, Place, next, read, watch};
 
 const STEPS: usize = 3_000;
 /// Few, so that they collide, with all that prefixes can be wrong about.
 const KEYS: [&[u8]; 7] = [b"a", b"a/", b"a/b", b"a0", b"a\xff", b"\xff", b"\xff\xff"];
 const VALUES: [&[u8]; 3] = [b"", b"one", b"two"];
+const LEASES: [LeaseId; 5] = [1, 2, 3, -4, LeaseId::MAX];
+/// Some are over while others are still alive.
+const TTLS: [u64; 5] = [0, 1_000_000_001, 2_500_000_000, 9_000_000_000, u64::MAX];
 
 #[tokio::test]
-async fn the_file_means_what_the_model_means() {
+async fn the_file_means_what_memory_means() {
     let seed = std::env::var("INCUMBENT_SQLITE_SEED").map_or_else(
         |_| std::hash::RandomState::new().hash_one(()),
         |seed| seed.parse().expect("a number"),
     );
     // Shown where the test fails.
     println!("INCUMBENT_SQLITE_SEED={seed}");
-    let mut random = Rng::with_seed(seed);
-    let clock = ManualClock::default();
     let place = Place::new();
-    let store = place.open_at(&clock, "boot").await;
-    let mut model = Model::default();
-    let mut watches = watch(&store, None);
-    assert_eq!(format!("{:?}", next(&mut watches).await), "Change::Started(1)");
-    let mut told = 0;
+    let mut both = Both::open(&place, seed).await;
     for _ in 0..STEPS {
-        if random.usize(..20) == 0 {
-            clock.advance(Duration::from_millis(random.u64(..1_500)));
+        both.step().await;
+    }
+    println!("{} changes up to revision {}", both.changes.len(), both.memory.revision());
+}
+
+struct Both {
+    random: Rng,
+    clock: ManualClock,
+    file: SqliteStore,
+    memory: MemoryStore,
+    /// What sees everything.
+    seen: [Box<dyn Watches>; 2],
+    /// Every change that there was.
+    changes: Vec<Change>,
+    /// What is there.
+    entries: Vec<Entry>,
+}
+
+impl Both {
+    async fn open(place: &Place, seed: u64) -> Self {
+        let clock = ManualClock::default();
+        let file = place.open_at(&clock, "boot").await;
+        let memory = MemoryStore::new(Arc::new(clock.clone()));
+        let mut seen = [watch(&file, None), watch(&memory, None)];
+        for watches in &mut seen {
+            assert_eq!(next(watches).await, Change::Started(1));
         }
-        model.tick(clock.now());
-        let operation = operation(&mut random, &model);
-        let ours = store.call(for_host(&operation), PATIENCE).await;
-        let theirs = model.perform(clock.now(), &operation);
+        Self {
+            random: Rng::with_seed(seed),
+            clock,
+            file,
+            memory,
+            seen,
+            changes: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    async fn step(&mut self) {
+        if self.one_in(20) {
+            self.clock.advance(Duration::from_millis(self.random.u64(..1_500)));
+        }
+        let operation = self.operation();
+        // That both agree is all.
+        let _ = self.ask(operation).await;
+        match self.ask(read("")).await {
+            Ok(Response::Snapshot(snapshot)) => self.entries = snapshot.found.concat(),
+            other => panic!("{other:?}"),
+        }
+        let told = self.memory.revision();
+        while self.changes.last().map_or(1, revision) < told {
+            self.listen().await;
+        }
+        if self.one_in(50) {
+            self.look_back().await;
+        }
+    }
+
+    /// One operation, asked of both.
+    async fn ask(&mut self, operation: Operation) -> Result<Response, Failure> {
+        let ours = self.file.call(operation.clone(), PATIENCE).await;
+        let theirs = self.memory.call(operation.clone(), PATIENCE).await;
         match (&ours, &theirs) {
-            (Err(Failure::Invalid(_)), Err(guest::Failure::Invalid(_))) => {}
-            _ => assert_eq!(format!("{ours:?}"), format!("{theirs:?}"), "{operation:?}"),
+            // In words of their own.
+            (Err(Failure::Invalid(_)), Err(Failure::Invalid(_))) => {}
+            _ => assert_eq!(ours, theirs, "{operation:?}"),
         }
-        // A watch that begins in the past tells all from there on.
-        if random.usize(..50) == 0 && told > 0 {
-            let from = random.usize(..told);
-            let (since, _) = model.changes_after(0)[from];
-            let from = model.changes_before(since).expect("it is known");
-            let mut later = watch(&store, Some(since));
-            assert_eq!(next(&mut later).await, Change::Started(since - 1));
-            for (_, change) in &model.changes_after(from)[..told - from] {
-                assert_eq!(format!("{:?}", next(&mut later).await), format!("{change:?}"));
-            }
-        }
-        for (_, change) in model.changes_after(told) {
-            assert_eq!(format!("{:?}", next(&mut watches).await), format!("{change:?}"));
-        }
-        told = model.changes();
+        ours
     }
-    println!("{told} changes up to revision {}", model.revision());
-}
 
-/// What a client could ask, more often to the point than not.
-fn operation(random: &mut Rng, model: &Model) -> guest::Operation {
-    use incumbent_guest::types::*;
+    async fn listen(&mut self) {
+        let [ours, theirs] = &mut self.seen;
+        let ours = next(ours).await;
+        assert_eq!(ours, next(theirs).await);
+        self.changes.push(ours);
+    }
 
-    match random.usize(..16) {
-        0..2 => {
-            // What the model's shortest lease does not touch.
-            let ttl = random.u64(2..9) * SECOND;
-            Operation::Grant(Grant { lease: lease(random), ttl })
+    /// A watch that begins in the past tells all from there on.
+    async fn look_back(&mut self) {
+        let Some(change) = self.random.choice(&self.changes) else { return };
+        let since = revision(change);
+        let mut later = watch(&self.file, Some(since));
+        assert_eq!(next(&mut later).await, Change::Started(since - 1));
+        for change in self.changes.iter().filter(|change| revision(change) >= since) {
+            assert_eq!(next(&mut later).await, *change);
         }
-        2..4 => Operation::KeepAlive(lease(random)),
-        4 => Operation::Revoke(lease(random)),
-        5..9 => {
-            Operation::Claim(Claim { key: key(random), value: value(random), lease: lease(random) })
+    }
+
+    /// What a client could ask, more often to the point than not.
+    fn operation(&mut self) -> Operation {
+        match self.random.usize(..16) {
+            0..2 => Operation::Grant(Grant { lease: self.of(&LEASES), ttl: self.of(&TTLS) }),
+            2..4 => Operation::KeepAlive(self.of(&LEASES)),
+            4 => Operation::Revoke(self.of(&LEASES)),
+            5..9 => Operation::Claim(Claim {
+                key: self.key(),
+                value: self.of(&VALUES).into(),
+                lease: self.of(&LEASES),
+            }),
+            9..11 => Operation::Read(self.some(4, |both| Selection {
+                prefix: both.one_in(2),
+                key: if both.one_in(6) { Vec::new() } else { both.key() },
+                created_before: (!both.one_in(2)).then(|| both.revision_near()),
+                order: both.of(&[Order::OldestFirst, Order::NewestFirst]),
+                limit: both.of(&[0, 0, 1, 2, 3, 100]),
+            })),
+            _ => self.guarded(),
         }
-        9..11 => Operation::Read(
-            (0..random.usize(..4))
-                .map(|_| Selection {
-                    prefix: random.bool(),
-                    key: if random.usize(..6) == 0 { Vec::new() } else { key(random) },
-                    created_before: random.bool().then(|| model.revision() + 2 - random.i64(..30)),
-                    order: if random.bool() { Order::OldestFirst } else { Order::NewestFirst },
-                    limit: [0, 0, 1, 2, 3, 100][random.usize(..6)],
-                })
-                .collect(),
-        ),
-        _ => guarded(random, model),
+    }
+
+    fn guarded(&mut self) -> Operation {
+        let found = self.random.choice(&self.entries).cloned();
+        let entry = found.filter(|_| !self.one_in(8)).unwrap_or_else(|| Entry {
+            key: self.key(),
+            value: Vec::new(),
+            lease: 0,
+            created: 1,
+            modified: 1,
+        });
+        let leased = if entry.lease == 0 { None } else { Some(entry.lease) };
+        Operation::Guarded(Guarded {
+            guard: Guard {
+                epoch: if self.one_in(6) { self.revision_near() } else { entry.created },
+                lease: match self.random.usize(..6) {
+                    0 => Some(self.of(&LEASES)),
+                    1..4 => leased,
+                    _ => None,
+                },
+                key: entry.key,
+            },
+            expect: self.some(3, |both| {
+                let key = both.key();
+                let found = both.entries.iter().find(|entry| entry.key == key);
+                let modified = found.map_or(0, |entry| entry.modified);
+                let wrong = both.one_in(5);
+                Expectation { key, modified: if wrong { both.revision_near() } else { modified } }
+            }),
+            mutations: self.some(4, |both| match both.random.usize(..5) {
+                0..2 => Mutation::Put(Put { key: both.key(), value: both.of(&VALUES).into() }),
+                2 => Mutation::Proclaim(both.of(&VALUES).into()),
+                _ => Mutation::Delete(both.key()),
+            }),
+        })
+    }
+
+    /// A key, or once in a while none, which is not taken.
+    fn key(&mut self) -> Vec<u8> {
+        if self.one_in(200) { Vec::new() } else { self.of(&KEYS).into() }
+    }
+
+    fn revision_near(&mut self) -> Revision {
+        (self.memory.revision() + 2 - self.random.i64(..30)).max(1)
+    }
+
+    fn one_in(&mut self, times: usize) -> bool {
+        self.random.usize(..times) == 0
+    }
+
+    fn of<T: Copy>(&mut self, choice: &[T]) -> T {
+        choice[self.random.usize(..choice.len())]
+    }
+
+    /// Fewer than `bound`.
+    fn some<T>(&mut self, bound: usize, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.random.usize(..bound)).map(|_| make(self)).collect()
     }
 }
 
-fn guarded(random: &mut Rng, model: &Model) -> guest::Operation {
-    use incumbent_guest::types::*;
-
-    let key_there = {
-        let there: Vec<_> = model.keys().map(|entry| entry.key.clone()).collect();
-        random.choice(there)
-    };
-    let key_of_guard = key_there.unwrap_or_else(|| key(random));
-    let entry = model.key(&key_of_guard);
-    let lease_there = entry.map(|entry| entry.lease).filter(|lease| *lease != 0);
-    Operation::Guarded(Guarded {
-        guard: Guard {
-            epoch: match entry {
-                Some(entry) if random.usize(..6) > 0 => entry.created,
-                _ => random.i64(1..model.revision() + 2),
-            },
-            lease: match random.usize(..6) {
-                0 => Some(lease(random)),
-                1..4 => lease_there,
-                _ => None,
-            },
-            key: key_of_guard,
-        },
-        expect: (0..random.usize(..3))
-            .map(|_| {
-                let key = key(random);
-                let modified = model.key(&key).map_or(0, |entry| entry.modified);
-                let wrong = random.usize(..5) == 0;
-                Expectation { key, modified: if wrong { random.i64(..9) } else { modified } }
-            })
-            .collect(),
-        mutations: (0..random.usize(..4))
-            .map(|_| match random.usize(..5) {
-                0..2 => Mutation::Put(Put { key: key(random), value: value(random) }),
-                2 => Mutation::Proclaim(value(random)),
-                _ => Mutation::Delete(key(random)),
-            })
-            .collect(),
-    })
-}
-
-fn lease(random: &mut Rng) -> LeaseId {
-    [1, 2, 3, -4, LeaseId::MAX][random.usize(..5)]
-}
-
-/// A key, or once in a while none, which is not taken.
-fn key(random: &mut Rng) -> Vec<u8> {
-    if random.usize(..200) == 0 { Vec::new() } else { KEYS[random.usize(..KEYS.len())].into() }
-}
-
-fn value(random: &mut Rng) -> Vec<u8> {
-    VALUES[random.usize(..VALUES.len())].into()
-}
-
-/// An operation in the host's types.
-fn for_host(operation: &guest::Operation) -> host::Operation {
-    use incumbent_guest::types::*;
-
-    match operation.clone() {
-        Operation::Grant(Grant { lease, ttl }) => {
-            host::Operation::Grant(host::Grant { lease, ttl })
-        }
-        Operation::KeepAlive(lease) => host::Operation::KeepAlive(lease),
-        Operation::Revoke(lease) => host::Operation::Revoke(lease),
-        Operation::Claim(Claim { key, value, lease }) => {
-            host::Operation::Claim(host::Claim { key, value, lease })
-        }
-        Operation::Read(selections) => {
-            let selection = |Selection { key, prefix, created_before, order, limit }| {
-                let order = match order {
-                    Order::OldestFirst => host::Order::OldestFirst,
-                    Order::NewestFirst => host::Order::NewestFirst,
-                };
-                host::Selection { key, prefix, created_before, order, limit }
-            };
-            host::Operation::Read(selections.into_iter().map(selection).collect())
-        }
-        Operation::Guarded(Guarded { guard, expect, mutations }) => {
-            let Guard { key, epoch, lease } = guard;
-            let expectation = |Expectation { key, modified }| host::Expectation { key, modified };
-            let mutation = |mutation| match mutation {
-                Mutation::Put(Put { key, value }) => host::Mutation::Put(host::Put { key, value }),
-                Mutation::Proclaim(value) => host::Mutation::Proclaim(value),
-                Mutation::Delete(key) => host::Mutation::Delete(key),
-            };
-            host::Operation::Guarded(host::Guarded {
-                guard: host::Guard { key, epoch, lease },
-                expect: expect.into_iter().map(expectation).collect(),
-                mutations: mutations.into_iter().map(mutation).collect(),
-            })
-        }
+fn revision(change: &Change) -> Revision {
+    match change {
+        Change::Put(entry) => entry.modified,
+        Change::Deleted(deletion) => deletion.at,
+        Change::Started(_) | Change::Ended(_) => panic!("{change:?}"),
     }
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use incumbent::types::{Failure, Response};
 use incumbent::{SqliteError, SqliteStore, Store as _};
@@ -160,12 +162,16 @@ pub(super) async fn full_disk(folder: &Path) {
 
 pub(super) async fn read_only(folder: &Path) {
     drop(SqliteStore::open(folder.join("store.db")).await.expect("a store"));
-    let mounted = std::process::Command::new("mount")
-        .args(["-o", "remount,ro"])
-        .arg(folder)
-        .status()
-        .expect("mount");
-    assert!(mounted.success());
+    // As long as the store's thread has the file open, it may be written.
+    let began = Instant::now();
+    loop {
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "remount,ro"]).arg(folder).stderr(Stdio::null());
+        if mount.status().expect("mount").success() {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "it can be written all the time");
+    }
     for name in ["store.db", "absent.db"] {
         super::processes::say(refusal(&folder.join(name), folder).await);
     }
