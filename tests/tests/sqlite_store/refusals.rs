@@ -43,6 +43,17 @@ async fn no_directory_and_no_file() {
 }
 
 #[tokio::test]
+async fn a_file_of_two_names() {
+    let place = Place::new();
+    drop(place.open().await);
+    fs::hard_link(place.file(), place.folder.path().join("other.db")).expect("a link");
+    assert_eq!(
+        refusal(&place.file(), place.folder.path()).await,
+        "store.db has another name (a hard link): remove one of them"
+    );
+}
+
+#[tokio::test]
 async fn what_belongs_to_others() {
     let place = Place::new();
     let folder = place.folder.path();

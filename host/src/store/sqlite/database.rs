@@ -51,7 +51,7 @@ const TABLES: &str = "
 /// How long to wait for whoever holds the lock while a file is opened.
 const OPENING: Duration = Duration::from_secs(5);
 /// A larger one is not read through when it is opened.
-const READ_THROUGH: u64 = 16 << 20;
+const READ_THROUGH: u64 = 4 << 20;
 /// How large SQLite leaves its log between two uses.
 const LOG_LIMIT: i64 = 4 << 20;
 /// As many statements as there are, and more.

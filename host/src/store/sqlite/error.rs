@@ -23,6 +23,12 @@ pub enum SqliteError {
         /// What was named.
         path: PathBuf,
     },
+    /// It has another name, and what SQLite puts beside it would have two.
+    #[error("{} has another name (a hard link): remove one of them", path.display())]
+    HardLinked {
+        /// The file.
+        path: PathBuf,
+    },
     /// Locks do not reach other machines there, or not reliably, and the memory that the
     /// processes share does not at all.
     #[error(
@@ -116,6 +122,7 @@ impl SqliteError {
         match self {
             Self::NoDirectory { .. }
             | Self::NotAFile { .. }
+            | Self::HardLinked { .. }
             | Self::NetworkFileSystem { .. }
             | Self::ReadOnly { .. }
             | Self::NotAStore { .. }

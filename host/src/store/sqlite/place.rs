@@ -51,10 +51,15 @@ fn not_reached(path: &Path, error: &io::Error) -> SqliteError {
 
 #[cfg(unix)]
 fn check(path: &Path) -> Result<(), SqliteError> {
+    use std::os::unix::fs::MetadataExt as _;
+
     use rustix::fs::{Access, access};
 
     let directory = path.parent().unwrap_or(path);
     let file = path.exists().then_some(path);
+    if fs::metadata(path).is_ok_and(|found| found.nlink() > 1) {
+        return Err(SqliteError::HardLinked { path: path.into() });
+    }
     for place in [Some(directory), file].into_iter().flatten() {
         if let Some(kind) = network_file_system(place) {
             return Err(SqliteError::NetworkFileSystem { path: path.into(), kind });
@@ -74,6 +79,7 @@ fn network_file_system(place: &Path) -> Option<&'static str> {
     shared_kind(found.f_type as u64)
 }
 
+/// Only Linux is known to tell by a number.
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
 fn network_file_system(_: &Path) -> Option<&'static str> {
     None
@@ -134,7 +140,7 @@ impl Identity {
         let found = fs::metadata(path)?;
         #[cfg(unix)]
         {
-            use std::os::unix::fs::MetadataExt;
+            use std::os::unix::fs::MetadataExt as _;
             Ok(Self(found.dev(), found.ino()))
         }
         #[cfg(not(unix))]
