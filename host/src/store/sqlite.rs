@@ -11,7 +11,7 @@
 //! | `error` | why there is no store, and what SQLite's errors mean |
 //! | `time` | the clock that all processes of a machine share |
 //! | `limits` | what etcd would not take either |
-//! | `transaction` | the operations |
+//! | `writing`, `reading` | the operations |
 //! | `writer` | the thread that does them, those that wait together in one commit |
 //! | `watch` | the sets of watches |
 //! | `watcher` | the thread that tells them, and sees to leases that are over |
@@ -22,11 +22,12 @@ mod database;
 mod error;
 mod limits;
 mod place;
+mod reading;
 mod time;
-mod transaction;
 mod watch;
 mod watcher;
 mod writer;
+mod writing;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};

@@ -13,8 +13,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::bell::Listener;
 use super::database::Database;
+use super::reading::{changes_since, head};
 use super::time::Time;
-use super::transaction::{changes_since, head};
 use super::watch::{Hub, Wish};
 use super::writer::Errand;
 use super::{Shared, SqliteError};

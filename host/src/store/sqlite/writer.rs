@@ -12,9 +12,10 @@ use tokio::sync::oneshot;
 use super::bell::Ringer;
 use super::database::Database;
 use super::error::{failure, is_busy};
+use super::reading;
 use super::time::Time;
-use super::transaction::{self, Answer, Writing};
 use super::watch::Hub;
+use super::writing::{Answer, Writing};
 use crate::types::{Failure, Operation};
 
 /// How many operations share a commit at most.
@@ -116,14 +117,14 @@ impl Writer {
     fn read(&self, jobs: &[Job]) -> Result<Option<Vec<Answer>>> {
         let connection = self.database.connection();
         let _reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
-        let head = transaction::head(connection, self.time.boot())?;
+        let head = reading::head(connection, self.time.boot())?;
         let now = self.time.now();
         if head.next_end.is_some_and(|end| end <= now) {
             return Ok(None);
         }
         let answers = jobs.iter().map(|job| match &job.operation {
             Operation::Read(selections) => {
-                transaction::read(connection, head.revision, selections).map(Ok)
+                reading::read(connection, head.revision, selections).map(Ok)
             }
             Operation::Grant(_)
             | Operation::KeepAlive(_)

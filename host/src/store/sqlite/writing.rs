@@ -1,14 +1,14 @@
-//! The operations, inside of one transaction.
+//! The operations, inside of one transaction that others wait for.
 //!
-//! They mean what they mean on etcd: `tests/src/simulation/store.rs` has the same in
-//! memory.
+//! They mean what they mean on etcd: `store/memory/contents.rs` has the same in memory.
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, params};
 
+use super::reading::{entry, head, read};
 use super::time::Time;
 use crate::types::{
-    Change, Claim, Claimed, Deletion, Entry, Failure, Grant, Guarded, LeaseId, Mutation, Operation,
-    Order, Response, Revision, Selection, Snapshot,
+    Claim, Claimed, Entry, Failure, Grant, Guarded, LeaseId, Mutation, Operation, Response,
+    Revision,
 };
 
 /// What comes of one operation, unless SQLite fails.
@@ -23,71 +23,6 @@ const LOOKED_THROUGH: i64 = 60 * SECOND as i64;
 const AT_ONCE: i64 = 1_000;
 
 const SECOND: u64 = 1_000_000_000;
-
-/// How far the store is.
-#[derive(Debug)]
-pub(super) struct Head {
-    pub(super) revision: Revision,
-    /// The oldest revision whose changes are still known.
-    pub(super) compacted: Revision,
-    /// When the next lease is over; long ago where leases are of an earlier start of the
-    /// machine.
-    pub(super) next_end: Option<i64>,
-}
-
-/// Reads it. Inside of a transaction this is where the view of the store is fixed.
-pub(super) fn head(connection: &Connection, boot: &str) -> Result<Head> {
-    let mut read = connection.prepare_cached(
-        "SELECT revision, compacted, boot = ?1, (SELECT min(ends) FROM leases) FROM meta",
-    )?;
-    read.query_row([boot], |row| {
-        let this_boot: bool = row.get(2)?;
-        Ok(Head {
-            revision: row.get(0)?,
-            compacted: row.get(1)?,
-            next_end: if this_boot { row.get(3)? } else { Some(i64::MIN) },
-        })
-    })
-}
-
-/// All selections, as they are now.
-pub(super) fn read(
-    connection: &Connection,
-    at: Revision,
-    selections: &[Selection],
-) -> Result<Response> {
-    let found = selections.iter().map(|selection| select(connection, selection));
-    Ok(Response::Snapshot(Snapshot { at, found: found.collect::<Result<_>>()? }))
-}
-
-/// What happened from a revision on: to all keys.
-pub(super) fn changes_since(
-    connection: &Connection,
-    since: Revision,
-    mut tell: impl FnMut(Revision, Change),
-) -> Result<()> {
-    let mut read = connection.prepare_cached(
-        "SELECT revision, key, value, lease, created FROM history
-         WHERE revision >= ?1 ORDER BY revision, part",
-    )?;
-    let mut rows = read.query([since])?;
-    while let Some(row) = rows.next()? {
-        let at = row.get(0)?;
-        let key = row.get(1)?;
-        let change = match row.get(2)? {
-            Some(value) => Change::Put(Entry {
-                key,
-                value,
-                lease: row.get(3)?,
-                created: row.get(4)?,
-                modified: at,
-            }),
-            None => Change::Deleted(Deletion { key, at }),
-        };
-        tell(at, change);
-    }
-    Ok(())
-}
 
 /// The operations that write, and those that are done together with them.
 #[derive(Debug)]
@@ -365,69 +300,5 @@ impl Changes<'_> {
             .execute(params![self.at, self.parts, self.now, key, value, lease, created])?;
         self.parts += 1;
         Ok(())
-    }
-}
-
-/// The keys of one revision come in their own order, either way.
-fn select(connection: &Connection, selection: &Selection) -> Result<Vec<Entry>> {
-    let before = selection.created_before.unwrap_or(Revision::MAX);
-    let limit = if selection.limit == 0 { -1 } else { i64::from(selection.limit) };
-    let key = &selection.key;
-    if !selection.prefix {
-        // A limit of one or more is no limit here.
-        return connection
-            .prepare_cached(
-                "SELECT key, value, lease, created, modified FROM keys
-                 WHERE key = ?1 AND created < ?2",
-            )?
-            .query_map(params![key, before], entry)?
-            .collect();
-    }
-    let end = end_of_prefix(key);
-    let below = if end.is_some() { "key < ?2" } else { "?2 IS NULL" };
-    let direction = match selection.order {
-        Order::OldestFirst => "ASC",
-        Order::NewestFirst => "DESC",
-    };
-    connection
-        .prepare_cached(&format!(
-            "SELECT key, value, lease, created, modified FROM keys
-             WHERE key >= ?1 AND {below} AND created < ?3
-             ORDER BY created {direction}, key LIMIT ?4"
-        ))?
-        .query_map(params![key, end, before, limit], entry)?
-        .collect()
-}
-
-fn entry(row: &Row<'_>) -> Result<Entry> {
-    Ok(Entry {
-        key: row.get(0)?,
-        value: row.get(1)?,
-        lease: row.get(2)?,
-        created: row.get(3)?,
-        modified: row.get(4)?,
-    })
-}
-
-/// The first key after all those that begin with `prefix`, if there is one.
-fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
-    let mut end: Vec<u8> = prefix.iter().take(last + 1).copied().collect();
-    if let Some(byte) = end.last_mut() {
-        *byte += 1;
-    }
-    Some(end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_ends_before_the_next_key() {
-        assert_eq!(end_of_prefix(b"a/"), Some(b"a0".to_vec()));
-        assert_eq!(end_of_prefix(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(end_of_prefix(b"\xff\xff"), None);
-        assert_eq!(end_of_prefix(b""), None);
     }
 }
