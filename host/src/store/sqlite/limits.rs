@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::types::{Failure, Operation};
+use crate::types::{Failure, Guarded, Mutation, Operation};
 
 /// In one request. etcd takes 1.5 MiB, with what it needs around the data.
 const MOST_BYTES: usize = 1_500_000;
@@ -12,11 +12,15 @@ const MOST_OPERATIONS: usize = 128;
 /// Nanoseconds: 285 years.
 const LONGEST_LEASE: u64 = 9_000_000_000 * 1_000_000_000;
 
+const TWICE: &str = "a key that is changed twice in one request: change it once";
+
 pub(super) fn check(operation: &Operation) -> Result<(), Failure> {
     let mut request = Request::default();
     match operation {
         Operation::Grant(grant) => {
-            lease(grant.lease)?;
+            if grant.lease == 0 {
+                return invalid("a lease of id 0, which stands for none: choose another");
+            }
             if grant.ttl > LONGEST_LEASE {
                 return invalid("a lease of more than 9,000,000,000 s: ask for less");
             }
@@ -76,9 +80,7 @@ impl Request {
     }
 
     /// No key may be put twice, or put and deleted as well.
-    fn mutations(&mut self, guarded: &crate::types::Guarded) -> Result<(), Failure> {
-        use crate::types::Mutation;
-
+    fn mutations(&mut self, guarded: &Guarded) -> Result<(), Failure> {
         let (mut put, mut deleted) = (BTreeSet::new(), BTreeSet::new());
         for mutation in &guarded.mutations {
             let (key, value, once) = match mutation {
@@ -99,12 +101,6 @@ impl Request {
         }
         if put.is_disjoint(&deleted) { Ok(()) } else { invalid(TWICE) }
     }
-}
-
-const TWICE: &str = "a key that is changed twice in one request: change it once";
-
-fn lease(id: i64) -> Result<(), Failure> {
-    if id == 0 { invalid("a lease of id 0, which stands for none: choose another") } else { Ok(()) }
 }
 
 fn invalid<T>(what: &str) -> Result<T, Failure> {

@@ -10,9 +10,17 @@ pub(super) struct Head {
     pub(super) revision: Revision,
     /// The oldest revision whose changes are still known.
     pub(super) compacted: Revision,
-    /// When the next lease is over; long ago where leases are of an earlier start of the
-    /// machine.
+    /// Leases and history are of this start of the machine.
+    pub(super) this_boot: bool,
+    /// When the next lease is over.
     pub(super) next_end: Option<i64>,
+}
+
+impl Head {
+    /// Some lease is over, and has to be ended.
+    pub(super) fn is_due(&self, now: i64) -> bool {
+        !self.this_boot || self.next_end.is_some_and(|end| end <= now)
+    }
 }
 
 /// Reads it. Inside of a transaction this is where the view of the store is fixed.
@@ -21,11 +29,11 @@ pub(super) fn head(connection: &Connection, boot: &str) -> Result<Head> {
         "SELECT revision, compacted, boot = ?1, (SELECT min(ends) FROM leases) FROM meta",
     )?;
     read.query_row([boot], |row| {
-        let this_boot: bool = row.get(2)?;
         Ok(Head {
             revision: row.get(0)?,
             compacted: row.get(1)?,
-            next_end: if this_boot { row.get(3)? } else { Some(i64::MIN) },
+            this_boot: row.get(2)?,
+            next_end: row.get(3)?,
         })
     })
 }

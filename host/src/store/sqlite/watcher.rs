@@ -13,7 +13,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::bell::Listener;
 use super::database::Database;
-use super::reading::{changes_since, head};
+use super::reading::{Head, changes_since, head};
 use super::time::Time;
 use super::watch::{Hub, Wish};
 use super::writer::Errand;
@@ -137,7 +137,7 @@ impl Watcher {
             // Mostly there is nothing new.
             let head = head(connection, self.time.boot())?;
             if head.revision == self.seen {
-                return Ok(self.until(head.next_end));
+                return Ok(self.until(&head));
             }
         }
         let reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
@@ -182,19 +182,18 @@ impl Watcher {
             self.add(name, watch);
         }
         self.seen = head.revision;
-        Ok(self.until(head.next_end))
+        Ok(self.until(&head))
     }
 
     /// How long the next lease lasts. Has it ended where it is over.
-    fn until(&self, end: Option<i64>) -> Duration {
-        let Some(end) = end else { return LOOK };
+    fn until(&self, head: &Head) -> Duration {
         let now = self.time.now();
-        if end <= now {
+        if head.is_due(now) {
             // The writer is there as long as a set is.
             let _ = self.writer.send(Errand::Sweep);
             return LOOK;
         }
-        Duration::from_nanos(end.abs_diff(now))
+        head.next_end.map_or(LOOK, |end| Duration::from_nanos(end.abs_diff(now)))
     }
 
     fn tell(&self, at: Revision, change: &Change) {

@@ -15,13 +15,15 @@ use super::error::{failure, is_busy};
 use super::reading;
 use super::time::Time;
 use super::watch::Hub;
-use super::writing::{Answer, Writing};
-use crate::types::{Failure, Operation};
+use super::writing::Writing;
+use crate::types::{Failure, Operation, Response};
 
 /// How many operations share a commit at most.
 const TOGETHER: usize = 512;
 /// How long to wait for the lock before looking who waits for it now.
 const TURN: Duration = Duration::from_millis(250);
+
+type Answer = std::result::Result<Response, Failure>;
 
 /// What the writer is sent.
 #[derive(Debug)]
@@ -118,8 +120,7 @@ impl Writer {
         let connection = self.database.connection();
         let _reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
         let head = reading::head(connection, self.time.boot())?;
-        let now = self.time.now();
-        if head.next_end.is_some_and(|end| end <= now) {
+        if head.is_due(self.time.now()) {
             return Ok(None);
         }
         let answers = jobs.iter().map(|job| match &job.operation {
@@ -146,7 +147,7 @@ impl Writer {
             .iter()
             .map(|job| match job.is_given_up(begun) {
                 true => Ok(Err(Failure::Timeout)),
-                false => writing.perform(&job.operation),
+                false => writing.perform(&job.operation).map(Ok),
             })
             .collect::<Result<Vec<_>>>()?;
         if self.compaction <= self.time.now() {

@@ -7,12 +7,8 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, params};
 use super::reading::{entry, head, read};
 use super::time::Time;
 use crate::types::{
-    Claim, Claimed, Entry, Failure, Grant, Guarded, LeaseId, Mutation, Operation, Response,
-    Revision,
+    Claim, Claimed, Entry, Grant, Guarded, LeaseId, Mutation, Operation, Response, Revision,
 };
-
-/// What comes of one operation, unless SQLite fails.
-pub(super) type Answer = std::result::Result<Response, Failure>;
 
 /// The shortest lease, in nanoseconds.
 const SHORTEST_LEASE: u64 = SECOND;
@@ -41,26 +37,26 @@ impl<'a> Writing<'a> {
         let head = head(connection, time.boot())?;
         let revision = head.revision;
         let mut writing = Self { connection, now, before: revision, revision };
-        match head.next_end {
-            Some(i64::MIN) => writing.begin_anew(time.boot())?,
-            Some(end) if end <= now => writing.sweep(now)?,
-            Some(_) | None => {}
+        if !head.this_boot {
+            writing.begin_anew(time.boot())?;
+        } else if head.is_due(now) {
+            writing.sweep(now)?;
         }
         Ok(writing)
     }
 
-    pub(super) fn perform(&mut self, operation: &Operation) -> Result<Answer> {
-        Ok(Ok(match operation {
-            Operation::Grant(grant) => self.grant(grant)?,
-            Operation::KeepAlive(lease) => self.keep_alive(*lease)?,
-            Operation::Revoke(lease) => match self.end_lease(*lease)? {
-                true => Response::Revoked,
-                false => Response::Expired,
-            },
-            Operation::Claim(claim) => self.claim(claim)?,
-            Operation::Read(selections) => read(self.connection, self.revision, selections)?,
-            Operation::Guarded(guarded) => self.guarded(guarded)?,
-        }))
+    /// What comes of it, once the transaction is committed.
+    pub(super) fn perform(&mut self, operation: &Operation) -> Result<Response> {
+        match operation {
+            Operation::Grant(grant) => self.grant(grant),
+            Operation::KeepAlive(lease) => self.keep_alive(*lease),
+            Operation::Revoke(lease) => {
+                Ok(if self.end_lease(*lease)? { Response::Revoked } else { Response::Expired })
+            }
+            Operation::Claim(claim) => self.claim(claim),
+            Operation::Read(selections) => read(self.connection, self.revision, selections),
+            Operation::Guarded(guarded) => self.guarded(guarded),
+        }
     }
 
     /// Right before the commit. Whether watches have something to see.
