@@ -103,7 +103,8 @@ fn handovers(path: &Path, rounds: usize, floor: &Spread) -> Result<()> {
         others.order(leader.from)?;
         let resigned = others.hear("resigning")?;
         leader = others.hear("elected")?;
-        took.push(leader.at.saturating_sub(resigned.at));
+        let span = leader.at.checked_sub(resigned.at);
+        took.push(span.context("elected before the other one had to resign")?);
     }
     Spread::of("resign to elected, three processes", took, Some(floor));
     Ok(())
@@ -229,12 +230,14 @@ struct Others {
     processes: Vec<(Child, ChildStdin)>,
     say: Sender<Said>,
     said: Receiver<Said>,
+    /// Heard, and not asked for yet.
+    pending: Vec<Said>,
 }
 
 impl Default for Others {
     fn default() -> Self {
         let (say, said) = channel();
-        Self { processes: Vec::new(), say, said }
+        Self { processes: Vec::new(), say, said, pending: Vec::new() }
     }
 }
 
@@ -261,9 +264,18 @@ impl Others {
         Ok(from)
     }
 
-    fn hear(&self, what: &str) -> Result<Said> {
-        let said = self.said.recv_timeout(PATIENCE).with_context(|| format!("no {what}"))?;
-        if said.what == what { Ok(said) } else { bail!("{} instead of {what}", said.what) }
+    /// What one of them says; lines of several may come in any order.
+    fn hear(&mut self, what: &str) -> Result<Said> {
+        if let Some(known) = self.pending.iter().position(|said| said.what == what) {
+            return Ok(self.pending.remove(known));
+        }
+        loop {
+            let said = self.said.recv_timeout(PATIENCE).with_context(|| format!("no {what}"))?;
+            if said.what == what {
+                return Ok(said);
+            }
+            self.pending.push(said);
+        }
     }
 
     fn order(&mut self, number: usize) -> Result<()> {
