@@ -40,13 +40,15 @@ fn in_its_directory(path: &Path) -> Result<io::Result<PathBuf>, SqliteError> {
 
 fn not_reached(path: &Path, error: &io::Error) -> SqliteError {
     let path = path.to_owned();
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => SqliteError::NoDirectory { path },
-        io::ErrorKind::PermissionDenied => {
-            SqliteError::ReadOnly { path, reason: error.to_string() }
-        }
-        _ => SqliteError::Failed { path, reason: error.to_string() },
+    let kind = error.kind();
+    if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+        return SqliteError::NoDirectory { path };
     }
+    let reason = error.to_string();
+    if kind == io::ErrorKind::PermissionDenied {
+        return SqliteError::ReadOnly { path, reason };
+    }
+    SqliteError::Failed { path, reason }
 }
 
 #[cfg(unix)]

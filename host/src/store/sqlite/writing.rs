@@ -72,7 +72,7 @@ impl<'a> Writing<'a> {
 
     fn grant(&self, grant: &Grant) -> Result<Response> {
         let ttl = grant.ttl.max(SHORTEST_LEASE);
-        let (time, ends) = self.from_now(ttl);
+        let (time, ends) = self.span(ttl);
         let made = self
             .prepare(
                 "INSERT INTO leases (id, ttl, ends) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
@@ -89,7 +89,7 @@ impl<'a> Writing<'a> {
         let Some(ttl) = ttl.and_then(|ttl| u64::try_from(ttl).ok()) else {
             return Ok(Response::Expired);
         };
-        let (_, ends) = self.from_now(ttl);
+        let (_, ends) = self.span(ttl);
         self.prepare("UPDATE leases SET ends = ?2 WHERE id = ?1")?.execute([lease, ends])?;
         Ok(Response::Renewed(ttl))
     }
@@ -224,7 +224,7 @@ impl<'a> Writing<'a> {
     }
 
     /// A time to live as SQLite holds it, and when it is over.
-    fn from_now(&self, ttl: u64) -> (i64, i64) {
+    fn span(&self, ttl: u64) -> (i64, i64) {
         let ttl = i64::try_from(ttl).unwrap_or(i64::MAX);
         (ttl, self.now.saturating_add(ttl))
     }
