@@ -1,7 +1,7 @@
 //! Time, as the elector counts it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -14,9 +14,13 @@ mod bell;
 mod boot;
 
 pub use bell::Bell;
+use bell::Rope;
 
 /// How often a clock is looked at that cannot wake a thread by itself.
 const GLANCE: Duration = Duration::from_millis(10);
+
+/// How long a thread waits, at most, for a clock that stands still.
+const STANDSTILL: Duration = Duration::from_secs(3600);
 
 /// A monotonic clock that goes on while the machine is suspended.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
@@ -78,29 +82,46 @@ pub struct ManualClock {
 struct ManualState {
     now: Mark,
     sleepers: Vec<(Mark, oneshot::Sender<()>)>,
+    /// The threads that wait.
+    waiters: Vec<(Mark, Arc<Rope>)>,
 }
 
 impl ManualClock {
     /// Lets time pass, and wakes who slept until then.
     pub fn advance(&self, by: Duration) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         state.now = state.now.saturating_add(nanoseconds(by));
         let now = state.now;
         for (_, sleeper) in state.sleepers.extract_if(.., |(mark, _)| *mark <= now) {
             // One that was dropped meanwhile sleeps no more.
             let _ = sleeper.send(());
         }
+        for (_, waiter) in state.waiters.iter().filter(|(mark, _)| *mark <= now) {
+            waiter.pull();
+        }
+    }
+
+    /// When the first of those is due who sleep or wait; none if nobody does.
+    pub fn next_due(&self) -> Option<Mark> {
+        let state = self.state();
+        let asleep = state.sleepers.iter().filter(|(_, sleeper)| !sleeper.is_closed());
+        let due = asleep.map(|(mark, _)| *mark).chain(state.waiters.iter().map(|(mark, _)| *mark));
+        // A thread that was woken may not have gone yet.
+        due.filter(|mark| state.now < *mark).min()
+    }
+
+    fn state(&self) -> MutexGuard<'_, ManualState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Mark {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.now
+        self.state().now
     }
 
     fn sleep_until(&self, mark: Mark) -> BoxFuture<'static, ()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let (sleeper, woken) = oneshot::channel();
         if state.now < mark {
             state.sleepers.retain(|(_, other)| !other.is_closed());
@@ -109,6 +130,18 @@ impl Clock for ManualClock {
         } else {
             std::future::ready(()).boxed()
         }
+    }
+
+    fn wait_until(&self, mark: Mark, bell: &Bell) {
+        {
+            let mut state = self.state();
+            if mark <= state.now {
+                return;
+            }
+            state.waiters.push((mark, Arc::clone(bell.rope())));
+        }
+        bell.wait(STANDSTILL);
+        self.state().waiters.retain(|(_, waiter)| !Arc::ptr_eq(waiter, bell.rope()));
     }
 }
 

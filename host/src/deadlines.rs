@@ -7,6 +7,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+#[cfg(feature = "testing")]
+use tokio::sync::oneshot;
 use tracing::error;
 
 use crate::clock::{Bell, Clock};
@@ -27,6 +29,20 @@ struct Watch {
     terms: Vec<Arc<Term>>,
     /// The thread is there.
     kept: bool,
+    #[cfg(feature = "testing")]
+    rehearsal: Rehearsal,
+}
+
+/// What a test wants of the thread.
+#[cfg(feature = "testing")]
+#[derive(Debug, Default)]
+struct Rehearsal {
+    /// It stands still, as that of a stopped process.
+    paused: bool,
+    /// It tells of ends at this moment.
+    busy: bool,
+    /// They wait until it has told of all.
+    waiting: Vec<oneshot::Sender<()>>,
 }
 
 impl Deadlines {
@@ -86,13 +102,57 @@ impl Deadlines {
     /// Takes out the terms that stand no more, and returns them with the next deadline.
     fn due(&self) -> (Vec<Arc<Term>>, Option<Mark>) {
         let mut watch = self.watch();
+        #[cfg(feature = "testing")]
+        if watch.rehearsal.paused {
+            watch.rehearsal.waiting.clear();
+            return (Vec::new(), Some(Mark::MAX));
+        }
         let due: Vec<_> = watch.terms.extract_if(.., |term| !term.is_valid()).collect();
         let next = watch.terms.iter().map(|term| term.limit()).min();
         watch.kept = next.is_some() || !due.is_empty();
+        #[cfg(feature = "testing")]
+        watch.rehearsal.found(!due.is_empty());
         (due, next)
     }
 
     fn watch(&self) -> MutexGuard<'_, Watch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For tests.
+#[cfg(feature = "testing")]
+impl Deadlines {
+    /// Waits until every end that is due has been told, and what hangs on it called.
+    pub(crate) async fn settled(&self) {
+        let (asked, told) = oneshot::channel();
+        {
+            let mut watch = self.watch();
+            let all_stand = watch.terms.iter().all(|term| term.is_valid());
+            let idle = all_stand && !watch.rehearsal.busy;
+            if idle || !watch.kept || watch.rehearsal.paused {
+                return;
+            }
+            watch.rehearsal.waiting.push(asked);
+        }
+        self.bell.ring();
+        // It is dropped instead of answered.
+        let _ = told.await;
+    }
+
+    /// Has the thread stand still, or go on.
+    pub(crate) fn pause(&self, pause: bool) {
+        self.watch().rehearsal.paused = pause;
+        self.bell.ring();
+    }
+}
+
+#[cfg(feature = "testing")]
+impl Rehearsal {
+    fn found(&mut self, due: bool) {
+        self.busy = due;
+        if !due {
+            self.waiting.clear();
+        }
     }
 }

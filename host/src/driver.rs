@@ -36,9 +36,13 @@ use crate::types::{
 mod attendant;
 mod broken;
 mod handle;
+#[cfg(feature = "testing")]
+mod rehearsal;
 
 use attendant::{Attendant, Candidate, Pending, Tenure};
 pub(crate) use handle::{Attendance, Handle, Wish};
+#[cfg(feature = "testing")]
+pub(crate) use rehearsal::{Director, Rehearsal};
 
 /// How many events the elector is given at once.
 const BATCH: usize = 1024;
@@ -53,8 +57,11 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) component: Component,
     pub(crate) identity: String,
-    /// Its seed is drawn anew for each elector.
+    /// Its seed is drawn anew for each elector, unless it is given.
     pub(crate) config: Config,
+    pub(crate) deadlines: Arc<Deadlines>,
+    #[cfg(feature = "testing")]
+    pub(crate) rehearsal: Rehearsal,
 }
 
 /// Starts a driver on the runtime of the caller. It ends when the session is
@@ -77,7 +84,7 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         handles: true,
         watches: parts.store.watches(),
         store: parts.store,
-        deadlines: Deadlines::new(Arc::clone(&parts.clock)),
+        deadlines: parts.deadlines,
         clock: parts.clock,
         component: parts.component,
         config,
@@ -99,12 +106,17 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         closing: None,
         close_by: Mark::MAX,
         troubles,
+        #[cfg(feature = "testing")]
+        rehearsal: parts.rehearsal,
     };
     tokio::spawn(driver.run());
     Ok(handle)
 }
 
 fn reseeded(mut config: Config) -> Result<Config, ComponentError> {
+    if config.seed != (0, 0) {
+        return Ok(config);
+    }
     let draw = || Ok((getrandom::u64()?, getrandom::u64()?));
     config.seed = draw().map_err(|error: getrandom::Error| {
         ComponentError::Config(types::ConfigError::Other(format!(
@@ -155,6 +167,8 @@ struct Driver {
     /// When an elector that has not closed by then is given up.
     close_by: Mark,
     troubles: broadcast::Sender<Failure>,
+    #[cfg(feature = "testing")]
+    rehearsal: Rehearsal,
 }
 
 enum State {
@@ -194,6 +208,10 @@ impl Driver {
 
     /// Collects what happened, up to a batch, or waits for it.
     fn poll_news(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        #[cfg(feature = "testing")]
+        if self.rehearsal.is_paused(context) {
+            return Poll::Pending;
+        }
         let mut news = !self.events.is_empty();
         while self.handles && self.events.len() < BATCH {
             match self.inbox.poll_recv(context) {
@@ -229,6 +247,8 @@ impl Driver {
             self.sleep = None;
             news = true;
         }
+        #[cfg(feature = "testing")]
+        self.rehearsal.looked(news);
         if news { Poll::Ready(()) } else { Poll::Pending }
     }
 

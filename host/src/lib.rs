@@ -49,6 +49,8 @@ pub mod outside;
 mod session;
 pub mod store;
 mod term;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use candidate::{Candidate, Event};
 pub use clock::{Bell, BootClock, Clock, ManualClock};

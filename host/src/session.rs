@@ -10,7 +10,10 @@ use tokio::sync::oneshot;
 
 use crate::clock::{BootClock, Clock, nanoseconds};
 use crate::component::Component;
+use crate::deadlines::Deadlines;
 use crate::driver::{self, Handle, Parts, Wish};
+#[cfg(feature = "testing")]
+use crate::driver::{Director, Rehearsal};
 use crate::election::Election;
 use crate::error::Error;
 use crate::observer::received;
@@ -178,22 +181,42 @@ impl Session {
         }
     }
 
+    /// One that a test directs, and whose chances are those of a seed.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn directed(
+        store: impl Store,
+        options: Options,
+        seed: u64,
+    ) -> Result<(Self, Director), Error> {
+        let component = compiled(&options).await?;
+        let mut parts = parts(Arc::new(store), component, options);
+        parts.config.seed = (seed, seed);
+        let (rehearsal, director) = Rehearsal::new(Arc::clone(&parts.deadlines));
+        parts.rehearsal = rehearsal;
+        Ok((Self { handle: driver::start(parts)? }, director))
+    }
+
     fn start(store: Arc<dyn Store>, component: Component, options: Options) -> Result<Self, Error> {
-        let identity =
-            if options.identity.is_empty() { host_and_process() } else { options.identity };
-        let handle = driver::start(Parts {
-            store,
-            clock: options.clock,
-            component,
-            identity,
-            config: Config {
-                lease_ttl: nanoseconds(options.ttl),
-                safety_margin: nanoseconds(options.margin),
-                request_timeout: nanoseconds(options.request_timeout),
-                seed: (0, 0),
-            },
-        })?;
-        Ok(Self { handle })
+        Ok(Self { handle: driver::start(parts(store, component, options))? })
+    }
+}
+
+fn parts(store: Arc<dyn Store>, component: Component, options: Options) -> Parts {
+    let identity = if options.identity.is_empty() { host_and_process() } else { options.identity };
+    Parts {
+        store,
+        deadlines: Deadlines::new(Arc::clone(&options.clock)),
+        clock: options.clock,
+        component,
+        identity,
+        config: Config {
+            lease_ttl: nanoseconds(options.ttl),
+            safety_margin: nanoseconds(options.margin),
+            request_timeout: nanoseconds(options.request_timeout),
+            seed: (0, 0),
+        },
+        #[cfg(feature = "testing")]
+        rehearsal: Rehearsal::default(),
     }
 }
 

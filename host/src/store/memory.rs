@@ -100,6 +100,17 @@ impl MemoryStore {
     pub fn revision(&self) -> Revision {
         self.shared.act(|contents, _| contents.revision())
     }
+
+    /// Does what is asked for, now.
+    pub(crate) fn perform(&self, operation: &Operation) -> Result<Response, Failure> {
+        self.shared.act(|contents, now| contents.perform(now, operation))
+    }
+
+    /// When the next lease runs out.
+    #[cfg(feature = "testing")]
+    pub(crate) fn next_end(&self) -> Option<Mark> {
+        self.shared.settle()
+    }
 }
 
 impl fmt::Debug for MemoryStore {
@@ -118,8 +129,8 @@ impl Store for MemoryStore {
         operation: Operation,
         _within: Duration,
     ) -> BoxFuture<'static, Result<Response, Failure>> {
-        let shared = Arc::clone(&self.shared);
-        async move { shared.act(|contents, now| contents.perform(now, &operation)) }.boxed()
+        let store = self.clone();
+        async move { store.perform(&operation) }.boxed()
     }
 
     fn watches(&self) -> Box<dyn Watches> {

@@ -1,0 +1,98 @@
+//! A process of the world, and what can happen to it.
+
+use std::sync::Arc;
+
+use super::World;
+use super::link::{Link, Linked};
+use crate::driver::Director;
+use crate::error::Error;
+use crate::session::{Options, Session};
+
+/// What would be an instance of the application: a session, and its way to the store.
+///
+/// It keeps its session, which lives until this and everything made from it is dropped. A
+/// process that crashes is one that is [`pause`](Self::pause)d for good.
+#[derive(Debug)]
+pub struct Process {
+    world: World,
+    session: Session,
+    director: Director,
+    link: Arc<Link>,
+}
+
+impl Process {
+    pub(super) async fn start(
+        world: World,
+        options: Options,
+        seed: u64,
+    ) -> Result<(Self, Director), Error> {
+        let link = Arc::new(Link::new(world.store.clone(), world.clock.clone()));
+        let store = Linked(Arc::clone(&link));
+        let (session, director) = Session::directed(store, options, seed).await?;
+        Ok((Self { world, session, director: director.clone(), link }, director))
+    }
+
+    /// The session, for the code under test: it is cheap to clone.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Stops the process, as SIGSTOP, a debugger or a hypervisor does: its session renews
+    /// nothing, notices nothing and tells nothing, while time passes for all others. The
+    /// clock goes on, so [`Leadership::is_valid`](crate::Leadership::is_valid) knows, at
+    /// once, when it is over.
+    ///
+    /// The application's own tasks are not stopped: the test is in their midst, and does
+    /// not let them go on. A write that is asked for meanwhile waits for
+    /// [`resume`](Self::resume). Cancel safe, as all that is directed here: it has
+    /// happened, but perhaps not reached everybody.
+    pub async fn pause(&self) {
+        // What has happened by now, it knows.
+        self.world.settle().await;
+        self.director.pause(true);
+        self.world.settle().await;
+    }
+
+    /// Lets a process that was stopped go on, late.
+    pub async fn resume(&self) {
+        self.director.pause(false);
+        self.world.settle().await;
+    }
+
+    /// Cuts the process off from the store: it gets no answers, and its watches are silent.
+    /// Nothing that it asks for meanwhile is ever done.
+    pub async fn cut(&self) {
+        self.link.cut(true);
+        self.world.settle().await;
+    }
+
+    /// Mends the [`cut`](Self::cut): whoever still waits for an answer gets
+    /// [`Failure::Unavailable`](crate::Failure::Unavailable), and the watches go on with
+    /// what they have missed.
+    pub async fn heal(&self) {
+        self.link.cut(false);
+        self.world.settle().await;
+    }
+
+    /// Holds up the guarded writes that the process sends from now on, between it and the
+    /// store. Renewals, claims and watches go through.
+    pub async fn delay_writes(&self) {
+        self.link.delay_writes();
+        self.world.settle().await;
+    }
+
+    /// Has the writes that were [`delay`](Self::delay_writes)ed arrive, in their order,
+    /// also those that nobody waits for any more. What their guards say, the store decides
+    /// now.
+    pub async fn deliver_writes(&self) {
+        self.link.deliver_writes();
+        self.world.settle().await;
+    }
+
+    /// The next guarded write of the process is made, and its answer lost: whoever asked
+    /// for it is told [`WriteError::Unknown`](crate::WriteError::Unknown). Proclamations and
+    /// resignations are guarded writes as well.
+    pub fn lose_next_answer(&self) {
+        self.link.lose_next_answer();
+    }
+}

@@ -1,0 +1,427 @@
+//! `incumbent::testing`: what a test directs reaches everybody, at once.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::future::pending;
+use futures_util::{FutureExt, StreamExt};
+use incumbent::testing::{Process, World};
+use incumbent::{
+    Bell, Candidate, Clock, Contest, Event, Leadership, ManualClock, Options, Reason, WriteError,
+};
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+const NAME: &str = "office";
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(10);
+/// How long anything may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A leader, and who comes after it.
+struct Scene {
+    world: World,
+    worker: Process,
+    leader: Candidate,
+    leadership: Leadership,
+    rival: Process,
+    next: Candidate,
+}
+
+async fn scene() -> Scene {
+    let world = World::new();
+    let worker = world.process("worker").await.expect("starts");
+    let mut leader = worker.session().election(NAME).join().await.expect("joins");
+    let leadership = leader.elected().await.expect("is elected");
+    let rival = world.process("rival").await.expect("starts");
+    let next = rival.session().election(NAME).join().await.expect("joins");
+    Scene { world, worker, leader, leadership, rival, next }
+}
+
+/// What comes of a future that has to be there by now.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("is there by now")
+}
+
+#[tokio::test]
+async fn a_healthy_leader_leads_on() {
+    let Scene { world, leadership, next, .. } = scene().await;
+    let before = leadership.valid_until();
+    world.pass(Duration::from_secs(3600)).await;
+    assert!(leadership.is_valid());
+    assert!(leadership.remaining() > LEASE / 2);
+    assert!(leadership.valid_until() > before + 3_590_000_000_000);
+    assert_eq!(world.clock().now(), 3_600_000_000_000);
+    drop(next);
+}
+
+#[tokio::test]
+async fn a_deposed_leader_knows_and_is_followed() {
+    let Scene { world, leadership, mut next, .. } = scene().await;
+    let deposed = world.depose(NAME).await.expect("somebody led");
+    assert_eq!(deposed.value, b"worker");
+    assert!(!leadership.is_valid());
+    assert_eq!(now(leadership.lost()), Reason::Deposed);
+    let successor = now(next.elected()).expect("leads");
+    assert!(successor.epoch() > leadership.epoch());
+    assert_eq!(world.leader(NAME).await.expect("leads").value, b"rival");
+    assert_eq!(now(leadership.fence().put("/data", "")), Err(WriteError::Stale));
+}
+
+#[tokio::test]
+async fn the_leader_of_a_race_is_deposed_as_well() {
+    let world = World::new();
+    let worker = world.process("worker").await.expect("starts");
+    let election = worker.session().election(NAME).contest(Contest::Race);
+    let leadership = election.campaign().await.expect("leads");
+    assert_eq!(world.leader(NAME).await.expect("leads").epoch, leadership.epoch());
+    assert!(world.depose(NAME).await.is_some());
+    assert_eq!(now(leadership.lost()), Reason::Deposed);
+    assert_eq!(world.depose(NAME).await, None);
+}
+
+#[tokio::test]
+async fn a_revoked_lease_ends_the_term_on_it() {
+    let Scene { world, leadership, mut next, .. } = scene().await;
+    let revoked = world.revoke(NAME).await.expect("somebody led");
+    assert_eq!(revoked.lease, leadership.lease());
+    assert!(matches!(now(leadership.lost()), Reason::LeaseLost | Reason::Deposed));
+    now(next.elected()).expect("leads");
+}
+
+#[tokio::test]
+async fn a_paused_process_is_told_nothing_and_its_clock_says_all() {
+    let Scene { world, worker, leader, leadership, rival, mut next } = scene().await;
+    let ended = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&ended);
+    leadership.on_end(move |_| ends.store(true, Ordering::Relaxed));
+    world.pass(SECOND).await;
+    let mut events = leader.events();
+    while events.next().now_or_never().is_some() {}
+
+    worker.pause().await;
+    let valid_until = Duration::from_nanos(leadership.valid_until() - world.clock().now());
+    world.pass(valid_until - Duration::from_nanos(1)).await;
+    assert!(leadership.is_valid());
+    assert!(next.elected().now_or_never().is_none());
+    world.pass(Duration::from_nanos(1)).await;
+    assert!(!leadership.is_valid());
+    world.pass(SECOND).await;
+    let successor = now(next.elected()).expect("leads");
+    successor.fence().put("/data", "by the rival").await.expect("leads");
+
+    assert!(leadership.lost().now_or_never().is_none());
+    assert!(events.next().now_or_never().is_none());
+    assert!(!ended.load(Ordering::Relaxed));
+    assert_eq!(now(leadership.fence().put("/data", "late")), Err(WriteError::Stale));
+
+    worker.resume().await;
+    assert_eq!(now(leadership.lost()), Reason::Expired);
+    assert!(ended.load(Ordering::Relaxed));
+    let told = now(events.next());
+    let epoch = leadership.epoch();
+    assert_eq!(told, Some(Event::Demoted { epoch, reason: Reason::Expired }));
+    assert_eq!(world.get("/data").await, Some(b"by the rival".into()));
+    drop(rival);
+}
+
+#[tokio::test]
+async fn a_write_of_a_paused_process_waits() {
+    let Scene { world, worker, leadership, .. } = scene().await;
+    worker.pause().await;
+    let fence = leadership.fence();
+    let mut write = Box::pin(fence.put("/data", "1"));
+    assert!(write.as_mut().now_or_never().is_none());
+    world.pass(SECOND).await;
+    assert_eq!(world.get("/data").await, None);
+    worker.resume().await;
+    now(write).expect("leads");
+    assert_eq!(world.get("/data").await, Some(b"1".into()));
+}
+
+#[tokio::test]
+async fn without_the_store_a_leader_is_endangered_and_ends_at_its_deadline() {
+    let Scene { world, worker, leadership, mut next, .. } = scene().await;
+    worker.cut().await;
+    let left = Duration::from_nanos(leadership.valid_until() - world.clock().now());
+    world.pass(left / 3).await;
+    assert!(leadership.endangered().now_or_never().is_none());
+    world.pass(left / 3).await;
+    now(leadership.endangered());
+    assert!(leadership.is_valid());
+    world.pass(left / 3 + SECOND).await;
+    assert_eq!(now(leadership.lost()), Reason::Expired);
+    let successor = now(next.elected()).expect("leads");
+
+    // Back, it stands in line.
+    drop(leadership);
+    worker.heal().await;
+    world.pass(5 * SECOND).await;
+    assert!(successor.is_valid());
+    assert_eq!(worker.session().election(NAME).candidates().await.expect("answers").len(), 2);
+}
+
+#[tokio::test]
+async fn a_short_outage_costs_nothing() {
+    let Scene { world, worker, leadership, .. } = scene().await;
+    worker.cut().await;
+    world.pass(LEASE / 2).await;
+    worker.heal().await;
+    world.pass(LEASE).await;
+    assert!(leadership.is_valid());
+}
+
+#[tokio::test]
+async fn what_happened_in_an_outage_is_seen_after_it() {
+    let Scene { world, worker, leadership, mut next, .. } = scene().await;
+    worker.cut().await;
+    assert!(world.depose(NAME).await.is_some());
+    // It cannot know.
+    assert!(leadership.is_valid());
+    let successor = now(next.elected()).expect("leads");
+    worker.heal().await;
+    assert_eq!(now(leadership.lost()), Reason::Deposed);
+    assert!(successor.is_valid());
+}
+
+#[tokio::test]
+async fn a_suspended_machine_has_no_leader_from_before() {
+    let Scene { world, leader: mut candidate, leadership, mut next, .. } = scene().await;
+    let ended = Arc::new(Mutex::new(None));
+    let ends = Arc::clone(&ended);
+    leadership.on_end(move |reason| *ends.lock().expect("is free") = Some(reason));
+    world.sleep(2 * LEASE).await;
+    assert!(!leadership.is_valid());
+    now(leadership.lost());
+    assert!(ended.lock().expect("is free").is_some());
+    let epoch = leadership.epoch();
+    drop(leadership);
+    world.pass(LEASE).await;
+    let new = [candidate.elected().now_or_never(), next.elected().now_or_never()];
+    let mut leaders = new.into_iter().flatten().map(|elected| elected.expect("leads"));
+    let successor = leaders.next().expect("somebody leads");
+    assert!(successor.epoch() > epoch);
+    assert!(leaders.next().is_none());
+}
+
+#[tokio::test]
+async fn a_delayed_write_is_refused_by_the_store() {
+    let Scene { world, worker, leadership, mut next, .. } = scene().await;
+    worker.delay_writes().await;
+    let fence = leadership.fence();
+    let mut write = Box::pin(fence.put("/data", "late"));
+    assert!(write.as_mut().now_or_never().is_none());
+    world.settle().await;
+    assert_eq!(world.get("/data").await, None);
+    world.depose(NAME).await;
+    let successor = now(next.elected()).expect("leads");
+    successor.fence().put("/data", "by the rival").await.expect("leads");
+    let before = world.store().revision();
+    worker.deliver_writes().await;
+    assert!(matches!(now(write), Err(WriteError::Stale | WriteError::Unknown)));
+    assert_eq!(world.store().revision(), before);
+}
+
+#[tokio::test]
+async fn a_delayed_write_is_made_while_its_leader_leads() {
+    let Scene { world, worker, leadership, .. } = scene().await;
+    worker.delay_writes().await;
+    let fence = leadership.fence();
+    let mut write = Box::pin(fence.put("/data", "1"));
+    assert!(write.as_mut().now_or_never().is_none());
+    // Nobody waits for so long, and it arrives all the same.
+    world.pass(6 * SECOND).await;
+    assert_eq!(now(write), Err(WriteError::Unknown));
+    worker.deliver_writes().await;
+    assert_eq!(world.get("/data").await, Some(b"1".into()));
+    assert!(leadership.is_valid());
+}
+
+#[tokio::test]
+async fn a_lost_answer_leaves_the_writer_in_the_dark() {
+    let Scene { world, worker, leadership, .. } = scene().await;
+    worker.lose_next_answer();
+    assert_eq!(leadership.fence().put("/data", "1").await, Err(WriteError::Unknown));
+    assert_eq!(world.get("/data").await, Some(b"1".into()));
+    leadership.fence().put("/data", "2").await.expect("leads");
+}
+
+#[tokio::test]
+async fn work_that_leads_again_and_again_stops_in_time() {
+    let world = World::new();
+    let worker = world.process("worker").await.expect("starts");
+    let election = worker.session().election(NAME);
+    let (started, dropped) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Vec::new())));
+
+    /// Notes whether its term stood when it was dropped.
+    struct Note(Leadership, Arc<Mutex<Vec<bool>>>);
+    impl Drop for Note {
+        fn drop(&mut self) {
+            self.1.lock().expect("is free").push(self.0.is_valid());
+        }
+    }
+
+    let (starts, drops) = (Arc::clone(&started), Arc::clone(&dropped));
+    let leads = tokio::spawn(async move {
+        let work = |leadership| {
+            starts.fetch_add(1, Ordering::Relaxed);
+            let note = Note(leadership, Arc::clone(&drops));
+            async move {
+                let _note = note;
+                pending().await
+            }
+        };
+        election.lead(work).await
+    });
+    world.settle().await;
+    assert_eq!(started.load(Ordering::Relaxed), 1);
+
+    world.depose(NAME).await;
+    assert_eq!(started.load(Ordering::Relaxed), 2);
+    assert_eq!(*dropped.lock().expect("is free"), [false]);
+
+    // Renewals fail: it is dropped a little before the deadline.
+    worker.cut().await;
+    world.pass(LEASE).await;
+    assert_eq!(*dropped.lock().expect("is free"), [false, true]);
+    worker.heal().await;
+    world.pass(LEASE).await;
+    assert_eq!(started.load(Ordering::Relaxed), 3);
+    worker.session().close().await.expect("closes");
+    leads.await.expect("ends").expect("is closed");
+}
+
+#[tokio::test]
+async fn an_observer_sees_the_gap() {
+    let Scene { world, worker, leadership, next, .. } = scene().await;
+    drop(next);
+    let watcher = world.process("watcher").await.expect("starts");
+    let mut leaders = watcher.session().election(NAME).observe();
+    world.settle().await;
+    let first = now(leaders.next()).expect("is there").expect("is seen").expect("leads");
+    assert_eq!(first.epoch, leadership.epoch());
+    // As if it had crashed.
+    worker.pause().await;
+    world.pass(2 * LEASE).await;
+    assert_eq!(now(leaders.next()).expect("is there").expect("is seen"), None);
+}
+
+#[tokio::test]
+async fn who_waits_by_the_clock_acts_on_the_way() {
+    let world = World::new();
+    let clock = world.clock().clone();
+    let rounds = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&rounds);
+    tokio::spawn(async move {
+        loop {
+            let next = clock.now() + 300_000_000;
+            clock.sleep_until(next).await;
+            seen.lock().expect("is free").push(clock.now());
+        }
+    });
+    world.pass(SECOND).await;
+    assert_eq!(*rounds.lock().expect("is free"), [300_000_000, 600_000_000, 900_000_000]);
+}
+
+#[tokio::test]
+async fn work_that_never_pauses_holds_up_nobody() {
+    let Scene { world, leadership, .. } = scene().await;
+    let fence = leadership.fence();
+    let writing = tokio::spawn(async move {
+        while fence.put("/data", "again").await.is_ok() {
+            yield_now().await;
+        }
+    });
+    world.settle().await;
+    assert!(leadership.is_valid());
+    world.depose(NAME).await;
+    timeout(PATIENCE, writing).await.expect("in time").expect("ends");
+}
+
+#[tokio::test]
+async fn a_session_that_is_over_holds_up_nobody() {
+    let Scene { world, worker, leadership, leader, mut next, .. } = scene().await;
+    drop((leader, leadership));
+    worker.session().close().await.expect("closes");
+    world.settle().await;
+    now(next.elected()).expect("leads");
+    worker.pause().await;
+    drop(worker);
+    world.pass(LEASE).await;
+    assert_eq!(world.leader(NAME).await.expect("leads").value, b"rival");
+}
+
+#[tokio::test]
+async fn the_same_story_goes_the_same_way() {
+    async fn story() -> Vec<Event> {
+        let Scene { world, worker, leader, leadership, .. } = scene().await;
+        let events = leader.events();
+        world.pass(LEASE).await;
+        worker.cut().await;
+        world.pass(LEASE * 2).await;
+        worker.heal().await;
+        drop(leadership);
+        world.pass(LEASE).await;
+        events.take_while(|_| std::future::ready(true)).take_until(world.settle()).collect().await
+    }
+    let first = story().await;
+    assert!(first.len() > 5, "{first:?}");
+    assert_eq!(first, story().await);
+}
+
+#[tokio::test]
+async fn options_are_taken_and_refused_as_ever() {
+    let world = World::new();
+    let short = Options { ttl: SECOND, identity: "short".into(), ..Options::default() };
+    let worker = world.process_with(short).await.expect("starts");
+    let leadership = worker.session().election(NAME).campaign().await.expect("leads");
+    assert!(leadership.remaining() < SECOND);
+    let bad = Options { margin: LEASE, ttl: LEASE, ..Options::default() };
+    world.process_with(bad).await.expect_err("no time is left");
+}
+
+/// All but the application's own tasks is waited for there, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_runtime_of_several_threads() {
+    for _ in 0..50 {
+        let Scene { world, worker, leadership, mut next, .. } = scene().await;
+        let ended = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&ended);
+        leadership.on_end(move |_| ends.store(true, Ordering::Relaxed));
+        world.pass(LEASE).await;
+        assert!(leadership.is_valid());
+        worker.cut().await;
+        world.pass(LEASE + SECOND).await;
+        assert_eq!(now(leadership.lost()), Reason::Expired);
+        assert!(ended.load(Ordering::Relaxed));
+        let successor = now(next.elected()).expect("leads");
+        world.pass(LEASE).await;
+        assert!(successor.is_valid());
+        world.depose(NAME).await;
+        assert_eq!(now(successor.lost()), Reason::Deposed);
+    }
+}
+
+/// It waits for an hour, unless it is woken.
+#[test]
+fn a_thread_that_waits_for_a_clock_is_woken_by_it() {
+    let clock = ManualClock::default();
+    let (woken, wakes) = mpsc::channel();
+    let waits = clock.clone();
+    thread::spawn(move || {
+        let bell = Bell::default();
+        while waits.now() < 7 {
+            waits.wait_until(7, &bell);
+        }
+        woken.send(waits.now()).expect("is awaited");
+    });
+    while clock.next_due() != Some(7) {
+        thread::yield_now();
+    }
+    clock.advance(Duration::from_nanos(6));
+    assert_eq!(clock.next_due(), Some(7));
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(wakes.recv_timeout(PATIENCE), Ok(7));
+}
