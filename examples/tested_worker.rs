@@ -52,7 +52,7 @@ async fn main() -> anyhow::Result<()> {
         println!("writing page {number}");
         format!("page {number}")
     };
-    println!("{:?}", publish(&session.election("report"), page).await?);
+    println!("{:?}", publish(&session.election("publisher"), page).await?);
     session.close().await?;
     Ok(())
 }
@@ -75,11 +75,11 @@ mod tests {
         let world = World::new();
         let worker = world.process("worker").await?;
 
-        let outcome = publish(&worker.session().election("report"), text).await?;
+        let outcome = publish(&worker.session().election("publisher"), text).await?;
 
         assert_eq!(outcome, Outcome::Published);
         assert_eq!(world.get("report/3").await, Some(b"page 3".into()));
-        assert_eq!(world.leader("report").await, None);
+        assert_eq!(world.leader("publisher").await, None);
         Ok(())
     }
 
@@ -89,14 +89,14 @@ mod tests {
         let worker = world.process("worker").await?;
         let page = async |number| {
             if number == 2 {
-                world.depose("report").await;
+                world.depose("publisher").await;
                 // Whatever a page takes: it is dropped right here.
                 pending().await
             }
             text(number).await
         };
 
-        let outcome = publish(&worker.session().election("report"), page).await?;
+        let outcome = publish(&worker.session().election("publisher"), page).await?;
 
         assert_eq!(outcome, Outcome::Stopped(Reason::Deposed));
         assert_eq!(world.get("report/2").await, None);
@@ -113,13 +113,13 @@ mod tests {
                 worker.pause().await;
                 world.pass(2 * LEASE).await;
                 // Nobody woke the worker: it believes, if it believes a flag.
-                let successor = rival.session().election("report").campaign().await.unwrap();
+                let successor = rival.session().election("publisher").campaign().await.unwrap();
                 successor.fence().put("report/2", "by the rival").await.unwrap();
             }
             text(number).await
         };
 
-        let outcome = publish(&worker.session().election("report"), page).await?;
+        let outcome = publish(&worker.session().election("publisher"), page).await?;
 
         assert_eq!(outcome, Outcome::Refused);
         assert_eq!(world.get("report/2").await, Some(b"by the rival".into()));
@@ -132,13 +132,13 @@ mod tests {
         let worker = world.process("worker").await?;
         let rival = world.process("rival").await?;
         worker.delay_writes().await;
-        let election = worker.session().election("report");
+        let election = worker.session().election("publisher");
 
         let (outcome, rivals) = tokio::join!(publish(&election, text), async {
             // The first page is on its way: its leader leads no more when it arrives.
             world.settle().await;
-            world.depose("report").await;
-            let successor = rival.session().election("report").campaign().await?;
+            world.depose("publisher").await;
+            let successor = rival.session().election("publisher").campaign().await?;
             successor.fence().put("report/1", "by the rival").await?;
             worker.deliver_writes().await;
             anyhow::Ok(successor)
@@ -164,7 +164,7 @@ mod tests {
             text(number).await
         };
 
-        let election = worker.session().election("report");
+        let election = worker.session().election("publisher");
         let (outcome, ()) = tokio::join!(publish(&election, page), world.pass(2 * LEASE));
 
         assert_eq!(outcome?, Outcome::Stopped(Reason::Expired));

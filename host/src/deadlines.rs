@@ -85,16 +85,17 @@ impl Deadlines {
     fn keep(&self) {
         loop {
             let (due, next) = self.due();
+            if due.is_empty() {
+                let Some(next) = next else {
+                    return;
+                };
+                self.clock.wait_until(next, &self.bell);
+            }
             for term in &due {
                 term.conclude(Reason::Expired);
             }
             for term in &due {
                 term.call_endings();
-            }
-            match next {
-                Some(next) => self.clock.wait_until(next, &self.bell),
-                None if due.is_empty() => return,
-                None => {}
             }
         }
     }

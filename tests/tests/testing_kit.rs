@@ -47,19 +47,20 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 async fn a_healthy_leader_leads_on() {
-    let Scene { world, leadership, next, .. } = scene().await;
+    let Scene { world, leadership, next: _next, worker: _worker, leader: _leader, rival: _rival } =
+        scene().await;
     let before = leadership.valid_until();
     world.pass(Duration::from_secs(3600)).await;
     assert!(leadership.is_valid());
     assert!(leadership.remaining() > LEASE / 2);
     assert!(leadership.valid_until() > before + 3_590_000_000_000);
     assert_eq!(world.clock().now(), 3_600_000_000_000);
-    drop(next);
 }
 
 #[tokio::test]
 async fn a_deposed_leader_knows_and_is_followed() {
-    let Scene { world, leadership, mut next, .. } = scene().await;
+    let Scene { world, leadership, mut next, worker: _worker, leader: _leader, rival: _rival } =
+        scene().await;
     let deposed = world.depose(NAME).await.expect("somebody led");
     assert_eq!(deposed.value, b"worker");
     assert!(!leadership.is_valid());
@@ -84,7 +85,8 @@ async fn the_leader_of_a_race_is_deposed_as_well() {
 
 #[tokio::test]
 async fn a_revoked_lease_ends_the_term_on_it() {
-    let Scene { world, leadership, mut next, .. } = scene().await;
+    let Scene { world, leadership, mut next, worker: _worker, leader: _leader, rival: _rival } =
+        scene().await;
     let revoked = world.revoke(NAME).await.expect("somebody led");
     assert_eq!(revoked.lease, leadership.lease());
     assert!(matches!(now(leadership.lost()), Reason::LeaseLost | Reason::Deposed));
@@ -129,7 +131,8 @@ async fn a_paused_process_is_told_nothing_and_its_clock_says_all() {
 
 #[tokio::test]
 async fn a_write_of_a_paused_process_waits() {
-    let Scene { world, worker, leadership, .. } = scene().await;
+    let Scene { world, worker, leadership, leader: _leader, rival: _rival, next: _next } =
+        scene().await;
     worker.pause().await;
     let fence = leadership.fence();
     let mut write = Box::pin(fence.put("/data", "1"));
@@ -143,7 +146,8 @@ async fn a_write_of_a_paused_process_waits() {
 
 #[tokio::test]
 async fn without_the_store_a_leader_is_endangered_and_ends_at_its_deadline() {
-    let Scene { world, worker, leadership, mut next, .. } = scene().await;
+    let Scene { world, worker, leadership, mut next, leader: _leader, rival: _rival } =
+        scene().await;
     worker.cut().await;
     let left = Duration::from_nanos(leadership.valid_until() - world.clock().now());
     world.pass(left / 3).await;
@@ -165,7 +169,8 @@ async fn without_the_store_a_leader_is_endangered_and_ends_at_its_deadline() {
 
 #[tokio::test]
 async fn a_short_outage_costs_nothing() {
-    let Scene { world, worker, leadership, .. } = scene().await;
+    let Scene { world, worker, leadership, leader: _leader, rival: _rival, next: _next } =
+        scene().await;
     worker.cut().await;
     world.pass(LEASE / 2).await;
     worker.heal().await;
@@ -175,7 +180,8 @@ async fn a_short_outage_costs_nothing() {
 
 #[tokio::test]
 async fn what_happened_in_an_outage_is_seen_after_it() {
-    let Scene { world, worker, leadership, mut next, .. } = scene().await;
+    let Scene { world, worker, leadership, mut next, leader: _leader, rival: _rival } =
+        scene().await;
     worker.cut().await;
     assert!(world.depose(NAME).await.is_some());
     // It cannot know.
@@ -188,7 +194,14 @@ async fn what_happened_in_an_outage_is_seen_after_it() {
 
 #[tokio::test]
 async fn a_suspended_machine_has_no_leader_from_before() {
-    let Scene { world, leader: mut candidate, leadership, mut next, .. } = scene().await;
+    let Scene {
+        world,
+        leader: mut candidate,
+        leadership,
+        mut next,
+        worker: _worker,
+        rival: _rival,
+    } = scene().await;
     let ended = Arc::new(Mutex::new(None));
     let ends = Arc::clone(&ended);
     leadership.on_end(move |reason| *ends.lock().expect("is free") = Some(reason));
@@ -208,7 +221,8 @@ async fn a_suspended_machine_has_no_leader_from_before() {
 
 #[tokio::test]
 async fn a_delayed_write_is_refused_by_the_store() {
-    let Scene { world, worker, leadership, mut next, .. } = scene().await;
+    let Scene { world, worker, leadership, mut next, leader: _leader, rival: _rival } =
+        scene().await;
     worker.delay_writes().await;
     let fence = leadership.fence();
     let mut write = Box::pin(fence.put("/data", "late"));
@@ -226,7 +240,8 @@ async fn a_delayed_write_is_refused_by_the_store() {
 
 #[tokio::test]
 async fn a_delayed_write_is_made_while_its_leader_leads() {
-    let Scene { world, worker, leadership, .. } = scene().await;
+    let Scene { world, worker, leadership, leader: _leader, rival: _rival, next: _next } =
+        scene().await;
     worker.delay_writes().await;
     let fence = leadership.fence();
     let mut write = Box::pin(fence.put("/data", "1"));
@@ -241,7 +256,8 @@ async fn a_delayed_write_is_made_while_its_leader_leads() {
 
 #[tokio::test]
 async fn a_lost_answer_leaves_the_writer_in_the_dark() {
-    let Scene { world, worker, leadership, .. } = scene().await;
+    let Scene { world, worker, leadership, leader: _leader, rival: _rival, next: _next } =
+        scene().await;
     worker.lose_next_answer();
     assert_eq!(leadership.fence().put("/data", "1").await, Err(WriteError::Unknown));
     assert_eq!(world.get("/data").await, Some(b"1".into()));
@@ -295,7 +311,7 @@ async fn work_that_leads_again_and_again_stops_in_time() {
 
 #[tokio::test]
 async fn an_observer_sees_the_gap() {
-    let Scene { world, worker, leadership, next, .. } = scene().await;
+    let Scene { world, worker, leadership, next, leader: _leader, rival: _rival } = scene().await;
     drop(next);
     let watcher = world.process("watcher").await.expect("starts");
     let mut leaders = watcher.session().election(NAME).observe();
@@ -327,7 +343,8 @@ async fn who_waits_by_the_clock_acts_on_the_way() {
 
 #[tokio::test]
 async fn work_that_never_pauses_holds_up_nobody() {
-    let Scene { world, leadership, .. } = scene().await;
+    let Scene { world, leadership, worker: _worker, leader: _leader, rival: _rival, next: _next } =
+        scene().await;
     let fence = leadership.fence();
     let writing = tokio::spawn(async move {
         while fence.put("/data", "again").await.is_ok() {
@@ -342,7 +359,7 @@ async fn work_that_never_pauses_holds_up_nobody() {
 
 #[tokio::test]
 async fn a_session_that_is_over_holds_up_nobody() {
-    let Scene { world, worker, leadership, leader, mut next, .. } = scene().await;
+    let Scene { world, worker, leadership, leader, mut next, rival: _rival } = scene().await;
     drop((leader, leadership));
     worker.session().close().await.expect("closes");
     world.settle().await;
@@ -356,7 +373,7 @@ async fn a_session_that_is_over_holds_up_nobody() {
 #[tokio::test]
 async fn the_same_story_goes_the_same_way() {
     async fn story() -> Vec<Event> {
-        let Scene { world, worker, leader, leadership, .. } = scene().await;
+        let Scene { world, worker, leader, leadership, rival: _rival, next: _next } = scene().await;
         let events = leader.events();
         world.pass(LEASE).await;
         worker.cut().await;
@@ -386,7 +403,8 @@ async fn options_are_taken_and_refused_as_ever() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_runtime_of_several_threads() {
     for _ in 0..50 {
-        let Scene { world, worker, leadership, mut next, .. } = scene().await;
+        let Scene { world, worker, leadership, mut next, leader: _leader, rival: _rival } =
+            scene().await;
         let ended = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&ended);
         leadership.on_end(move |_| ends.store(true, Ordering::Relaxed));
