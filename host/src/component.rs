@@ -26,12 +26,15 @@ const FUEL: u64 = 500_000_000;
 /// In bytes, for what one step hands over.
 const HANDED_OVER: usize = 64 << 20;
 
+/// The library's own elector.
+static LOADED: OnceLock<Component> = OnceLock::new();
+
 /// A compiled elector. Cheap to clone.
 ///
 /// Whoever builds another host, or a test, drives the elector like this; a
 /// [`Session`](crate::Session) does it for everybody else.
 ///
-/// ```no_run
+/// ```
 /// use incumbent::{Component, Elector};
 /// use incumbent::types::{Config, Event};
 ///
@@ -69,15 +72,19 @@ impl Component {
     /// [`ComponentError::Unfit`], if the library was built around something that
     /// is no elector.
     pub fn embedded() -> Result<Self, ComponentError> {
-        static LOADED: OnceLock<Component> = OnceLock::new();
-        if let Some(loaded) = LOADED.get() {
-            return Ok(loaded.clone());
+        if let Some(loaded) = Self::loaded() {
+            return Ok(loaded);
         }
         let loaded = match precompiled() {
             Some(component) => Self::link(component).map_err(unfit)?,
             None => Self::from_bytes(Self::EMBEDDED)?,
         };
         Ok(LOADED.get_or_init(|| loaded).clone())
+    }
+
+    /// The same, if it is loaded by now.
+    pub(crate) fn loaded() -> Option<Self> {
+        LOADED.get().cloned()
     }
 
     /// Another elector of the same WIT world: a WebAssembly component, as bytes

@@ -101,9 +101,14 @@ impl Election {
     /// that it spawns elsewhere takes the leadership along. Dropping
     /// `lead`'s own future drops the work's, resigns and leaves the queue.
     ///
-    /// ```no_run
-    /// # async fn work(fence: incumbent::Fence) {}
-    /// # async fn example(election: incumbent::Election) -> Result<(), incumbent::Error> {
+    /// ```
+    /// # use incumbent::{Fence, Options, Session};
+    /// # async fn work(fence: Fence, session: Session) { let _ = session.close().await; }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), incumbent::Error> {
+    /// # let session = Session::connect("memory:", Options::default()).await?;
+    /// # let election = session.election("office");
+    /// # let work = |fence| work(fence, session.clone());
     /// election
     ///     .lead(|leadership| async move { work(leadership.fence()).await })
     ///     .await?;

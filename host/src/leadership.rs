@@ -23,9 +23,12 @@ use crate::types::{Expectation, Mark, Mutation, Put, Reason};
 /// may lead at once. So keep it until the work *has* stopped, even when the term
 /// is lost; this candidate does not lead again before that.
 ///
-/// ```no_run
+/// ```
+/// # use incumbent::{Options, Session};
 /// # async fn work(fence: incumbent::Fence) {}
-/// # async fn example(election: incumbent::Election) -> Result<(), incumbent::Error> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), incumbent::Error> {
+/// # let election = Session::connect("memory:", Options::default()).await?.election("office");
 /// let leadership = election.campaign().await?;
 /// tokio::select! {
 ///     reason = leadership.lost() => eprintln!("demoted: {reason}"),
@@ -123,13 +126,19 @@ impl Leadership {
     /// It cannot be taken back. A resigned or dropped leadership is an end like any other,
     /// and so is the end of the session or its runtime; the end of the process is not.
     ///
-    /// ```no_run
+    /// ```
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicBool, Ordering};
     /// use std::thread;
     ///
+    /// # use incumbent::{Error, Options, Session};
     /// # fn compute_a_bit() {}
-    /// # fn example(leadership: incumbent::Leadership) {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let store = incumbent::MemoryStore::default();
+    /// # let session = Session::open(store.clone(), Options::default()).await?;
+    /// # let leadership = session.election("office").campaign().await?;
+    /// # let lease = leadership.lease();
     /// let stop = Arc::new(AtomicBool::new(false));
     /// let stops = Arc::clone(&stop);
     /// leadership.on_end(move |_| stops.store(true, Ordering::Relaxed));
@@ -140,6 +149,10 @@ impl Leadership {
     ///     // It has stopped: another one may lead.
     ///     drop(leadership);
     /// });
+    /// # store.revoke(lease);
+    /// # session.close().await?;
+    /// # work.join().expect("the work stops");
+    /// # Ok(())
     /// # }
     /// ```
     pub fn on_end(&self, call: impl FnOnce(Reason) + Send + 'static) {
@@ -197,9 +210,15 @@ impl Drop for Leadership {
 ///
 /// Not cancel safe: what a dropped future asked for may happen.
 ///
-/// ```no_run
-/// # use incumbent::{Fence, Write, WriteError};
-/// # async fn example(fence: Fence) -> Result<(), WriteError> {
+/// ```
+/// use incumbent::Write;
+///
+/// # use incumbent::{Options, Session};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let session = Session::connect("memory:", Options::default()).await?;
+/// # let leadership = session.election("office").campaign().await?;
+/// let fence = leadership.fence();
 /// let revision = fence.put("/data/result", "41").await?;
 /// // Only if nobody has changed it since:
 /// let write = Write::new().expect("/data/result", revision).put("/data/result", "42");

@@ -6,13 +6,14 @@
 //! stops by the deadline, and writes through the term's [`Fence`], is never done
 //! by two.
 //!
-//! ```no_run
+//! ```
 //! use incumbent::{Options, Session};
 //!
 //! # async fn work(fence: incumbent::Fence) {}
-//! # async fn example() -> Result<(), incumbent::Error> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), incumbent::Error> {
 //! let options = Options { identity: "worker-1".into(), ..Options::default() };
-//! let session = Session::connect("etcd://127.0.0.1:2379", options).await?;
+//! let session = Session::connect("memory:", options).await?; // or "etcd://127.0.0.1:2379"
 //! let election = session.election("my-service");
 //!
 //! let leadership = election.campaign().await?;
@@ -32,6 +33,9 @@
 //! - [`Leadership`]: one term. [`Leadership::is_valid`] asks the clock;
 //!   [`Leadership::on_end`] is called in time even where the runtime is starved.
 //! - [`outside`]: writes and orders from outside, for operators' tools.
+//! - [`store`]: the places to elect on, by a [`StoreUrl`], and the contract for others.
+//! - `testing` (feature `testing`): a store and a clock that a test directs, to take the
+//!   leadership away from your own code at any line.
 //! - [`Component`] and [`Elector`]: the elector itself, for other hosts and for
 //!   tests.
 
@@ -74,3 +78,8 @@ pub use types::{Contest, Failure, Mark, Reason};
 pub mod types {
     pub use crate::bindings::exports::incumbent::election::types::*;
 }
+
+/// The examples of the library's page.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

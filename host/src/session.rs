@@ -31,12 +31,13 @@ use crate::types::{Config, Failure};
 /// as the runtime goes on. A runtime that ends before costs the next leader one
 /// lease time.
 ///
-/// ```no_run
+/// ```
 /// use incumbent::{Options, Session};
 ///
-/// # async fn example() -> Result<(), incumbent::Error> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), incumbent::Error> {
 /// let options = Options { identity: "worker-1".into(), ..Options::default() };
-/// let session = Session::connect("etcd://127.0.0.1:2379", options).await?;
+/// let session = Session::connect("memory:", options).await?; // or "etcd://127.0.0.1:2379"
 ///
 /// let leadership = session.election("my-service").campaign().await?;
 /// println!("leading in epoch {}", leadership.epoch());
@@ -223,6 +224,11 @@ fn parts(store: Arc<dyn Store>, component: Component, options: Options) -> Parts
 /// Off the runtime's threads: it takes a while, once in a process.
 async fn compiled(options: &Options) -> Result<Component, Error> {
     let bytes = options.component.clone();
+    if bytes.is_none()
+        && let Some(loaded) = Component::loaded()
+    {
+        return Ok(loaded);
+    }
     let compile = move || match bytes {
         Some(bytes) => Component::from_bytes(&bytes),
         None => Component::embedded(),

@@ -15,6 +15,8 @@ use crate::clock::{BootClock, Clock};
 use crate::types::{self, Failure, LeaseId, Mark, Operation, Response, Revision};
 
 mod contents;
+#[cfg(test)]
+mod tests;
 mod watches;
 
 /// As on the store in a file.
