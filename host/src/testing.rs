@@ -188,7 +188,9 @@ impl World {
     /// Waits until nobody has anything left to do at this moment. Takes no time of the
     /// world's; all that is directed here ends with it. Cancel safe.
     ///
-    /// Work that never pauses, such as one write after the other, is not waited for.
+    /// Work that never pauses, such as one write after the other, is not waited for. What
+    /// was hung on the end of a term ([`on_end`](crate::Leadership::on_end)) is, and so is a
+    /// runtime of another session of this world: they must not block.
     pub async fn settle(&self) {
         let mut before = None;
         for _ in 0..ROUNDS {

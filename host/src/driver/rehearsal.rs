@@ -80,7 +80,7 @@ impl Director {
         answer
     }
 
-    /// Whether there is a driver yet.
+    /// Whether the driver is still there.
     pub(crate) fn is_needed(&self) -> bool {
         !self.cues.is_closed()
     }
