@@ -71,8 +71,8 @@ fn a_lease_ends_by_the_clock_and_whoever_watches_is_woken() {
     assert!(watches.poll_next(&mut Context::from_waker(&waker)).is_pending());
     // It has to be awake earlier than before.
     grant(&store, 1, 10 * SECOND);
-    claim(&store, "office", 1);
     assert!(wakes.0.load(Ordering::Relaxed) > 0);
+    claim(&store, "office", 1);
     assert!(matches!(told(&mut watches), Some(Watched { change: Change::Put(_), .. })));
     assert!(watches.poll_next(&mut Context::from_waker(&waker)).is_pending());
 
