@@ -166,13 +166,13 @@ fn reach(store: &StoreUrl) -> Option<String> {
 
 /// Whoever has named no store may have no etcd.
 fn not_connected(common: &Common, error: Error) -> End {
-    match error {
-        Error::Connect(
-            error @ (ConnectError::Unreachable { .. } | ConnectError::NotAnEtcd { .. }),
-        ) if common.store.is_none() => End::new(
-            Status::Store,
-            format!("{error} For an election on this machine only, without etcd: --store local"),
-        ),
-        error => error.into(),
+    if common.store.is_none()
+        && let Error::Connect(
+            nobody @ (ConnectError::Unreachable { .. } | ConnectError::NotAnEtcd { .. }),
+        ) = &error
+    {
+        let offer = "For an election on this machine only, without etcd: --store local";
+        return End::new(Status::Store, format!("{nobody} {offer}"));
     }
+    error.into()
 }
