@@ -93,6 +93,10 @@ impl Store for EtcdStore {
         operation: Operation,
         within: Duration,
     ) -> BoxFuture<'static, Result<Response, Failure>> {
+        if keyspace::is_nameless(&operation) {
+            let refused = Failure::Invalid("etcdserver: key is not provided".into());
+            return std::future::ready(Err(refused)).boxed();
+        }
         match operation {
             Operation::Grant(grant) => {
                 self.request(within, move |client, _| request::grant(client, grant))
