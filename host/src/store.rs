@@ -38,14 +38,24 @@ pub use self::connect::connect;
 /// - **One order.** Transactions happen one after the other, each whole or not at all.
 ///   What was acknowledged to anyone shows in every [`Operation::Read`] that is sent
 ///   later, and is not lost.
-/// - **Leases.** A lease lives for at least the time that the store said it grants, from
-///   the moment on that the grant or the renewal was *sent*. Then it ends, soon, and all
-///   keys that are attached to it are deleted, at once and in one revision. Whatever was
-///   over is not renewed. Suspended time counts.
-/// - **A key has one lease or none**: that of the last put.
-/// - **Guards** are looked at in the transaction that they guard.
+/// - **Leases.** A lease is granted for no less than was asked. It lives for at least the
+///   time that the store said it grants, from the moment on that the grant or the renewal
+///   was *sent*. Then it ends, soon, and all keys that are attached to it are deleted, at
+///   once and in one revision, though nobody asks for anything. Whatever was over is not
+///   renewed. Suspended time counts. The id of one that is gone is free.
+/// - **A key has one lease or none**: that of the last put. It has a name, of a byte at
+///   least: what is asked of one without is [`Failure::Invalid`].
+/// - **Guards** are looked at in the transaction that they guard. A write that changes a
+///   key twice, but for deletions, is [`Failure::Invalid`].
+/// - **Once.** Reads and renewals aside, what may have happened is not tried again by the
+///   store itself. Whoever got no answer asks again, and is told what is true: that the
+///   lease exists, that the key is taken, by the caller's own lease, or that there is a
+///   conflict.
 /// - **Watches** tell each change once, those of one revision before those of the next,
-///   and all of them from the beginning on; or that they have ended.
+///   and all of them from the beginning on; or that they have ended. One that begins at a
+///   revision of the past tells what has happened since, or
+///   [`Compacted`](Failure::Compacted) with the oldest revision that is still known; one
+///   that begins in the future tells nothing before.
 ///
 /// ```
 /// use incumbent::types::{Claim, Grant, Operation, Response};
@@ -91,7 +101,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// A new set of watches, with a stream of its own for all of them. None of
-    /// it outlives the set.
+    /// it outlives the set, and their ids are the set's own.
     fn watches(&self) -> Box<dyn Watches>;
 }
 
