@@ -43,6 +43,8 @@ mod bindings;
 mod candidate;
 mod clock;
 mod component;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod deadlines;
 mod driver;
 mod election;
