@@ -1,0 +1,624 @@
+//! The suite for stores finds stores that break their word: each of these breaks one
+//! promise, and the checks that it is named with fail.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt};
+use incumbent::conformance::{self, Place};
+use incumbent::types::{
+    Change, Claimed, Entry, Failure, Grant, LeaseId, Mark, Mutation, Operation, Order, Put,
+    RequestId, Response, Revision, Snapshot, Watch, Watched,
+};
+use incumbent::{Clock as _, ManualClock, MemoryStore, Store, Watches};
+use tokio::sync::watch;
+
+const SECOND: u64 = 1_000_000_000;
+/// What breaks now and then does so each time after so many.
+const SELDOM: u64 = 16;
+/// How long a store may be waited for that is in memory, and may never answer.
+const PATIENCE: Duration = Duration::from_millis(400);
+/// How many breaks are looked for at once: most wait for what never comes.
+const SIDE_BY_SIDE: usize = 8;
+
+/// What a store does wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Break {
+    Nothing,
+    // Leases.
+    GrantsTwice,
+    GrantsLess,
+    RenewsTheDead,
+    RenewsInWordsOnly,
+    ExpiresEarly,
+    ExpiresNever,
+    RevocationLeavesAKey,
+    KeysGoOneByOne,
+    NewLeasesHaveOldKeys,
+    // Claims.
+    ClaimsOverwrite,
+    ClaimsUnderTheDead,
+    EpochsComeTwice,
+    // Reads.
+    WritesAreForgotten,
+    ReadsAreOld,
+    ReadsAreInParts,
+    OrderIsIgnored,
+    LimitIsIgnored,
+    CreationIsIgnored,
+    PeeksAreInvented,
+    HandlesAreStrangers,
+    // Guarded writes.
+    GuardsAreIgnored,
+    LeasesOfGuardsAreIgnored,
+    ExpectationsAreIgnored,
+    PutsKeepTheLease,
+    ProclamationsLoseTheLease,
+    MutationsAreOneByOne,
+    WritesAreDoubled,
+    InvalidIsApplied,
+    // Watches.
+    ChangesAreRepeated,
+    ChangesAreMissed,
+    ChangesAreSwapped,
+    DeletionsAreUntold,
+    BeginningsAreIgnored,
+    NowIsThePast,
+    TheFutureIsNow,
+    ClosedWatchesTalk,
+    ForgottenIsSkipped,
+    // Lost replies.
+    GivenUpIsTriedAgain,
+    NeverGivesUp,
+    Panics,
+}
+
+use Break::*;
+
+/// What is broken, and by which checks that has to be found.
+const BREAKS: &[(Break, &[&str])] = &[
+    (GrantsTwice, &["a_lease_is_granted_once"]),
+    (GrantsLess, &["a_lease_is_granted_once"]),
+    (
+        RenewsTheDead,
+        &["a_lease_that_is_not_there_is_expired", "a_lease_that_is_over_is_not_renewed"],
+    ),
+    (RenewsInWordsOnly, &["a_renewed_lease_lives_on"]),
+    (ExpiresEarly, &["a_lease_lives_as_long_as_granted_and_ends"]),
+    (
+        ExpiresNever,
+        &["a_lease_lives_as_long_as_granted_and_ends", "a_lease_that_is_over_is_not_renewed"],
+    ),
+    (RevocationLeavesAKey, &["a_revoked_lease_takes_its_keys_along"]),
+    (KeysGoOneByOne, &["a_revoked_lease_takes_its_keys_along"]),
+    (NewLeasesHaveOldKeys, &["a_revoked_lease_takes_its_keys_along"]),
+    (ClaimsOverwrite, &["a_key_is_claimed_once", "of_many_claims_one_wins"]),
+    (ClaimsUnderTheDead, &["a_lease_that_is_not_there_is_expired"]),
+    (EpochsComeTwice, &["epochs_rise"]),
+    (WritesAreForgotten, &["a_read_shows_what_was_acknowledged"]),
+    (ReadsAreOld, &["a_read_shows_what_was_acknowledged"]),
+    (ReadsAreInParts, &["a_read_is_at_one_revision"]),
+    (OrderIsIgnored, &["a_read_finds_what_it_selects"]),
+    (LimitIsIgnored, &["a_read_finds_what_it_selects"]),
+    (CreationIsIgnored, &["a_read_finds_what_it_selects"]),
+    (PeeksAreInvented, &["a_peek_finds_the_key_in_the_end"]),
+    (HandlesAreStrangers, &["a_key_is_claimed_once", "a_lease_is_granted_once"]),
+    (
+        GuardsAreIgnored,
+        &[
+            "a_guarded_write_is_applied_or_stale_or_conflict",
+            "nothing_lands_after_the_guard_is_gone",
+        ],
+    ),
+    (LeasesOfGuardsAreIgnored, &["a_guard_with_a_lease_sees_the_lease"]),
+    (
+        ExpectationsAreIgnored,
+        &["a_guarded_write_is_applied_or_stale_or_conflict", "expectations_count_without_a_loss"],
+    ),
+    (PutsKeepTheLease, &["a_put_takes_the_lease_off"]),
+    (ProclamationsLoseTheLease, &["a_proclamation_keeps_the_lease"]),
+    (MutationsAreOneByOne, &["a_read_is_at_one_revision", "a_write_is_one_revision_or_none"]),
+    (
+        WritesAreDoubled,
+        &["a_watch_starts_and_tells_each_change", "watches_under_load_miss_and_repeat_nothing"],
+    ),
+    (InvalidIsApplied, &["an_impossible_write_is_invalid"]),
+    (ChangesAreRepeated, &["watches_under_load_miss_and_repeat_nothing"]),
+    (ChangesAreMissed, &["watches_under_load_miss_and_repeat_nothing"]),
+    (ChangesAreSwapped, &["watches_under_load_miss_and_repeat_nothing"]),
+    (DeletionsAreUntold, &["a_watch_starts_and_tells_each_change"]),
+    (BeginningsAreIgnored, &["a_watch_begins_at_its_revision"]),
+    (NowIsThePast, &["a_watch_begins_at_its_revision"]),
+    (TheFutureIsNow, &["a_watch_begins_at_its_revision"]),
+    (ClosedWatchesTalk, &["a_closed_watch_is_silent"]),
+    (ForgottenIsSkipped, &["what_is_forgotten_is_told"]),
+    (GivenUpIsTriedAgain, &["what_was_given_up_happened_once_or_never"]),
+    (NeverGivesUp, &["a_stalled_call_gives_up_and_can_be_asked_again"]),
+    (Panics, &["a_revoked_lease_takes_its_keys_along"]),
+];
+
+/// So that what fails does so for what is broken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_store_that_keeps_its_word_passes() {
+    let report = conformance::check(|| async { BrokenPlace::new(Nothing) }).await;
+    println!("{report}");
+    assert!(report.conforms());
+    assert_eq!(report.skipped().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn each_break_is_found() {
+    let tried = stream::iter(BREAKS).map(|(broken, checks)| async move {
+        (broken, checks, conformance::check(|| async { BrokenPlace::new(*broken) }).await)
+    });
+    let mut missed = Vec::new();
+    let mut reports = tried.buffered(SIDE_BY_SIDE);
+    while let Some((broken, checks, report)) = reports.next().await {
+        let failed: BTreeMap<_, _> = report.failed().collect();
+        println!("{broken:?}:");
+        for check in *checks {
+            match failed.get(check) {
+                Some(sentence) => println!("    {check}: {sentence}"),
+                None => missed.push((broken, check)),
+            }
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+/// A place in memory, broken or not.
+struct BrokenPlace {
+    broken: Break,
+    clock: ManualClock,
+    store: MemoryStore,
+    shared: Arc<Shared>,
+    stalled: watch::Sender<bool>,
+}
+
+/// What a broken store has to remember.
+#[derive(Debug, Default)]
+struct Shared {
+    /// How often something was asked or told that breaks now and then.
+    times: AtomicU64,
+    forgotten: Mutex<Revision>,
+    granted: Mutex<BTreeMap<LeaseId, u64>>,
+    /// What was claimed first, by key.
+    claimed: Mutex<BTreeMap<Vec<u8>, Entry>>,
+    read: Mutex<BTreeMap<String, Response>>,
+}
+
+impl Shared {
+    fn is_time(&self) -> bool {
+        self.times.fetch_add(1, Ordering::Relaxed) % SELDOM == SELDOM - 1
+    }
+}
+
+impl BrokenPlace {
+    fn new(broken: Break) -> Self {
+        let clock = ManualClock::default();
+        Self {
+            broken,
+            store: MemoryStore::new(Arc::new(clock.clone())),
+            clock,
+            shared: Arc::default(),
+            stalled: watch::Sender::new(false),
+        }
+    }
+}
+
+impl Place for BrokenPlace {
+    async fn open(&self) -> Arc<dyn Store> {
+        let stranger = MemoryStore::new(Arc::new(self.clock.clone()));
+        Arc::new(Broken {
+            how: self.broken,
+            store: if self.broken == HandlesAreStrangers { stranger } else { self.store.clone() },
+            shared: Arc::clone(&self.shared),
+            stalled: self.stalled.subscribe(),
+        })
+    }
+
+    fn now(&self) -> Mark {
+        self.clock.now()
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+
+    async fn compact(&self, revision: Revision) -> bool {
+        *self.shared.forgotten.lock().unwrap() = revision;
+        self.store.compact(revision)
+    }
+
+    async fn stall(&self, stalled: bool) -> bool {
+        self.stalled.send_replace(stalled);
+        true
+    }
+
+    fn patience(&self) -> Duration {
+        // One that keeps its word has all the time.
+        if self.broken == Nothing { Duration::from_secs(10) } else { PATIENCE }
+    }
+}
+
+#[derive(Clone)]
+struct Broken {
+    how: Break,
+    store: MemoryStore,
+    shared: Arc<Shared>,
+    stalled: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.how)
+    }
+}
+
+impl Store for Broken {
+    fn call(
+        &self,
+        operation: Operation,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Response, Failure>> {
+        let mut this = self.clone();
+        async move {
+            let renewal = matches!(operation, Operation::KeepAlive(_));
+            let flows = this.stalled.wait_for(|stalled| !stalled);
+            if this.how == NeverGivesUp || renewal {
+                flows.await.expect("a place outlives its stores");
+            } else if tokio::time::timeout(within, flows).await.is_err() {
+                return Err(Failure::Timeout);
+            }
+            let again = Again { this: &this, operation: Some(operation.clone()) };
+            if this.how == GivenUpIsTriedAgain {
+                tokio::time::sleep(Duration::from_micros(300)).await;
+            }
+            again.done();
+            this.act(operation).await
+        }
+        .boxed()
+    }
+
+    fn peek(
+        &self,
+        key: Vec<u8>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
+        let invents = self.how == PeeksAreInvented;
+        let peeked = self.store.peek(key, within);
+        async move {
+            let invented = |entry| Entry { value: b"invented".to_vec(), ..entry };
+            Ok(peeked.await?.map(|entry| if invents { invented(entry) } else { entry }))
+        }
+        .boxed()
+    }
+
+    fn watches(&self) -> Box<dyn Watches> {
+        Box::new(BrokenWatches {
+            how: self.how,
+            store: self.store.clone(),
+            watches: self.store.watches(),
+            shared: Arc::clone(&self.shared),
+            next: VecDeque::new(),
+            held_back: None,
+        })
+    }
+}
+
+/// What is not done when it is dropped is done then.
+struct Again<'a> {
+    this: &'a Broken,
+    operation: Option<Operation>,
+}
+
+impl Again<'_> {
+    fn done(mut self) {
+        self.operation = None;
+    }
+}
+
+impl Drop for Again<'_> {
+    fn drop(&mut self) {
+        let tries = self.this.how == GivenUpIsTriedAgain;
+        if let Some(Operation::Guarded(guarded)) = self.operation.take_if(|_| tries) {
+            let store = self.this.store.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                for mutation in guarded.mutations {
+                    operate(&store, mutation);
+                }
+            });
+        }
+    }
+}
+
+impl Broken {
+    async fn ask(&self, operation: Operation) -> Result<Response, Failure> {
+        self.store.call(operation, Duration::MAX).await
+    }
+
+    async fn act(&self, operation: Operation) -> Result<Response, Failure> {
+        let operation = self.misunderstood(operation);
+        if let Some(answer) = self.instead(&operation).await {
+            return answer;
+        }
+        let answer = self.ask(operation.clone()).await;
+        self.distorted(operation, answer).await
+    }
+
+    /// What is asked for, and something else than what the caller said.
+    fn misunderstood(&self, mut operation: Operation) -> Operation {
+        match &mut operation {
+            Operation::Grant(grant) if self.how == ExpiresNever => {
+                self.shared.granted.lock().unwrap().insert(grant.lease, grant.ttl.max(SECOND));
+                grant.ttl += 3_600 * SECOND;
+            }
+            Operation::Grant(grant) if self.how == GrantsLess => grant.ttl /= 2,
+            Operation::Read(selections) => {
+                for selection in selections {
+                    match self.how {
+                        OrderIsIgnored => selection.order = Order::OldestFirst,
+                        LimitIsIgnored => selection.limit = 0,
+                        CreationIsIgnored => selection.created_before = None,
+                        _ => {}
+                    }
+                }
+            }
+            Operation::Guarded(guarded) => match self.how {
+                LeasesOfGuardsAreIgnored => guarded.guard.lease = None,
+                ExpectationsAreIgnored => guarded.expect.clear(),
+                ProclamationsLoseTheLease => {
+                    for mutation in &mut guarded.mutations {
+                        if let Mutation::Proclaim(value) = mutation {
+                            let (key, value) = (guarded.guard.key.clone(), value.clone());
+                            *mutation = Mutation::Put(Put { key, value });
+                        }
+                    }
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        operation
+    }
+
+    /// Something else than to do it.
+    async fn instead(&self, operation: &Operation) -> Option<Result<Response, Failure>> {
+        match (self.how, operation) {
+            (Panics, Operation::Revoke(_)) => panic!("by design"),
+            (RenewsInWordsOnly, Operation::KeepAlive(lease)) => {
+                let granted = self.shared.granted.lock().unwrap();
+                return granted.get(lease).map(|ttl| Ok(Response::Renewed(*ttl)));
+            }
+            (RevocationLeavesAKey | KeysGoOneByOne, Operation::Revoke(lease)) => {
+                let mut keys = self.keys_of(*lease).await;
+                if self.how == RevocationLeavesAKey {
+                    if let Some(entry) = keys.pop() {
+                        self.store.put(entry.key, entry.value);
+                    }
+                } else {
+                    keys.iter().for_each(|entry| self.store.delete(&entry.key));
+                }
+            }
+            (NewLeasesHaveOldKeys, Operation::Revoke(lease)) => {
+                let keys = self.keys_of(*lease).await;
+                let first = keys.first().map(|entry| (entry.key.clone(), entry.clone()));
+                self.shared.claimed.lock().unwrap().extend(first);
+            }
+            (WritesAreForgotten, Operation::Guarded(_)) if self.shared.is_time() => {
+                return Some(Ok(Response::Applied(self.store.revision() + 1)));
+            }
+            (ReadsAreInParts, Operation::Read(selections)) => {
+                let mut all = Snapshot { at: 0, found: vec![] };
+                for selection in selections {
+                    let Ok(Response::Snapshot(part)) =
+                        self.ask(Operation::Read(vec![selection.clone()])).await
+                    else {
+                        panic!("a read is answered by a snapshot");
+                    };
+                    all.at = part.at;
+                    all.found.extend(part.found);
+                    tokio::task::yield_now().await;
+                }
+                return Some(Ok(Response::Snapshot(all)));
+            }
+            (MutationsAreOneByOne, Operation::Guarded(guarded)) if guarded.mutations.len() > 1 => {
+                let mut answer = None;
+                for mutation in &guarded.mutations {
+                    let (expect, mutations) = (vec![], vec![mutation.clone()]);
+                    let one = Operation::Guarded(incumbent::types::Guarded {
+                        guard: guarded.guard.clone(),
+                        expect,
+                        mutations,
+                    });
+                    answer = Some(self.ask(one).await);
+                    tokio::task::yield_now().await;
+                }
+                return answer;
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// The answer, or another one.
+    async fn distorted(
+        &self,
+        operation: Operation,
+        answer: Result<Response, Failure>,
+    ) -> Result<Response, Failure> {
+        if self.how == InvalidIsApplied && matches!(answer, Err(Failure::Invalid(_))) {
+            return Ok(Response::Applied(self.store.revision()));
+        }
+        Ok(match (self.how, operation, answer?) {
+            (GrantsTwice, Operation::Grant(grant), Response::Exists) => {
+                Response::Granted(grant.ttl)
+            }
+            (ExpiresEarly, _, Response::Granted(ttl)) => Response::Granted(2 * ttl),
+            (ExpiresEarly, _, Response::Renewed(ttl)) => Response::Renewed(2 * ttl),
+            (ExpiresNever, Operation::Grant(Grant { lease, .. }), Response::Granted(_)) => {
+                Response::Granted(self.shared.granted.lock().unwrap()[&lease])
+            }
+            (ExpiresNever, Operation::KeepAlive(lease), Response::Renewed(_)) => {
+                Response::Renewed(self.shared.granted.lock().unwrap()[&lease])
+            }
+            (RenewsInWordsOnly, Operation::Grant(grant), Response::Granted(ttl)) => {
+                self.shared.granted.lock().unwrap().insert(grant.lease, ttl);
+                Response::Granted(ttl)
+            }
+            (NewLeasesHaveOldKeys, Operation::Grant(_), Response::Granted(ttl)) => {
+                let old = self.shared.claimed.lock().unwrap().pop_first();
+                if let Some((key, entry)) = old {
+                    self.store.put(key, entry.value);
+                }
+                Response::Granted(ttl)
+            }
+            (RenewsTheDead, Operation::KeepAlive(lease), Response::Expired) => {
+                self.ask(Operation::Grant(Grant { lease, ttl: SECOND })).await?;
+                Response::Renewed(SECOND)
+            }
+            (ClaimsOverwrite, Operation::Claim(claim), Response::Taken(_)) => {
+                self.store.delete(&claim.key);
+                self.ask(Operation::Claim(claim)).await?
+            }
+            (ClaimsUnderTheDead, Operation::Claim(claim), Response::Expired) => {
+                self.store.put(claim.key.clone(), claim.value.clone());
+                let at = self.store.revision();
+                let (key, value, lease) = (claim.key, claim.value, claim.lease);
+                let entry = Entry { key, value, lease, created: at, modified: at };
+                Response::Claimed(Claimed { entry, at })
+            }
+            (EpochsComeTwice | PutsKeepTheLease, _, Response::Claimed(mut of)) => {
+                let mut claimed = self.shared.claimed.lock().unwrap();
+                let first = claimed.entry(of.entry.key.clone()).or_insert_with(|| of.entry.clone());
+                if self.how == EpochsComeTwice {
+                    of.entry.created = first.created;
+                }
+                Response::Claimed(of)
+            }
+            (PutsKeepTheLease, _, Response::Snapshot(mut snapshot)) => {
+                let claimed = self.shared.claimed.lock().unwrap();
+                for entry in snapshot.found.iter_mut().flatten() {
+                    entry.lease = claimed.get(&entry.key).map_or(0, |first| first.lease);
+                }
+                Response::Snapshot(snapshot)
+            }
+            (ReadsAreOld, operation, answer @ Response::Snapshot(_)) => {
+                let mut read = self.shared.read.lock().unwrap();
+                let last = read.insert(format!("{operation:?}"), answer.clone());
+                last.unwrap_or(answer)
+            }
+            (GuardsAreIgnored, Operation::Guarded(guarded), Response::Stale) => {
+                for mutation in guarded.mutations {
+                    operate(&self.store, mutation);
+                }
+                Response::Applied(self.store.revision())
+            }
+            (WritesAreDoubled, operation @ Operation::Guarded(_), answer) => {
+                self.ask(operation).await?;
+                answer
+            }
+            (_, _, answer) => answer,
+        })
+    }
+
+    async fn keys_of(&self, lease: LeaseId) -> Vec<Entry> {
+        let everything = incumbent::types::Selection {
+            key: vec![],
+            prefix: true,
+            created_before: None,
+            order: Order::OldestFirst,
+            limit: 0,
+        };
+        match self.ask(Operation::Read(vec![everything])).await {
+            Ok(Response::Snapshot(snapshot)) => {
+                let entries = snapshot.found.concat().into_iter();
+                entries.filter(|entry| entry.lease == lease).collect()
+            }
+            answer => panic!("{answer:?}"),
+        }
+    }
+}
+
+/// Does it as an operator would.
+fn operate(store: &MemoryStore, mutation: Mutation) {
+    match mutation {
+        Mutation::Put(Put { key, value }) => store.put(key, value),
+        Mutation::Delete(key) => store.delete(key),
+        Mutation::Proclaim(_) => {}
+    }
+}
+
+struct BrokenWatches {
+    how: Break,
+    store: MemoryStore,
+    watches: Box<dyn Watches>,
+    shared: Arc<Shared>,
+    next: VecDeque<Watched>,
+    held_back: Option<Watched>,
+}
+
+impl fmt::Debug for BrokenWatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.how)
+    }
+}
+
+impl Watches for BrokenWatches {
+    fn open(&mut self, mut watch: Watch) {
+        let now = self.store.revision();
+        match self.how {
+            BeginningsAreIgnored => watch.since = None,
+            NowIsThePast => watch.since = watch.since.or(Some(now)),
+            TheFutureIsNow => watch.since = watch.since.filter(|since| *since <= now),
+            ForgottenIsSkipped => {
+                let forgotten = *self.shared.forgotten.lock().unwrap();
+                watch.since = watch.since.map(|since| since.max(forgotten));
+            }
+            _ => {}
+        }
+        self.watches.open(watch);
+    }
+
+    fn close(&mut self, id: RequestId) {
+        if self.how != ClosedWatchesTalk {
+            self.watches.close(id);
+        }
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Watched> {
+        loop {
+            if let Some(watched) = self.next.pop_front() {
+                return Poll::Ready(watched);
+            }
+            match self.watches.poll_next(context) {
+                Poll::Ready(watched) => self.tell(watched),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl BrokenWatches {
+    fn tell(&mut self, watched: Watched) {
+        let is_change = matches!(watched.change, Change::Put(_) | Change::Deleted(_));
+        let is_time = is_change && self.shared.is_time();
+        match self.how {
+            ChangesAreMissed if is_time => {}
+            ChangesAreRepeated if is_time => self.next.extend([watched.clone(), watched]),
+            ChangesAreSwapped if is_time => self.held_back = Some(watched),
+            DeletionsAreUntold if matches!(watched.change, Change::Deleted(_)) => {}
+            _ => {
+                self.next.push_back(watched);
+                self.next.extend(self.held_back.take());
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Every store passes the suite that the library has for stores.
+//!
+//! The simulation's model of etcd is not among them by itself: it is the very source of
+//! what the store in memory holds and does (`host/src/store/memory/contents.rs`), and
+//! `fidelity.rs` compares it with etcd answer by answer.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use incumbent::conformance::{self, Place, Report};
+use incumbent::store::etcd::{Credentials, EtcdStore};
+use incumbent::types::{Entry, Failure, Mark, Operation, Response, Revision};
+use incumbent::{Clock as _, ManualClock, MemoryStore, SqliteStore, Store, Watches};
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::on_each_version;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+on_each_version!(etcd);
+
+/// A prefix of its own in one etcd.
+struct Prefix {
+    etcd: Arc<Etcd>,
+    number: u32,
+}
+
+impl Place for Prefix {
+    async fn open(&self) -> Arc<dyn Store> {
+        let url = format!("{}/{}", self.etcd.url(), self.number).parse().unwrap();
+        let store = EtcdStore::connect(&url, &Credentials::default(), self.patience()).await;
+        match self.etcd.version() {
+            Version::V3_4 => Arc::new(store.unwrap()),
+            Version::V3_5 => Arc::new(ReadsToTheEnd(store.unwrap())),
+        }
+    }
+
+    async fn compact(&self, revision: Revision) -> bool {
+        self.etcd.etcdctl(&["compact", &revision.to_string()]);
+        true
+    }
+
+    async fn stall(&self, stalled: bool) -> bool {
+        if stalled {
+            self.etcd.pause();
+        } else {
+            self.etcd.resume();
+        }
+        true
+    }
+}
+
+async fn etcd(version: Version) {
+    let etcd = Arc::new(Etcd::start(version));
+    let places = AtomicU32::new(0);
+    let report = conformance::check(|| {
+        let (etcd, number) = (Arc::clone(&etcd), places.fetch_add(1, Ordering::Relaxed));
+        async move { Prefix { etcd, number } }
+    });
+    let report = report.await;
+    if !report.conforms() {
+        // Whether it is etcd that failed.
+        println!("{}", etcd.log());
+    }
+    conforms(&report, &[]);
+}
+
+/// Reads that are given up go on nevertheless: this 3.5 panics where a transaction that
+/// only reads is cancelled at the wrong moment (etcd#14110, mended in 3.5.5).
+#[derive(Debug)]
+struct ReadsToTheEnd(EtcdStore);
+
+impl Store for ReadsToTheEnd {
+    fn call(
+        &self,
+        operation: Operation,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Response, Failure>> {
+        if !matches!(operation, Operation::Read(_)) {
+            return self.0.call(operation, within);
+        }
+        let read = tokio::spawn(self.0.call(operation, within.max(Duration::from_secs(10))));
+        async move {
+            timeout(within, read).await.map_or(Err(Failure::Timeout), |answer| answer.unwrap())
+        }
+        .boxed()
+    }
+
+    fn peek(
+        &self,
+        key: Vec<u8>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
+        self.0.peek(key, within)
+    }
+
+    fn watches(&self) -> Box<dyn Watches> {
+        self.0.watches()
+    }
+}
+
+/// A file of its own.
+struct File {
+    folder: TempDir,
+    /// Whoever has the lock in our place.
+    lock: Mutex<Option<rusqlite::Connection>>,
+}
+
+impl File {
+    fn new() -> Self {
+        Self { folder: TempDir::new().unwrap(), lock: Mutex::default() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("store.db")
+    }
+
+    /// As SQLite has it, past the store.
+    fn database(&self) -> rusqlite::Connection {
+        let database = rusqlite::Connection::open(self.path()).unwrap();
+        database.busy_timeout(self.patience()).unwrap();
+        database
+    }
+}
+
+impl Place for File {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(self.path()).await.unwrap())
+    }
+
+    async fn compact(&self, revision: Revision) -> bool {
+        let forget = format!(
+            "BEGIN IMMEDIATE;
+             DELETE FROM history WHERE revision < {revision};
+             UPDATE meta SET compacted = {revision};
+             COMMIT"
+        );
+        self.database().execute_batch(&forget).unwrap();
+        true
+    }
+
+    async fn stall(&self, stalled: bool) -> bool {
+        let taken = stalled.then(|| self.database());
+        if let Some(database) = &taken {
+            database.execute_batch("BEGIN IMMEDIATE").unwrap();
+        }
+        *self.lock.lock().unwrap() = taken;
+        true
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sqlite() {
+    let report = conformance::check(|| async { File::new() }).await;
+    conforms(&report, &[]);
+}
+
+/// The memory of this process, where time passes when it is told to.
+struct Memory {
+    clock: ManualClock,
+    store: MemoryStore,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let clock = ManualClock::default();
+        Self { store: MemoryStore::new(Arc::new(clock.clone())), clock }
+    }
+}
+
+impl Place for Memory {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    fn now(&self) -> Mark {
+        self.clock.now()
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+
+    async fn compact(&self, revision: Revision) -> bool {
+        self.store.compact(revision)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn memory() {
+    let report = conformance::check(|| async { Memory::new() }).await;
+    conforms(&report, &["a_stalled_call_gives_up_and_can_be_asked_again"]);
+}
+
+/// Also where the runtime has no threads, and by the machine's clock.
+#[tokio::test]
+async fn memory_in_ten_lines() {
+    struct Memory(MemoryStore);
+
+    impl Place for Memory {
+        async fn open(&self) -> Arc<dyn Store> {
+            Arc::new(self.0.clone())
+        }
+    }
+
+    let report = conformance::check(|| async { Memory(MemoryStore::default()) }).await;
+    let skipped = ["what_is_forgotten_is_told", "a_stalled_call_gives_up_and_can_be_asked_again"];
+    conforms(&report, &skipped);
+}
+
+/// That nothing has failed, and only this could not be checked.
+fn conforms(report: &Report, skipped: &[&str]) {
+    println!("{report}");
+    assert!(report.conforms());
+    // A machine that is busy enough may be too slow to keep a short lease alive.
+    let renewals = "a_renewed_lease_lives_on";
+    let really: Vec<_> =
+        report.skipped().map(|(check, _)| check).filter(|check| *check != renewals).collect();
+    assert_eq!(really, skipped);
+}
