@@ -14,7 +14,7 @@ default:
 run *ARGS: program
     @export INCUMBENT_STORE="${INCUMBENT_STORE:-local}"; exec "${CARGO_TARGET_DIR:-target}/debug/incumbent" "$@"
 
-# Builds the program: the first time that takes minutes, and a line says how far it is.
+# Build the program, and say how far it is: the first time takes minutes.
 [private]
 program:
     #!/usr/bin/env bash

@@ -207,4 +207,4 @@ fi
 for program in cargo just; do
   PATH=$path has "$program" || say "open a new shell, or put $(dirname "$(command -v "$program")") on your PATH, for $program"
 done
-say 'everything is here; `just --list` shows what there is to do'
+say 'everything is here: `just demo` shows an election, `just --list` what else there is'

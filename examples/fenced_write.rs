@@ -2,11 +2,10 @@
 //! first of which sleeps through its lease, as a stopped process would.
 //!
 //! ```text
-//! cargo run --example fenced_write
+//! INCUMBENT_STORE=local cargo run --example fenced_write
 //! ```
 //!
-//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`. Without an etcd, set it to
-//! `local`.
+//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
 
 use std::time::Duration;
 

@@ -1,11 +1,10 @@
 //! Campaigns and works while leading: start it twice, and stop the first.
 //!
 //! ```text
-//! cargo run --example leader -- my-service worker-1
+//! INCUMBENT_STORE=local cargo run --example leader -- my-service worker-1
 //! ```
 //!
-//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`. Without an etcd, set it to
-//! `local`.
+//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
 
 use std::time::Duration;
 

@@ -1,11 +1,10 @@
 //! Prints who leads an election, and each change, gaps included.
 //!
 //! ```text
-//! cargo run --example observe -- my-service
+//! INCUMBENT_STORE=local cargo run --example observe -- my-service
 //! ```
 //!
-//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`. Without an etcd, set it to
-//! `local`.
+//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
 
 use futures_util::StreamExt;
 use incumbent::{Options, Session};

@@ -110,6 +110,8 @@ pub trait Place: Send + Sync + 'static {
 /// All checks run, whatever becomes of the others, as tasks of tokio's runtime: the more
 /// threads it has, the more is really done at once. It takes as long as a store's
 /// shortest lease a few times over.
+///
+/// Not cancel safe: checks that have begun run on as tasks.
 pub async fn check<P, F>(place: impl Fn() -> F) -> Report
 where
     P: Place,
@@ -128,8 +130,8 @@ async fn judged<P: Place>(check: Check, place: impl Future<Output = P> + Send + 
     let verdict = tokio::spawn(async move {
         let place = place.await;
         let at_most = place.patience() * PATIENCES;
-        let bench = Bench::new(Arc::new(place)).await;
-        let verdict = timeout(at_most, (check.run)(bench)).await;
+        let checking = async { (check.run)(Bench::new(Arc::new(place)).await).await };
+        let verdict = timeout(at_most, checking).await;
         verdict.unwrap_or_else(|_| {
             Err(Stop::Breach(format!("the check was not over within {at_most:?}")))
         })
@@ -138,7 +140,7 @@ async fn judged<P: Place>(check: Check, place: impl Future<Output = P> + Send + 
         Ok(Ok(())) => Outcome::Passed,
         Ok(Err(Stop::Breach(sentence))) => Outcome::Failed(readable(&sentence)),
         Ok(Err(Stop::Skip(reason))) => Outcome::Skipped(reason),
-        Err(error) => Outcome::Failed(format!("the store panicked: {error}")),
+        Err(error) => Outcome::Failed(format!("the store, or its place, panicked: {error}")),
     };
     Judged { check: check.name, outcome: result }
 }

@@ -1,4 +1,4 @@
-//! Leader election on etcd: fenced, portable, embeddable.
+//! Leader election on etcd, or on one machine: fenced, portable, embeddable.
 //!
 //! Of all instances of an application that campaign in an [`Election`], one
 //! leads at a time. Each of its terms has an epoch, which rises from one to the

@@ -28,8 +28,8 @@ pub use self::connect::connect;
 
 /// A place that holds leases and keys: etcd, or something that means the same.
 ///
-/// What every store promises, and `incumbent::conformance` (feature `conformance`)
-/// checks:
+/// What every store promises; `incumbent::conformance` (feature `conformance`) checks it,
+/// but for restarts and suspended time:
 ///
 /// - **Revisions.** Each transaction that changes something gets a revision, greater
 ///   than all before. What changes nothing has none. A key's `created` is the revision

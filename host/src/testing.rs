@@ -46,8 +46,9 @@
 //! What is directed here returns when its effect has reached every session of the world,
 //! and everything that follows from it at that moment: no test has to sleep. On tokio's
 //! current-thread runtime, which `#[tokio::test]` has by default, the application's tasks
-//! that were woken by it have had their turns as well, and a test goes the same way every
-//! time. On a runtime of several threads they may still be about to: await what they do.
+//! that were woken by it have had a few turns as well, and a test goes the same way every
+//! time. A longer chain of tasks that wake one another is not seen, and on a runtime of
+//! several threads they may still be about to: await what they do.
 //!
 //! Time is the world's alone. Code under test that waits for time itself has to wait by
 //! [`World::clock`]; tokio's timers know nothing of it.
@@ -76,9 +77,9 @@ mod process;
 
 pub use process::Process;
 
-/// How often the application's tasks have their turn before it counts as quiet.
+/// How many turns the application's tasks have before the drivers are asked again.
 const TURNS: usize = 4;
-/// How long it is waited for quiet: work that never pauses would have it wait for ever.
+/// After so many rounds without quiet it is given up: some work never pauses.
 const ROUNDS: usize = 1_000;
 /// The store answers at once.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -179,8 +180,8 @@ impl World {
 
     /// Everybody sleeps for a time, and wakes at its end, as on a machine that was
     /// suspended: the clock goes on, and nobody acts on the way. For one process alone, see
-    /// [`Process::pause`].
-    pub async fn sleep(&self, time: Duration) {
+    /// [`Process::pause`]. Cancel safe: the time has passed.
+    pub async fn suspend(&self, time: Duration) {
         self.clock.advance(time);
         self.settle().await;
     }
@@ -248,12 +249,13 @@ impl World {
 
     // What the store holds.
 
-    /// Whose key leads an election, in a queue or a race; none if nobody's does.
+    /// Whose key leads an election, in a queue or a race; none if nobody's does. Cancel
+    /// safe.
     pub async fn leader(&self, election: &str) -> Option<Leader> {
         self.either(|contest| outside::leader(&self.store, election, contest, WITHIN)).await
     }
 
-    /// The value of a key, if it is there.
+    /// The value of a key, if it is there. Cancel safe.
     pub async fn get(&self, key: impl Into<Vec<u8>>) -> Option<Vec<u8>> {
         let entry = outside::get(&self.store, key, WITHIN).await;
         entry.ok().flatten().map(|entry| entry.value)

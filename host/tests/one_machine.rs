@@ -149,6 +149,9 @@ fn etcd_is_what_an_unnamed_store_means() {
     unnamed.env_remove("INCUMBENT_STORE");
     // Perhaps there is an etcd on this machine: then nobody leads there.
     let ended = end(unnamed);
+    assert!(!home.path(".local").exists(), "a store of this machine was made");
+    assert!([1, 4].contains(&ended.status), "{ended:?}");
+    assert!(!ended.stderr.contains("for this machine only:"), "{ended:?}");
     if ended.status == 4 {
         assert!(ended.stderr.contains("no etcd answers at 127.0.0.1:2379"), "{ended:?}");
         assert!(ended.stderr.contains("--store local"), "{ended:?}");

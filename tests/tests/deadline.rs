@@ -1,5 +1,5 @@
 //! `valid-until` is kept, whatever else does not work: the runtime, the component, the
-//! store (EDGE-CASES 2, 29 and 30).
+//! store.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

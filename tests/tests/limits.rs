@@ -1,4 +1,4 @@
-//! What is just allowed, and what is refused with a sentence (EDGE-CASES 36 and 44).
+//! What is just allowed, and what is refused with a sentence.
 
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
@@ -119,7 +119,7 @@ fn all_watches_are_checked_every_30_seconds() {
     }
 }
 
-/// Names nest (EDGE-CASES 28): who finds only others' candidates asks for more.
+/// Names nest: who finds only others' candidates asks for more.
 #[test]
 fn a_look_gets_wider_until_it_asks_for_all() {
     let mut elector = Elector::open(config(), 0).expect("the configuration is good");

@@ -205,7 +205,7 @@ async fn a_suspended_machine_has_no_leader_from_before() {
     let ended = Arc::new(Mutex::new(None));
     let ends = Arc::clone(&ended);
     leadership.on_end(move |reason| *ends.lock().expect("is free") = Some(reason));
-    world.sleep(2 * LEASE).await;
+    world.suspend(2 * LEASE).await;
     assert!(!leadership.is_valid());
     now(leadership.lost());
     assert!(ended.lock().expect("is free").is_some());

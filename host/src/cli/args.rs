@@ -1,4 +1,4 @@
-//! The command line, as DESIGN promises it: every flag, and its variable.
+//! The command line: every flag, and its variable.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,13 +16,15 @@ use super::input::{
 #[command(
     name = "incumbent",
     version,
-    about = "Elects a leader among the instances of an application, on etcd",
-    long_about = "Elects a leader among the instances of an application, on etcd.\n\n\
+    about = "Elects a leader among the instances of an application, on etcd or on one machine",
+    long_about = "Elects a leader among the instances of an application, on etcd or on one \
+        machine.\n\n\
         Candidates of one election queue for one office; the first in line leads, for \
         as long as its lease is renewed. Each leadership has an epoch, a number that \
         only rises: a write that carries it (`incumbent put --fence`) is refused once \
         somebody else leads.",
-    after_help = "Start three of these, and stop the one that leads:\n  \
+    after_help = "Start three of these, and stop the one that leads (without etcd, on one machine: add \
+        --store local):\n  \
         incumbent campaign my-service\n\n\
         Run a program on one machine of many at a time:\n  \
         incumbent run my-service -- ./worker --port 8080\n\n\
@@ -128,7 +130,7 @@ pub struct Common {
         help_heading = STORE
     )]
     pub store: Option<StoreUrl>,
-    /// Certificate of the authority that the store's certificate must be signed by
+    /// Certificate of the authority that etcd's certificate must be signed by
     #[arg(
         long,
         global = true,
@@ -138,7 +140,7 @@ pub struct Common {
         help_heading = STORE
     )]
     pub cacert: Option<PathBuf>,
-    /// Our own certificate, to be shown to the store
+    /// Our own certificate, to be shown to etcd
     #[arg(
         long,
         global = true,
@@ -159,7 +161,7 @@ pub struct Common {
         help_heading = STORE
     )]
     pub key: Option<PathBuf>,
-    /// Whom to log in as
+    /// Whom to log in to etcd as
     #[arg(
         long,
         global = true,

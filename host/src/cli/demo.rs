@@ -12,13 +12,13 @@
 
 mod candidate;
 mod counter;
-#[cfg(test)]
-mod example;
 mod live;
 mod notes;
 mod picture;
 mod process;
 mod report;
+#[cfg(test)]
+mod sample;
 mod screen;
 mod script;
 mod stage;
@@ -26,7 +26,7 @@ mod svg;
 mod timeline;
 mod verdict;
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
@@ -93,8 +93,9 @@ fn check(common: &Common, demo: &Demo) -> Result<(), End> {
         if !demo.script {
             return Err(bad_input("--svg draws the story that --script tells: add --script"));
         }
-        // Before anybody is kept waiting for it.
-        File::create(file).map_err(|error| unwritable(file, &error))?;
+        // Said now, not after the story. What is there stays until there is a better one.
+        let writable = OpenOptions::new().write(true).create(true).truncate(false).open(file);
+        writable.map_err(|error| unwritable(file, &error))?;
     }
     let has_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     if !demo.script && !has_terminal {
@@ -106,7 +107,8 @@ fn check(common: &Common, demo: &Demo) -> Result<(), End> {
     Ok(())
 }
 
-/// The store that was named, or else that of this machine: a demonstration elects nobody.
+/// The store that was named, or else that of this machine: nothing relies on whom a
+/// demonstration elects.
 fn store_of_all(common: &Common) -> Result<StoreUrl, End> {
     let store = common.store.clone().unwrap_or(StoreUrl::Local);
     if matches!(store, StoreUrl::Memory(_)) {

@@ -68,7 +68,8 @@ async fn file(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
 #[cfg(not(all(feature = "etcd", feature = "sqlite")))]
 fn left_out(url: &impl std::fmt::Display, feature: &str) -> Error {
     Error::Configuration(format!(
-        "the store {url} needs the feature `{feature}` of the library, which was built without it"
+        "the store {url} needs the feature `{feature}` of the library: add it to incumbent's \
+         features in Cargo.toml"
     ))
 }
 

@@ -170,6 +170,7 @@ impl Shared {
     }
 }
 
+/// Here, not in `contents`: the simulation, which has that file, keeps all history.
 impl Contents {
     /// Drops the oldest changes where there are twice as many as are to be kept.
     fn forget(&mut self, keep: usize) {

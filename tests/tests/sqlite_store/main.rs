@@ -227,8 +227,6 @@ async fn what_waits_together_is_one_commit() {
         })
         .collect();
     tokio::task::yield_now().await;
-    // Those that come while others wait for the lock are done with the next ones.
-    std::thread::sleep(Duration::from_millis(300));
     lock.execute_batch("ROLLBACK").expect("it is free");
     let mut revisions = BTreeSet::new();
     for claim in claims {

@@ -324,7 +324,7 @@ pub fn doing(state: State) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example::{SECOND, elected, story};
+    use super::super::sample::{SECOND, elected, story};
     use super::*;
 
     fn told(picture: &Picture) -> Vec<String> {

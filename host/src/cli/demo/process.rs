@@ -59,6 +59,8 @@ impl Process {
         if let Some(user) = &common.user {
             command.arg("--user").arg(user);
         }
+        // Nothing here asks for one, and it may be more than our short lease.
+        command.env_remove("INCUMBENT_MARGIN");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = launch::start_bound(command)?;
         let orders = child.stdin.take();

@@ -444,8 +444,8 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::example::{SECOND, answered, asked, elected, story};
     use super::super::report::Outcome;
+    use super::super::sample::{SECOND, answered, asked, elected, story};
     use super::*;
 
     /// What a terminal of this size shows, line by line.

@@ -85,7 +85,7 @@ impl Script<'_, '_> {
 
         self.chapter("Three join, and one leads");
         for nth in 0..3 {
-            self.stage.add().map_err(|_| "the program starts itself".to_owned())?;
+            self.add()?;
             self.wait("a candidate gets in line", |picture| {
                 picture.get(nth)?.life()?.joined.map(|_| ())
             })
@@ -204,9 +204,13 @@ impl Script<'_, '_> {
         self.wait("its process ends", |picture| picture.get(who)?.is_gone().then_some(())).await
     }
 
+    fn add(&mut self) -> Told<()> {
+        self.stage.add().map_err(|error| format!("the program starts itself ({error})"))
+    }
+
     /// Starts again whom we have stopped or killed.
     async fn back(&mut self, who: usize) -> Told<()> {
-        self.stage.add().map_err(|_| "the program starts itself again".to_owned())?;
+        self.add()?;
         self.wait("it gets back in line", |picture| {
             let life = picture.get(who)?.life()?;
             life.end().is_none().then_some(())?;

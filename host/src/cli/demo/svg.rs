@@ -248,7 +248,7 @@ fn escaped(words: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example::{SECOND, story};
+    use super::super::sample::{SECOND, story};
     use super::*;
 
     #[test]

@@ -18,10 +18,7 @@ pub struct Verdict {
 impl Verdict {
     /// `counter` is what the store said after all writers had ended.
     pub fn of(picture: &Picture, counter: u64) -> Self {
-        let mut verdict = Self::default();
-        verdict.epochs(picture);
-        verdict.overlaps(picture);
-        verdict.dead_epochs(picture);
+        let mut verdict = Self::so_far(picture);
         verdict.count(picture, counter);
         verdict
     }
@@ -180,8 +177,8 @@ fn short(nanoseconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example::{SECOND, answered, asked, elected, story, wrote};
     use super::super::report::Report;
+    use super::super::sample::{SECOND, answered, asked, elected, story, wrote};
     use super::*;
 
     #[track_caller]

@@ -1,5 +1,6 @@
 //! The clock that all processes of a machine share.
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
 use std::fs;
 use std::sync::Arc;
 
@@ -48,9 +49,10 @@ impl Time {
 #[cfg(target_os = "macos")]
 impl Time {
     pub(super) fn of_this_machine() -> Result<Self, SqliteError> {
-        let asked =
-            std::process::Command::new("/usr/sbin/sysctl").args(["-n", "kern.bootsessionuuid"]);
-        let boot = match asked.output() {
+        let asked = std::process::Command::new("/usr/sbin/sysctl")
+            .args(["-n", "kern.bootsessionuuid"])
+            .output();
+        let boot = match asked {
             Ok(answer) => String::from_utf8_lossy(&answer.stdout).trim().to_owned(),
             Err(error) => return Err(SqliteError::NoBootId(format!("sysctl: {error}"))),
         };

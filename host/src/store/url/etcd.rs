@@ -90,7 +90,8 @@ impl FromStr for EtcdUrl {
         };
         if rest.contains('@') {
             return Err(fault(
-                "holds a user or a password, which are to be given by --user and --password-file"
+                "holds a user or a password: give them apart from it, by --user and \
+                 --password-file, or by Options::credentials"
                     .into(),
             ));
         }
