@@ -57,7 +57,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) component: Component,
     pub(crate) identity: String,
-    /// Its seed is drawn anew for each elector, unless it is given.
+    /// Its seed, unless it is given, is drawn; and anew for each elector that follows.
     pub(crate) config: Config,
     pub(crate) deadlines: Arc<Deadlines>,
     #[cfg(feature = "testing")]
@@ -67,9 +67,8 @@ pub(crate) struct Parts {
 /// Starts a driver on the runtime of the caller. It ends when the session is
 /// closed, or when the last handle is gone and nothing is left in the store.
 pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
-    let config = reseeded(parts.config)?;
     let opened = parts.clock.now();
-    let elector = Elector::open(&parts.component, config, opened)?;
+    let elector = Elector::open(&parts.component, reseeded(parts.config)?, opened)?;
     let (wishes, inbox) = mpsc::unbounded_channel();
     let (troubles, _) = broadcast::channel(BATCH);
     let handle = Handle {
@@ -87,7 +86,9 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         deadlines: parts.deadlines,
         clock: parts.clock,
         component: parts.component,
-        config,
+        // One that was given is the first elector's alone: the leases of a broken one are not
+        // to be taken for the next one's.
+        config: Config { seed: (0, 0), ..parts.config },
         elector: State::Running(elector),
         deadline: None,
         events: Vec::new(),

@@ -68,19 +68,25 @@ pub fn breaking(steps: &[Step], deed: &str) -> Vec<u8> {
 /// minutes, is added.
 pub const NOW: u64 = 0x4e4f_5700_0000_0000;
 const MINUTES: u64 = 1 << 40;
+/// A lease in a step: half of the seed with which it was opened.
+pub const SEED: i64 = 0x5345_4544_0000_0000;
 
 fn saying(steps: &[Step], after: &str) -> Vec<u8> {
     let image = image(steps);
     let data: String = image.iter().map(|byte| format!("\\{byte:02x}")).collect();
     let (end, many) = (image.len().next_multiple_of(8), steps.len().max(1));
     let words = image.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8")));
-    let marks: String = (0..)
+    let filled_in: String = (0..)
         .step_by(8)
         .zip(words)
         .filter_map(|(at, word): (u32, u64)| {
-            let added = word.checked_sub(NOW).filter(|added| *added < MINUTES)?;
-            let mark = format!("(i64.add (local.get 1) (i64.const {added}))");
-            Some(format!("(i64.store (i32.const {at}) {mark})"))
+            let added = word.checked_sub(NOW).filter(|added| *added < MINUTES);
+            let value = match added {
+                Some(added) => format!("(i64.add (local.get 1) (i64.const {added}))"),
+                None if word == SEED.cast_unsigned() => "(global.get $seed)".into(),
+                None => return None,
+            };
+            Some(format!("(i64.store (i32.const {at}) {value})"))
         })
         .collect();
     component(
@@ -91,11 +97,13 @@ fn saying(steps: &[Step], after: &str) -> Vec<u8> {
             (memory (export "memory") 64)
             (global $next (mut i32) (i32.const 0))
             (global $free (mut i32) (i32.const {end}))
+            (global $seed (mut i64) (i64.const 0))
             (data (i32.const 0) "{data}")
             {REALLOC}
             (func $again (call $again))
             (func (export "incumbent:election/elector@0.1.0#[static]elector.open")
                 (param i64 i64 i64 i64 i64 i64) (result i32)
+                (global.set $seed (local.get 3))
                 (i32.store (i32.const 4) (call $new (i32.const 0)))
                 i32.const 0)
             (func (export "incumbent:election/elector@0.1.0#[method]elector.handle")
@@ -103,7 +111,7 @@ fn saying(steps: &[Step], after: &str) -> Vec<u8> {
                 (local $step i32)
                 (global.set $free (i32.const {end}))
                 (if (i32.eq (global.get $next) (i32.const {many})) (then {after}))
-                {marks}
+                {filled_in}
                 (local.set $step
                     (i32.add (i32.const {STEPS}) (i32.mul (global.get $next) (i32.const {APART}))))
                 (global.set $next (i32.add (global.get $next) (i32.const 1)))

@@ -1,15 +1,16 @@
 //! The component in its sandbox: what it wants of a host, what it may use, and
 //! what becomes of the host when it breaks.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use incumbent::types::{
-    Call, Command, Config, Event, Failure, Grant, Leadership, Notice, Operation, RequestId,
-    Response, Step, Term, Watch, Watched,
+    Call, Command, Config, Event, Failure, Grant, Leadership, LeaseId, Notice, Operation,
+    RequestId, Response, Step, Term, Watch, Watched,
 };
 use incumbent::{
     BootClock, Clock, Component, ComponentError, Elector, ManualClock, Options, Session, Store,
@@ -257,14 +258,41 @@ async fn a_leadership_is_not_believed_beyond_the_grant_of_its_own_lease() {
     }
 }
 
+/// The leases of the one that broke are not to be taken for its own.
+#[tokio::test]
+async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
+    let grant = Operation::Grant(Grant { lease: hostile::SEED, ttl: 10 * SECOND });
+    let call = Call { id: 1, give_up: SECOND, operation: grant };
+    let step = Step { commands: vec![Command::Call(call)], deadline: None };
+    let clock = ManualClock::default();
+    let component = Some(hostile::breaking(&[step], "").into());
+    let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
+    let store = Generous::default();
+    let session = Session::open(store.clone(), options).await.expect("opens");
+    let _candidate = session.election("jobs").enter();
+    timeout(Duration::from_secs(30), async {
+        while store.granted.lock().expect("whole").len() < 3 {
+            tokio::task::yield_now().await;
+            clock.advance(Duration::from_secs(1));
+        }
+    })
+    .await
+    .expect("it breaks again and again");
+    let granted = store.granted.lock().expect("whole");
+    let seeds: BTreeSet<_> = granted.iter().collect();
+    assert_eq!(seeds.len(), granted.len(), "{granted:?}");
+}
+
 async fn session(component: &[u8], clock: Arc<dyn Clock>) -> Session {
     let options = Options { component: Some(component.into()), clock, ..Options::default() };
-    Session::open(Generous, options).await.expect("opens")
+    Session::open(Generous::default(), options).await.expect("opens")
 }
 
 /// A store that grants, and nothing else.
-#[derive(Debug)]
-struct Generous;
+#[derive(Clone, Debug, Default)]
+struct Generous {
+    granted: Arc<Mutex<Vec<LeaseId>>>,
+}
 
 impl Store for Generous {
     fn call(
@@ -273,14 +301,17 @@ impl Store for Generous {
         _: Duration,
     ) -> BoxFuture<'static, Result<Response, Failure>> {
         ready(match operation {
-            Operation::Grant(grant) => Ok(Response::Granted(grant.ttl)),
+            Operation::Grant(grant) => {
+                self.granted.lock().expect("whole").push(grant.lease);
+                Ok(Response::Granted(grant.ttl))
+            }
             _ => Err(Failure::Unavailable),
         })
         .boxed()
     }
 
     fn watches(&self) -> Box<dyn Watches> {
-        Box::new(Generous)
+        Box::new(self.clone())
     }
 }
 
