@@ -54,6 +54,11 @@ impl End {
         Self { status, sentence: None }
     }
 
+    /// Why, if there is something to say.
+    pub fn sentence(&self) -> &str {
+        self.sentence.as_deref().unwrap_or_default()
+    }
+
     /// Says why, if there is something to say.
     pub fn tell(&self) {
         if let Some(sentence) = &self.sentence {

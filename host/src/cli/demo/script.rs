@@ -205,7 +205,7 @@ impl Script<'_, '_> {
     }
 
     fn add(&mut self) -> Told<()> {
-        self.stage.add().map_err(|error| format!("the program starts itself ({error})"))
+        self.stage.add().map_err(|end| format!("the program starts itself ({})", end.sentence()))
     }
 
     /// Starts again whom we have stopped or killed.
