@@ -45,8 +45,14 @@ const TABLE: &[(&[&str], &[&str])] = &[
     (&["leader", "e", "--store", "etcd://u:secret@h"], &["--store", "--user"]),
     (&["leader", "e", "--store", "locale"], &["--store", "or to be local"]),
     (&["leader", "e", "--store", "sqlite:"], &["--store", "sqlite:PATH"]),
-    (&["leader", "e", "--store", "local", "--user", "ann"], &["--user is for etcd", "leave"]),
-    (&["leader", "e", "--store", "memory:", "--cacert", "/x"], &["--cacert is for etcd", "leave"]),
+    (
+        &["leader", "e", "--store", "local", "--user", "ann"],
+        &["--user (INCUMBENT_USER) is for etcd", "leave"],
+    ),
+    (
+        &["leader", "e", "--store", "memory:", "--cacert", "/x"],
+        &["--cacert", "is for etcd", "leave"],
+    ),
     (&["run", "e", "--store", "memory:", "--", "true"], &["--store memory:", "--store local"]),
     (&["leader", "e", "--user", "ann"], &["--user", "--password-file FILE"]),
     (&["leader", "e", "--password-file", "x"], &["--password-file", "--user NAME"]),

@@ -240,17 +240,17 @@ pub fn value_of(candidate: &Candidate, identity: &str) -> Vec<u8> {
 pub fn credentials(common: &Common) -> Result<Credentials, End> {
     let store = common.store();
     let given = [
-        ("--cacert", common.cacert.is_some()),
-        ("--cert", common.cert.is_some()),
-        ("--key", common.key.is_some()),
-        ("--user", common.user.is_some()),
-        ("--password-file", common.password_file.is_some()),
+        ("--cacert (INCUMBENT_CACERT)", common.cacert.is_some()),
+        ("--cert (INCUMBENT_CERT)", common.cert.is_some()),
+        ("--key (INCUMBENT_KEY)", common.key.is_some()),
+        ("--user (INCUMBENT_USER)", common.user.is_some()),
+        ("--password-file (INCUMBENT_PASSWORD_FILE)", common.password_file.is_some()),
     ];
     if let (false, Some((flag, _))) =
         (matches!(store, StoreUrl::Etcd(_)), given.iter().find(|(_, is_given)| *is_given))
     {
         return Err(bad_input(format!(
-            "{flag} is for etcd, and --store {store} is a file or memory: leave {flag} out"
+            "{flag} is for etcd, and --store {store} is a file or memory: leave it out"
         )));
     }
     for (flag, file) in

@@ -292,7 +292,14 @@ fn store_of_others(common: &Common) -> Result<StoreUrl, End> {
              --store local"
         )));
     }
-    store.absolute().map_err(|error| bad_input(error.to_string()))
+    let store = store.absolute().map_err(|error| bad_input(error.to_string()))?;
+    // They are given it as text.
+    if store.to_string().parse().as_ref() != Ok(&store) {
+        return Err(bad_input(format!(
+            "--store {store} is in a directory whose name is no plain text: give a file in another"
+        )));
+    }
+    Ok(store)
 }
 
 /// How long the command may take to stop. Beyond half of the lease time, SIGTERM

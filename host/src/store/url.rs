@@ -49,7 +49,8 @@ impl StoreUrl {
     ///
     /// That of `local` is `incumbent/local.db` in the user's directory for state:
     /// `$XDG_STATE_HOME`, or else `$HOME/.local/state`, which is the same for a login, a
-    /// service and a timer, and outlives a restart of the machine, as epochs have to.
+    /// service and a timer unless one of them sets the variable, and outlives a restart of
+    /// the machine, as epochs have to.
     ///
     /// # Errors
     ///
