@@ -39,6 +39,7 @@ async fn another_process() {
             say("done");
         }
         "read_only" => refusals::read_only(&place).await,
+        "mounted_alone" => refusals::mounted_alone(&place).await,
         other => panic!("{other}"),
     }
 }
@@ -73,17 +74,26 @@ impl Process {
     /// With 1 MB of memory as its disk, mounted at `folder`; none where that is not
     /// allowed.
     pub(super) fn on_a_small_disk(role: &str, folder: &Path) -> Option<Self> {
-        let mut allowed = Command::new("unshare");
-        allowed.args(["--mount", "mount", "-t", "tmpfs", "tmpfs"]).arg(folder);
-        if !allowed.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        Self::mounted(role, folder, r#"mount -t tmpfs -o size=1m tmpfs "$0""#)
+    }
+
+    /// Where the store of `folder` is a mount of its own; none where that is not allowed.
+    pub(super) fn with_the_file_mounted(role: &str, folder: &Path) -> Option<Self> {
+        Self::mounted(role, folder, r#"mount --bind "$0/store.db" "$0/store.db""#)
+    }
+
+    fn mounted(role: &str, folder: &Path, mount: &str) -> Option<Self> {
+        let in_place = |then: &str| {
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c"]).arg(format!("{mount} && {then}")).arg(folder);
+            command
+        };
+        let allowed = in_place("true").stderr(Stdio::null()).status();
+        if !allowed.is_ok_and(|status| status.success()) {
             return None;
         }
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "sh", "-c"])
-            .arg(r#"mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@""#)
-            .arg(folder)
-            .arg(std::env::current_exe().expect("a program"));
+        let mut command = in_place(r#"exec "$@""#);
+        command.arg(std::env::current_exe().expect("a program"));
         Some(Self::run(command, role, folder, 0))
     }
 

@@ -54,6 +54,43 @@ async fn a_file_of_two_names() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_mounted_alone() {
+    let place = Place::new();
+    drop(place.open().await);
+    let folder = place.folder.path();
+    let Some(mut other) = Process::with_the_file_mounted("mounted_alone", folder) else {
+        return skipped("no file system of one's own");
+    };
+    assert_eq!(
+        other.line(),
+        "store.db is mounted by itself: mount its directory, for what lies beside it is shared \
+         as well"
+    );
+}
+
+pub(super) async fn mounted_alone(folder: &Path) {
+    super::processes::say(refusal(&folder.join("store.db"), folder).await);
+}
+
+/// Whoever made it anew meanwhile would share the memory of those who have it open.
+#[tokio::test]
+async fn a_file_that_went_without_what_lies_beside_it() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    fs::remove_file(place.file()).expect("it is there");
+    let refused = store.call(claim("key", 1), PATIENCE).await;
+    let Err(Failure::Other(sentence)) = refused else { panic!("{refused:?}") };
+    assert!(sentence.contains("was removed or replaced, but not its -wal and -shm"), "{sentence}");
+    assert!(!place.file().exists(), "nobody makes it");
+    for ending in ["-wal", "-shm"] {
+        fs::remove_file(place.beside(ending)).expect("it is there");
+    }
+    let answer = store.call(claim("key", 1), PATIENCE).await;
+    assert_eq!(answer, Ok(Response::Expired), "another store is in its place");
+}
+
+#[tokio::test]
 async fn what_belongs_to_others() {
     let place = Place::new();
     let folder = place.folder.path();

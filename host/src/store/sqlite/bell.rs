@@ -9,11 +9,17 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::event::ModifyKind;
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 
 use super::place::Identity;
 use super::watch::Hub;
+
+/// How long not to try again to hear it.
+const DEAF: Duration = Duration::from_secs(1);
 
 fn beside(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
@@ -33,8 +39,24 @@ fn open(path: &Path, database: &Path) -> io::Result<File> {
     }
     let file = options.open(path)?;
     // Of several users only one can.
-    let _ = database.metadata().and_then(|found| file.set_permissions(found.permissions()));
+    let _ = belong(&file, database);
     Ok(file)
+}
+
+/// To whom the database belongs. Only where it does not: each change is heard.
+fn belong(bell: &File, database: &Path) -> io::Result<()> {
+    let (theirs, ours) = (database.metadata()?, bell.metadata()?);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{MetadataExt as _, fchown};
+        if (theirs.uid(), theirs.gid()) != (ours.uid(), ours.gid()) {
+            fchown(bell, Some(theirs.uid()), Some(theirs.gid()))?;
+        }
+    }
+    if theirs.permissions() != ours.permissions() {
+        bell.set_permissions(theirs.permissions())?;
+    }
+    Ok(())
 }
 
 /// Rings.
@@ -80,11 +102,13 @@ pub(super) struct Listener {
     path: PathBuf,
     hub: Arc<Hub>,
     ear: Option<(RecommendedWatcher, Identity)>,
+    /// When to try again.
+    again: Option<Instant>,
 }
 
 impl Listener {
     pub(super) fn new(database: &Path, hub: Arc<Hub>) -> Self {
-        Self { database: database.to_owned(), path: beside(database), hub, ear: None }
+        Self { database: database.to_owned(), path: beside(database), hub, ear: None, again: None }
     }
 
     /// Listens to what is the bell now. False where that is not possible.
@@ -93,11 +117,17 @@ impl Listener {
         if in_place.is_some() && self.ear.as_ref().map(|(_, heard)| *heard) == in_place {
             return true;
         }
-        let listened = self.listen_anew();
-        match &listened {
-            Ok(()) => {}
-            Err(error) => tracing::debug!(%error, "the bell cannot be heard"),
+        if self.again.is_some_and(|again| Instant::now() < again) {
+            return false;
         }
+        let listened = self.listen_anew();
+        self.again = match &listened {
+            Ok(()) => None,
+            Err(error) => {
+                tracing::debug!(%error, "the bell cannot be heard");
+                Some(Instant::now() + DEAF)
+            }
+        };
         listened.is_ok()
     }
 
@@ -105,10 +135,15 @@ impl Listener {
         self.ear = None;
         open(&self.path, &self.database)?;
         let identity = Identity::of(&self.path)?;
+        // notify panics where the system has none left.
+        thread::Builder::new().spawn(|| ()).map_err(notify::Error::io)?;
         let hub = Arc::clone(&self.hub);
         let mut ear = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Opening the file is no sound.
-            if event.is_ok_and(|event| !event.kind.is_access()) {
+            // To open the file, or to change whose it is, is no sound.
+            let is_sound = |kind| {
+                !matches!(kind, EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)))
+            };
+            if event.is_ok_and(|event| is_sound(event.kind)) {
                 hub.ring();
             }
         })?;

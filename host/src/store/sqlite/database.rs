@@ -67,6 +67,8 @@ const GLANCE: Duration = Duration::from_millis(5);
 pub(super) struct Database {
     path: PathBuf,
     identity: Identity,
+    /// The memory that all who use it share.
+    memory: Option<Identity>,
     connection: Connection,
     patience: Arc<Patience>,
 }
@@ -77,12 +79,22 @@ impl Database {
         let path = place::resolve(path)?;
         let opened = Self::connect(&path).and_then(|mut database| {
             database.prepare(time)?;
+            database.memory = Identity::of(&memory_of(&database.path)).ok();
             Ok(database)
         });
         opened.map_err(|objection| match objection {
             Objection::Sqlite(error) => SqliteError::new(&path, &error),
             Objection::Ours(error) => error,
         })
+    }
+
+    /// What is there in its place. Not where the memory is still the old file's: opened once
+    /// more and closed, it would lose the locks of this process.
+    pub(super) fn successor(&self, time: &Time) -> Result<Self, SqliteError> {
+        if self.memory.is_some() && Identity::of(&memory_of(&self.path)).ok() == self.memory {
+            return Err(SqliteError::Remnants { path: self.path.clone() });
+        }
+        Self::open(&self.path, time)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -117,7 +129,8 @@ impl Database {
             let reason = error.to_string();
             Objection::Ours(SqliteError::Failed { path: path.into(), reason })
         })?;
-        let database = Self { path: path.into(), identity, connection, patience };
+        let path = path.into();
+        let database = Self { path, identity, memory: None, connection, patience };
         database.wait_until(Instant::now() + OPENING);
         Ok(database)
     }
@@ -150,6 +163,9 @@ impl Database {
             return Err(Objection::Ours(SqliteError::Failed { path: path.clone(), reason }));
         }
         connection.pragma_update(None, "synchronous", "FULL")?;
+        // Where less leaves it in the drive's own memory (macOS).
+        connection.pragma_update(None, "fullfsync", true)?;
+        connection.pragma_update(None, "checkpoint_fullfsync", true)?;
         connection.pragma_update_and_check(None, "journal_size_limit", LOG_LIMIT, |_| Ok(()))?;
         if found == Contents::Nothing {
             let making = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
@@ -177,6 +193,12 @@ impl Database {
         }
         Err(Objection::Ours(SqliteError::Damaged { path: self.path.clone(), reason: found }))
     }
+}
+
+fn memory_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-shm");
+    name.into()
 }
 
 #[derive(PartialEq, Eq)]

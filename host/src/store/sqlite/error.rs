@@ -29,6 +29,22 @@ pub enum SqliteError {
         /// The file.
         path: PathBuf,
     },
+    /// It is a mount of its own, and what SQLite puts beside it would not be shared.
+    #[error("{} is mounted by itself: mount its directory, for what lies beside it is shared as well", path.display())]
+    MountedAlone {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It went while it was in use, and what lies beside it did not.
+    #[error(
+        "{} was removed or replaced, but not its -wal and -shm: stop all that use it, and remove \
+         them as well",
+        path.display()
+    )]
+    Remnants {
+        /// The file.
+        path: PathBuf,
+    },
     /// Locks do not reach other machines there, or not reliably, and the memory that the
     /// processes share does not at all.
     #[error(
@@ -123,12 +139,14 @@ impl SqliteError {
             Self::NoDirectory { .. }
             | Self::NotAFile { .. }
             | Self::HardLinked { .. }
+            | Self::MountedAlone { .. }
             | Self::NetworkFileSystem { .. }
             | Self::ReadOnly { .. }
             | Self::NotAStore { .. }
             | Self::Newer { .. }
             | Self::NoBootId(_) => true,
             Self::Damaged { .. }
+            | Self::Remnants { .. }
             | Self::Full { .. }
             | Self::Locked { .. }
             | Self::Failed { .. } => false,

@@ -62,6 +62,9 @@ fn check(path: &Path) -> Result<(), SqliteError> {
     if fs::metadata(path).is_ok_and(|found| found.nlink() > 1) {
         return Err(SqliteError::HardLinked { path: path.into() });
     }
+    if is_mounted_alone(path) {
+        return Err(SqliteError::MountedAlone { path: path.into() });
+    }
     for place in [Some(directory), file].into_iter().flatten() {
         if let Some(kind) = network_file_system(place) {
             return Err(SqliteError::NetworkFileSystem { path: path.into(), kind });
@@ -72,6 +75,21 @@ fn check(path: &Path) -> Result<(), SqliteError> {
         }
     }
     Ok(())
+}
+
+/// As containers can have it. What lies beside it is then each container's own: the log,
+/// and the locks.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_mounted_alone(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE);
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
+fn is_mounted_alone(_: &Path) -> bool {
+    false
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

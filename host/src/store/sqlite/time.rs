@@ -33,14 +33,30 @@ impl Time {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const OFFSETS: &str = "/proc/self/timens_offsets";
+/// What statfs(2) tells of /proc.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const PROC: u64 = 0x9fa0;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn read(path: &str) -> Result<String, SqliteError> {
+    fs::read_to_string(path).map_err(|error| SqliteError::NoBootId(format!("{path}: {error}")))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
 impl Time {
     pub(super) fn of_this_machine() -> Result<Self, SqliteError> {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        let boot = boot.map_err(|error| {
-            SqliteError::NoBootId(format!("/proc/sys/kernel/random/boot_id: {error}"))
-        })?;
+        let boot = read(BOOT_ID)?;
+        // Containers may have one of their own, mounted over the machine's: they would end
+        // one another's leases.
+        if rustix::fs::statfs(BOOT_ID).is_ok_and(|found| found.f_type as u64 != PROC) {
+            return Err(SqliteError::NoBootId("this container has a boot id of its own".into()));
+        }
         // Without time namespaces there is no such file.
-        let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        let has_offsets = std::path::Path::new(OFFSETS).exists();
+        let offsets = if has_offsets { read(OFFSETS)? } else { String::new() };
         let clock = Machine { ahead: boot_time_ahead(&offsets) };
         Ok(Self::new(Arc::new(clock), boot.trim()))
     }

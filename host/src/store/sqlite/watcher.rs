@@ -116,13 +116,12 @@ impl Watcher {
     fn look(&mut self) -> Result<Duration, SqliteError> {
         let database = match self.database.take() {
             Some(database) if database.is_in_place() => database,
-            replaced => {
-                if replaced.is_some() {
-                    self.end_where(|_| true, &Failure::Unavailable);
-                }
+            Some(replaced) => {
+                self.end_where(|_| true, &Failure::Unavailable);
                 self.seen = 0;
-                Database::open(&self.path, &self.time)?
+                replaced.successor(&self.time).inspect_err(|_| self.database = Some(replaced))?
             }
+            None => Database::open(&self.path, &self.time)?,
         };
         let looked = self.look_at(&database);
         let looked = looked.map_err(|error| SqliteError::new(&self.path, &error));

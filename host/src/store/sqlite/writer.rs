@@ -95,7 +95,7 @@ impl Writer {
             return Ok(());
         }
         tracing::warn!(path = %self.database.path().display(), "the store's file was replaced");
-        match Database::open(self.database.path(), &self.time) {
+        match self.database.successor(&self.time) {
             Ok(database) => {
                 self.database = database;
                 self.hub.ring();
