@@ -86,7 +86,7 @@ fn a_paused_leaders_late_write_is_refused() {
         "successor wrote the result",
         "sleeper wakes up: is_valid() is false",
         "the fence refuses the sleeper's late write: stale",
-        "etcd refuses it as well, by its guard: stale",
+        "the store refuses it as well, by its guard: stale",
         "sleeper was demoted: the deadline came before a renewal",
     ] {
         example.prints(line);
