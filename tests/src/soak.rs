@@ -18,7 +18,7 @@
 pub mod false_alarms;
 pub mod faults;
 pub mod host;
-mod hosts;
+pub mod hosts;
 pub mod log;
 pub mod run;
 pub mod terms;

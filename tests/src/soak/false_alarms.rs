@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use incumbent::Contest;
 use tokio::time::{Instant, sleep};
 
 use super::hosts::{Host, Program};
@@ -92,8 +93,12 @@ pub async fn run(options: &Options) -> io::Result<()> {
     }));
     let cluster = Cluster::start(options.version, MEMBERS).await;
     let members = members_of(&cluster);
-    let program =
-        Program { path: options.counter.clone(), logs: options.logs.clone(), ttl: options.ttl };
+    let program = Program {
+        command: vec![options.counter.clone().into()],
+        logs: options.logs.clone(),
+        ttl: options.ttl,
+        contest: Contest::Queue,
+    };
     let mut hosts = Vec::new();
     for election in elections() {
         for candidate in 1..=CANDIDATES {
@@ -127,7 +132,7 @@ pub async fn run(options: &Options) -> io::Result<()> {
     }
     end(&mut hosts).await?;
     for election in elections() {
-        note_counter(&cluster, &election, &log).await?;
+        note_counter(&cluster.direct_url(), &election, &log).await?;
     }
     Ok(())
 }

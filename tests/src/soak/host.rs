@@ -9,7 +9,9 @@ use std::time::Duration;
 use clap::Parser;
 use fastrand::Rng;
 use futures_util::{Stream, StreamExt};
-use incumbent::{BootClock, Clock, Event as News, Fence, Leadership, Options, Reason, Session};
+use incumbent::{
+    BootClock, Clock, Contest, Event as News, Fence, Leadership, Options, Reason, Session,
+};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
@@ -48,6 +50,17 @@ pub struct Host {
     /// When to let others have their turn is drawn from it. Never, unless given.
     #[arg(long)]
     pub seed: Option<u64>,
+    /// How it is decided who leads: queue or race.
+    #[arg(long, default_value = "queue", value_parser = contest)]
+    pub contest: Contest,
+}
+
+fn contest(text: &str) -> Result<Contest, &'static str> {
+    match text {
+        "queue" => Ok(Contest::Queue),
+        "race" => Ok(Contest::Race),
+        _ => Err("queue or race"),
+    }
 }
 
 impl Host {
@@ -62,7 +75,7 @@ impl Host {
             connected = self.connect() => connected,
             _ = over.recv() => return,
         };
-        let mut candidate = session.election(&self.election).enter();
+        let mut candidate = session.election(&self.election).contest(self.contest).enter();
         let extensions = note(candidate.events(), self.election.clone(), log.clone());
         let extensions = tokio::spawn(extensions);
         let mut rng = self.seed.map(Rng::with_seed);

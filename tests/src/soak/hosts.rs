@@ -1,5 +1,6 @@
-//! The hosts of a soak, as processes, each with its own links to all members.
+//! Hosts that count, as processes, each with its own links to all members.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::net::SocketAddr;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use incumbent::{BootClock, Clock, Mark};
+use incumbent::{BootClock, Clock, Contest, Mark};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
@@ -18,25 +19,31 @@ use crate::relay::Relay;
 /// How long a host may take to end in order.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How the hosts of a soak are started.
+/// How hosts are started.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
-    /// The program `counter`.
-    pub(super) path: PathBuf,
-    pub(super) logs: PathBuf,
-    pub(super) ttl: Duration,
+pub struct Program {
+    /// What counts, and the arguments that come before its own: the program `counter`, or
+    /// one like it in another language.
+    pub command: Vec<OsString>,
+    /// Where it writes down what happens.
+    pub logs: PathBuf,
+    /// How long leases live: whole seconds.
+    pub ttl: Duration,
+    /// How all decide who leads.
+    pub contest: Contest,
 }
 
 /// One host: always a process, or none while it is killed.
 #[derive(Debug)]
-pub(super) struct Host {
-    pub(super) name: String,
+pub struct Host {
+    /// What its processes' names begin with.
+    pub name: String,
     election: String,
     program: Program,
     /// When to let others have their turn is drawn from it; never without it.
     seed: Option<u64>,
     /// To each member.
-    pub(super) links: Vec<Relay>,
+    pub links: Vec<Relay>,
     lives: u64,
     process: Option<Child>,
     log: Tail,
@@ -44,7 +51,7 @@ pub(super) struct Host {
 
 impl Host {
     /// A host with links to these members, which does not run yet.
-    pub(super) async fn new(
+    pub async fn new(
         name: String,
         election: &str,
         program: Program,
@@ -61,23 +68,33 @@ impl Host {
     }
 
     /// Starts its next process.
-    pub(super) fn start(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such program.
+    pub fn start(&mut self) -> io::Result<()> {
         self.lives += 1;
         let process = format!("{}.{}", self.name, self.lives);
         let members: Vec<_> = self.links.iter().map(|link| link.address().to_string()).collect();
         let said = File::create(self.program.logs.join(&process).with_added_extension("stderr"))?;
-        let mut command = Command::new(&self.program.path);
+        let Program { command, logs, ttl, contest } = &self.program;
+        let (program, first) = command.split_first().expect("a command has a program");
+        let mut command = Command::new(program);
         command
+            .args(first)
             .args(["--store", &format!("etcd://{}", members.join(","))])
             .args(["--process", &process, "--election", &self.election])
-            .args(["--ttl", &self.program.ttl.as_secs().to_string()])
+            .args(["--ttl", &ttl.as_secs().to_string()])
             .arg("--logs")
-            .arg(&self.program.logs)
+            .arg(logs)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(said)
             // Ctrl-C is for the soak alone, which ends its hosts.
             .process_group(0);
+        if *contest == Contest::Race {
+            command.args(["--contest", "race"]);
+        }
         if let Some(seed) = self.seed {
             command.args(["--seed", &seed.wrapping_add(self.lives).to_string()]);
         }
@@ -87,17 +104,17 @@ impl Host {
     }
 
     /// Whether it regards itself as leader, as far as its log tells.
-    pub(super) fn leads(&mut self) -> bool {
+    pub fn leads(&mut self) -> bool {
         self.process.is_some() && self.log.leads()
     }
 
     /// Its process's own end, which nobody asked for.
-    pub(super) fn has_ended(&mut self) -> Option<ExitStatus> {
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
         self.process.as_mut()?.try_wait().ok().flatten()
     }
 
     /// SIGKILL.
-    pub(super) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
             let _ = process.wait();
@@ -105,22 +122,26 @@ impl Host {
     }
 
     /// SIGSTOP.
-    pub(super) fn pause(&self) {
+    pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
     /// SIGCONT.
-    pub(super) fn resume(&self) {
+    pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     /// Asks it to leave.
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.signal(Signal::TERM);
     }
 
     /// Waits for its end, within reason.
-    pub(super) async fn ended(&mut self) -> Result<(), String> {
+    ///
+    /// # Errors
+    ///
+    /// Where it does not end, or not in order.
+    pub async fn ended(&mut self) -> Result<(), String> {
         let since = Instant::now();
         while let Some(process) = &mut self.process {
             match process.try_wait() {

@@ -88,7 +88,8 @@ pub(super) fn members_of(cluster: &Cluster) -> Vec<SocketAddr> {
     url.endpoints().iter().map(|address| address.parse().expect("an address")).collect()
 }
 
-pub(super) fn nanoseconds(span: Duration) -> u64 {
+/// As logs have it.
+pub fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).expect("a soak ends")
 }
 
@@ -110,9 +111,10 @@ impl<'a> Soak<'a> {
         let mut hosts = Vec::new();
         for number in 1..=HOSTS {
             let program = Program {
-                path: options.counter.clone(),
+                command: vec![options.counter.clone().into()],
                 logs: options.logs.clone(),
                 ttl: options.ttl,
+                contest: Contest::Queue,
             };
             let seed = Some(plan.rng().u64(..));
             let name = format!("worker-{number}");
@@ -134,7 +136,7 @@ impl<'a> Soak<'a> {
         }
         self.log.write(Event::Ended);
         end(&mut self.hosts).await?;
-        note_counter(&self.cluster, ELECTION, &self.log).await
+        note_counter(&self.cluster.direct_url(), ELECTION, &self.log).await
     }
 
     /// Some faults, until all of them are healed.
@@ -328,7 +330,11 @@ impl<'a> Soak<'a> {
 }
 
 /// Ends hosts in order.
-pub(super) async fn end(hosts: &mut [Host]) -> io::Result<()> {
+///
+/// # Errors
+///
+/// Where one does not end, or not in order.
+pub async fn end(hosts: &mut [Host]) -> io::Result<()> {
     hosts.iter().for_each(Host::end);
     for host in hosts {
         host.ended().await.map_err(io::Error::other)?;
@@ -337,8 +343,12 @@ pub(super) async fn end(hosts: &mut [Host]) -> io::Result<()> {
 }
 
 /// Writes down what the counter of an election has come to.
-pub(super) async fn note_counter(cluster: &Cluster, election: &str, log: &Log) -> io::Result<()> {
-    let value = async { Counter::connect(&cluster.direct_url(), election).await?.value().await };
+///
+/// # Errors
+///
+/// Where etcd does not answer.
+pub async fn note_counter(url: &str, election: &str, log: &Log) -> io::Result<()> {
+    let value = async { Counter::connect(url, election).await?.value().await };
     let value = value.await.map_err(|failure| io::Error::other(failure.to_string()))?;
     log.write(Event::Counted { election: election.to_owned(), value });
     Ok(())

@@ -1,0 +1,332 @@
+//! One election of all: hosts in Rust, Node.js and Python take turns with one another and
+//! with candidates that are not ours, are killed and paused, and count together. Their logs
+//! are judged as those of a soak are.
+//!
+//! Wants `./setup.sh node python`. Without it the tests say that they were skipped, unless
+//! `INCUMBENT_ALL_HOSTS` is set.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use incumbent::Contest;
+use incumbent_tests::counter::Counter;
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::on_each_version;
+use incumbent_tests::soak::faults::Fault;
+use incumbent_tests::soak::hosts::{Host, Program};
+use incumbent_tests::soak::log::{self, Event, Log, Settings};
+use incumbent_tests::soak::run::{bound, end, nanoseconds, note_counter};
+use incumbent_tests::soak::terms::{self, Report};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+const ELECTION: &str = "office";
+const TTL: Duration = Duration::from_secs(2);
+/// How long anything may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a leader counts before something happens to it.
+const COUNTS: u64 = 3;
+
+on_each_version!(all_take_turns_in_one_queue, all_race_with_a_script);
+
+async fn all_take_turns_in_one_queue(version: Version) {
+    let Some(mut world) = World::start(version, Contest::Queue).await else { return };
+    let [rust, node, python] = [0, 1, 2];
+    for host in [rust, node, python] {
+        world.hosts[host].start().expect("starts");
+        world.until_in_line(host + 1).await;
+    }
+    let mut etcdctl = world.etcdctl().await;
+
+    world.counts(rust).await;
+    world.resigns(rust).await;
+    world.counts(node).await;
+    world.dies(node).await;
+    world.counts(python).await;
+    let paused = world.pauses(python);
+    etcdctl.leads(1).await;
+    world.wakes(python, paused).await;
+    etcdctl.end();
+    for host in [rust, node, python] {
+        world.counts(host).await;
+        let paused = world.pauses(host);
+        world.counts_someone().await;
+        world.wakes(host, paused).await;
+    }
+    for host in [rust, python] {
+        world.counts_in_time(host).await;
+        world.dies(host).await;
+    }
+    world.counts_in_time(node).await;
+    let report = world.end().await;
+    assert!(report.terms >= 9, "{report}");
+}
+
+async fn all_race_with_a_script(version: Version) {
+    let Some(mut world) = World::start(version, Contest::Race).await else { return };
+    let mut script = world.script();
+    script.leads(1).await;
+    for host in &mut world.hosts {
+        host.start().expect("starts");
+    }
+    // Whoever wins is told to go in another way each time, until everybody has led.
+    let mut led = [0; 3];
+    for turn in 0.. {
+        let leader = world.counts_someone().await;
+        led[leader] += 1;
+        match turn % 3 {
+            0 => world.dies(leader).await,
+            1 => world.resigns(leader).await,
+            _ => {
+                let paused = world.pauses(leader);
+                world.leads_no_more(leader).await;
+                world.wakes(leader, paused).await;
+            }
+        }
+        if led.iter().all(|terms| *terms > 0) {
+            break;
+        }
+        assert!(turn < 60, "{led:?}: somebody never wins");
+    }
+    let before = script.lines();
+    let report = world.end().await;
+    script.leads(before + 1).await;
+    script.end();
+    println!("{led:?}, and the script {before} times\n{report}");
+}
+
+/// An etcd, a host of each kind, and what is written down.
+struct World {
+    hosts: Vec<Host>,
+    log: Log,
+    faults: u64,
+    counter: Counter,
+    logs: TempDir,
+    etcd: Etcd,
+}
+
+impl World {
+    /// None where not all hosts were set up.
+    async fn start(version: Version, contest: Contest) -> Option<Self> {
+        let commands = commands()?;
+        let etcd = Etcd::start(version);
+        let logs = TempDir::with_prefix("incumbent-one-election-").expect("a folder");
+        let log = Log::create(logs.path(), "soak", "soak").expect("a new log");
+        log.write(Event::Began(Settings {
+            seed: 0,
+            etcd: version.to_string(),
+            ttl: nanoseconds(TTL),
+            // Others lead as well, of whom no log tells.
+            bound: nanoseconds(bound(TTL) + PATIENCE),
+        }));
+        let mut hosts = Vec::new();
+        for (name, command) in commands {
+            let logs = logs.path().to_owned();
+            let program = Program { command, logs, ttl: TTL, contest };
+            hosts.push(Host::new(name.into(), ELECTION, program, None, &[etcd.address()]).await);
+        }
+        let counter = Counter::connect(&etcd.url(), ELECTION).await.expect("connects");
+        log.write(Event::Ready);
+        Some(Self { hosts, log, faults: 0, counter, logs, etcd })
+    }
+
+    async fn until_in_line(&self, many: usize) {
+        let options = incumbent::Options::default();
+        let session = incumbent::Session::connect(&self.etcd.url(), options).await;
+        let session = session.expect("connects");
+        let election = session.election(ELECTION);
+        let began = Instant::now();
+        while election.candidates().await.expect("lists").len() != many {
+            assert!(began.elapsed() < PATIENCE, "{many} are not in line");
+        }
+        session.close().await.expect("closes");
+    }
+
+    /// Waits until this one leads, and has counted.
+    async fn counts(&mut self, host: usize) {
+        let leader = self.counts_someone().await;
+        assert_eq!(self.hosts[leader].name, self.hosts[host].name, "it is not its turn");
+    }
+
+    /// The same, where others may have their turn before.
+    async fn counts_in_time(&mut self, host: usize) {
+        for _ in 0..3 {
+            let leader = self.counts_someone().await;
+            if leader == host {
+                return;
+            }
+            self.resigns(leader).await;
+        }
+        panic!("{} does not lead", self.hosts[host].name);
+    }
+
+    /// Who leads, once it has counted.
+    async fn counts_someone(&mut self) -> usize {
+        let began = Instant::now();
+        let (mut leader, mut since) = (None, 0);
+        loop {
+            assert!(began.elapsed() < PATIENCE, "nobody counts");
+            let leads = self.hosts.iter_mut().position(|host| {
+                assert_eq!(host.has_ended(), None, "{} has ended", host.name);
+                host.leads()
+            });
+            let value = self.counter.value().await.expect("etcd answers");
+            match leads {
+                Some(host) if leads == leader && value >= since + COUNTS => return host,
+                Some(_) if leads == leader => {}
+                _ => (leader, since) = (leads, value),
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Asks it to leave, and lets it come back as the last in line.
+    async fn resigns(&mut self, host: usize) {
+        self.hosts[host].end();
+        self.hosts[host].ended().await.expect("ends in order");
+        self.hosts[host].start().expect("starts");
+    }
+
+    /// SIGKILL, and another process in its place.
+    async fn dies(&mut self, host: usize) {
+        let id = self.begins(Fault::KillHost { host: self.hosts[host].name.clone() });
+        self.hosts[host].kill();
+        self.hosts[host].start().expect("starts");
+        self.counts_someone().await;
+        self.log.write(Event::Healed { id });
+    }
+
+    /// SIGSTOP.
+    fn pauses(&mut self, host: usize) -> u64 {
+        let id = self.begins(Fault::PauseHost { host: self.hosts[host].name.clone() });
+        self.hosts[host].pause();
+        id
+    }
+
+    /// SIGCONT.
+    async fn wakes(&mut self, host: usize, paused: u64) {
+        self.hosts[host].resume();
+        self.log.write(Event::Healed { id: paused });
+        self.leads_no_more(host).await;
+    }
+
+    /// Waits until its term is over.
+    async fn leads_no_more(&mut self, host: usize) {
+        let began = Instant::now();
+        while self.hosts[host].leads() {
+            assert!(began.elapsed() < PATIENCE, "{} leads on", self.hosts[host].name);
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn begins(&mut self, fault: Fault) -> u64 {
+        self.faults += 1;
+        self.log.write(Event::Fault { id: self.faults, fault });
+        self.faults
+    }
+
+    /// `etcdctl elect`, once it is in line.
+    async fn etcdctl(&self) -> Other {
+        let mut command = self.etcd.etcdctl_command(&["elect", ELECTION, "etcdctl"]);
+        let other = Other::start(&mut command, Signal::INT);
+        self.until_in_line(self.hosts.len() + 1).await;
+        other
+    }
+
+    fn script(&self) -> Other {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/one_election/put_if_absent.sh");
+        let mut command = Command::new("sh");
+        command.arg(script).arg(self.etcd.version().etcdctl_path());
+        command.args([&self.etcd.address().to_string(), ELECTION]);
+        Other::start(&mut command, Signal::TERM)
+    }
+
+    /// Ends the hosts, and judges what they wrote down.
+    async fn end(&mut self) -> Report {
+        self.log.write(Event::Ended);
+        end(&mut self.hosts).await.expect("all end in order");
+        note_counter(&self.etcd.url(), ELECTION, &self.log).await.expect("etcd answers");
+        let report = terms::judge(&log::read(self.logs.path()).expect("logs"));
+        if !report.is_good() {
+            self.logs.disable_cleanup(true);
+            panic!("{report}\nthe logs are in {}", self.logs.path().display());
+        }
+        report
+    }
+}
+
+/// What counts, in each language.
+fn commands() -> Option<[(&'static str, Vec<OsString>); 3]> {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let counter = PathBuf::from(env!("CARGO_BIN_EXE_counter"));
+    let (node, python) = (examples.join("node"), examples.join("python"));
+    let interpreter = python.join(".venv/bin/python");
+    let ready = node.join("node_modules").exists() && interpreter.exists();
+    if !ready {
+        let wanted = std::env::var_os("INCUMBENT_ALL_HOSTS").is_some();
+        assert!(!wanted, "not all hosts are there: run ./setup.sh node python");
+        println!("skipped: not all hosts are there: run ./setup.sh node python");
+        return None;
+    }
+    Some([
+        ("rust", vec![counter.into()]),
+        ("node", vec!["node".into(), node.join("counter.mjs").into()]),
+        ("python", vec![interpreter.into(), python.join("counter.py").into()]),
+    ])
+}
+
+/// A candidate that is not ours. It prints when it leads, and ends with its handle.
+struct Other {
+    process: Child,
+    /// By which it leaves.
+    signal: Signal,
+    lines: Arc<AtomicUsize>,
+}
+
+impl Other {
+    fn start(command: &mut Command, signal: Signal) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let output = BufReader::new(process.stdout.take().expect("piped"));
+        let lines = Arc::new(AtomicUsize::new(0));
+        let printed = Arc::clone(&lines);
+        thread::spawn(move || {
+            for _ in output.lines().map_while(Result::ok) {
+                printed.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Self { process, signal, lines }
+    }
+
+    fn lines(&self) -> usize {
+        self.lines.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it has printed so many lines.
+    async fn leads(&mut self, lines: usize) {
+        let began = Instant::now();
+        while self.lines() < lines {
+            assert!(began.elapsed() < PATIENCE, "it does not lead");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Has it leave.
+    fn end(mut self) {
+        kill_process(Pid::from_child(&self.process), self.signal).expect("it runs");
+        self.process.wait().expect("it ends");
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
