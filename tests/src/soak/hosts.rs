@@ -103,6 +103,11 @@ impl Host {
         Ok(())
     }
 
+    /// Whether it can be asked to leave: it heeds signals before it begins its log.
+    pub fn is_up(&self) -> bool {
+        self.log.path.exists()
+    }
+
     /// Whether it regards itself as leader, as far as its log tells.
     pub fn leads(&mut self) -> bool {
         self.process.is_some() && self.log.leads()

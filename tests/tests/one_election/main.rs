@@ -251,6 +251,11 @@ impl World {
     /// Ends the hosts, and judges what they wrote down.
     async fn end(&mut self) -> Report {
         self.log.write(Event::Ended);
+        let began = Instant::now();
+        while !self.hosts.iter().all(Host::is_up) {
+            assert!(began.elapsed() < PATIENCE, "somebody does not start");
+            sleep(Duration::from_millis(5)).await;
+        }
         end(&mut self.hosts).await.expect("all end in order");
         note_counter(&self.etcd.url(), ELECTION, &self.log).await.expect("etcd answers");
         let report = terms::judge(&log::read(self.logs.path()).expect("logs"));
