@@ -122,7 +122,7 @@ fn saying(steps: &[Step], after: &str) -> Vec<u8> {
 }
 
 /// What is given is never taken back.
-const REALLOC: &str = r#"
+pub(crate) const REALLOC: &str = r#"
     (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
         (local $at i32)
         (local.set $at (i32.and (i32.add (global.get $free) (i32.const 7)) (i32.const -8)))
@@ -169,9 +169,6 @@ fn memory() -> Component {
             (i32.store (i32.const 4) (global.get $free))
             i32.const 0))"#
     );
-    let mut module = wat::parse_str(module).expect("the module parses");
-    let mut resolve = Resolve::default();
-    resolve.push_dir(WIT).expect("the WIT parses");
     let wit = "package incumbent:test;
         interface memory {
             use incumbent:election/types@0.1.0.{step};
@@ -182,7 +179,15 @@ fn memory() -> Component {
             export incumbent:election/types@0.1.0;
             export memory;
         }";
-    embed(&mut module, &mut resolve, wit);
+    Component::new(&Engine::default(), of_world(&module, wit)).expect("loads")
+}
 
-    Component::new(&Engine::default(), encoded(&module)).expect("loads")
+/// A component of the world in this package, which may use the elector's types, around a
+/// core module as text.
+pub(crate) fn of_world(module: &str, wit: &str) -> Vec<u8> {
+    let mut module = wat::parse_str(module).expect("the module parses");
+    let mut resolve = Resolve::default();
+    resolve.push_dir(WIT).expect("the WIT parses");
+    embed(&mut module, &mut resolve, wit);
+    encoded(&module)
 }

@@ -18,4 +18,6 @@ pub mod relay;
 pub mod simulation;
 #[cfg(feature = "etcd")]
 pub mod soak;
+#[cfg(feature = "component")]
+pub mod steps;
 pub mod transcript;

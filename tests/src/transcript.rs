@@ -4,7 +4,8 @@
 //!
 //! - `# …` and empty lines are for the reader.
 //! - `config …` opens an elector, with any of `ttl=10s`, `margin=100ms`,
-//!   `timeout=5s`, `seed=1,2`; the values shown stand where nothing is said.
+//!   `timeout=5s`, `seed=1,2`; the values shown stand where nothing is said, and are
+//!   those of a story that begins without one.
 //! - `at 3.5s` calls `handle` at that mark, with the events that follow, one a
 //!   line.
 //! - `> …` is what came of it: the commands in order, and at the end when the
@@ -26,7 +27,7 @@ pub use writer::{Writer, written};
 
 /// An elector behind its texts: the native one, or the component.
 pub trait Subject {
-    /// Opens an elector.
+    /// Opens an elector, or says why it is refused.
     fn open(&mut self, config: Config) -> Result<(), String>;
 
     /// Gives the elector its events, and returns what it says, a line each.
@@ -78,7 +79,7 @@ pub struct Native {
 impl Subject for Native {
     fn open(&mut self, config: Config) -> Result<(), String> {
         let elector = incumbent_guest::Elector::open(native_codec::config(config), 0);
-        self.elector = Some(elector.map_err(|error| format!("{error:?}"))?);
+        self.elector = Some(elector.map_err(|error| native_codec::refused(&error))?);
         self.leases = Leases::default();
         Ok(())
     }
@@ -111,20 +112,36 @@ impl Wasm {
             leases: Leases::default(),
         })
     }
+
+    /// The configuration as the component takes it.
+    pub fn config(config: Config) -> incumbent::types::Config {
+        component_codec::config(config)
+    }
+
+    /// Reads events, a line each, with the leases that its elector has asked for.
+    ///
+    /// # Errors
+    ///
+    /// A line that is no event.
+    pub fn events(&self, lines: &[String]) -> Result<Vec<incumbent::types::Event>, String> {
+        component_codec::events(lines, &self.leases)
+    }
 }
 
 #[cfg(feature = "component")]
 impl Subject for Wasm {
     fn open(&mut self, config: Config) -> Result<(), String> {
-        let config = component_codec::config(config);
-        let elector = incumbent::Elector::open(&self.component, config, 0);
-        self.elector = Some(elector.map_err(|error| error.to_string())?);
+        let elector = incumbent::Elector::open(&self.component, Wasm::config(config), 0);
+        self.elector = Some(elector.map_err(|error| match error {
+            incumbent::ComponentError::Config(error) => component_codec::refused(&error),
+            error => error.to_string(),
+        })?);
         self.leases = Leases::default();
         Ok(())
     }
 
     fn handle(&mut self, now: u64, events: &[String]) -> Result<Vec<String>, String> {
-        let events = component_codec::events(events, &self.leases)?;
+        let events = self.events(events)?;
         let elector = self.elector.as_mut().ok_or("no elector was opened")?;
         let step = elector.handle(now, &events).map_err(|error| error.to_string())?;
         Ok(component_codec::step(&step, &mut self.leases))
@@ -172,7 +189,7 @@ pub fn replay(transcript: &str, subject: &mut dyn Subject) -> Result<String, Str
     let mut pending: Option<(u64, Vec<String>)> = None;
     // Empty lines and comments belong to what comes after them.
     let mut aside = String::new();
-    subject.open(Config::default())?;
+    let mut opened = false;
     for (number, line) in transcript.lines().enumerate() {
         let trouble = |error: String| format!("line {}: {error}", number + 1);
         let line = line.trim();
@@ -184,12 +201,18 @@ pub fn replay(transcript: &str, subject: &mut dyn Subject) -> Result<String, Str
             answer(&mut written, pending.take(), subject).map_err(trouble)?;
             written.push_str(&std::mem::take(&mut aside));
             let _ = writeln!(written, "{line}");
+            if !std::mem::replace(&mut opened, true) {
+                subject.open(Config::default())?;
+            }
             pending = Some((text::duration(mark).map_err(trouble)?, Vec::new()));
         } else if let Some(settings) = line.strip_prefix("config") {
             answer(&mut written, pending.take(), subject).map_err(trouble)?;
             written.push_str(&std::mem::take(&mut aside));
             let _ = writeln!(written, "{line}");
-            subject.open(text::config(settings).map_err(trouble)?)?;
+            opened = true;
+            if let Err(refused) = subject.open(text::config(settings).map_err(trouble)?) {
+                let _ = writeln!(written, "> refused: {refused}");
+            }
         } else {
             written.push_str(&std::mem::take(&mut aside));
             let _ = writeln!(written, "{line}");
@@ -216,16 +239,16 @@ fn answer(
     Ok(())
 }
 
-/// All transcripts of a folder, by name.
+/// All files of a folder whose names end so, by name.
 ///
 /// # Panics
 ///
 /// If they cannot be read.
-pub fn all(folder: &Path) -> Vec<(String, String)> {
+pub fn all(folder: &Path, extension: &str) -> Vec<(String, String)> {
     let entries = std::fs::read_dir(folder).expect("the folder of transcripts can be read");
     let mut found: Vec<(String, String)> = entries
         .map(|entry| entry.expect("the folder of transcripts can be read").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
         .map(|path| {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             (name, std::fs::read_to_string(&path).expect("the transcript can be read"))

@@ -1,7 +1,8 @@
 //! The transcripts of `tests/transcripts`, played natively and, with the feature
-//! `component`, through wasm: the same steps, to the letter.
+//! `component`, through wasm: the same steps, to the letter. And the same as data, in
+//! `steps/` beside them.
 //!
-//! `TRANSCRIPTS=rewrite cargo test -p incumbent-tests --test transcripts` writes
+//! `TRANSCRIPTS=rewrite cargo test --workspace --all-features --test transcripts` writes
 //! them anew: read the difference, and commit it only when you understand it.
 
 use std::path::{Path, PathBuf};
@@ -12,9 +13,13 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts")
 }
 
+fn rewrites() -> bool {
+    std::env::var_os("TRANSCRIPTS").is_some_and(|mode| mode == "rewrite")
+}
+
 fn play(subject: &mut dyn Subject) -> Vec<String> {
     let mut differ = Vec::new();
-    let transcripts = all(&folder());
+    let transcripts = all(&folder(), "txt");
     assert!(!transcripts.is_empty(), "there are transcripts");
     for (name, expected) in transcripts {
         let said = match replay(&expected, subject) {
@@ -25,18 +30,29 @@ fn play(subject: &mut dyn Subject) -> Vec<String> {
             }
         };
         if said != expected {
-            if std::env::var_os("TRANSCRIPTS").is_some_and(|mode| mode == "rewrite") {
-                std::fs::write(folder().join(format!("{name}.txt")), &said).expect("writable");
+            if rewrites() {
+                write(&folder().join(format!("{name}.txt")), &said);
             }
-            let (number, line) = said
-                .lines()
-                .enumerate()
-                .find(|(number, line)| expected.lines().nth(*number) != Some(line))
-                .unwrap_or((said.lines().count(), ""));
-            differ.push(format!("{name}.txt, line {}: now `{line}`", number + 1));
+            differ.push(format!("{name}.txt, {}", first_difference(&expected, &said)));
         }
     }
     differ
+}
+
+fn first_difference(expected: &str, said: &str) -> String {
+    let (number, line) = said
+        .lines()
+        .enumerate()
+        .find(|(number, line)| expected.lines().nth(*number) != Some(line))
+        .unwrap_or((said.lines().count(), ""));
+    format!("line {}: now `{line}`", number + 1)
+}
+
+/// Whole or not at all: another test may be reading.
+fn write(path: &Path, text: &str) {
+    let new = path.with_extension(format!("new-{:?}", std::thread::current().id()));
+    std::fs::write(&new, text).expect("writable");
+    std::fs::rename(&new, path).expect("writable");
 }
 
 #[test]
@@ -50,5 +66,59 @@ fn the_native_elector_says_what_it_said() {
 fn the_component_says_the_same() {
     let mut wasm = incumbent_tests::transcript::Wasm::embedded().expect("the component loads");
     let differ = play(&mut wasm);
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+/// One file of data for each story, as the component makes it now, and no other.
+#[test]
+#[cfg(feature = "component")]
+fn the_data_tells_the_stories() {
+    use std::collections::BTreeMap;
+
+    let folder = folder().join("steps");
+    let mut found: BTreeMap<_, _> = all(&folder, "jsonl").into_iter().collect();
+    let mut differ = Vec::new();
+    let mut recorder = incumbent_tests::steps::Recorder::open().expect("the component loads");
+    for (name, story) in all(&self::folder(), "txt") {
+        let file = format!("{name}.jsonl");
+        let recorded = match recorder.record(&name, &story) {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                differ.push(format!("{name}.txt, {error}"));
+                continue;
+            }
+        };
+        match found.remove(&name) {
+            Some(data) if data == recorded => continue,
+            Some(data) => differ.push(format!("{file}, {}", first_difference(&data, &recorded))),
+            None => differ.push(format!("{file} is missing")),
+        }
+        if rewrites() {
+            write(&folder.join(file), &recorded);
+        }
+    }
+    for name in found.keys() {
+        differ.push(format!("{name}.jsonl belongs to no story"));
+        if rewrites() {
+            std::fs::remove_file(folder.join(format!("{name}.jsonl"))).expect("removable");
+        }
+    }
+    assert!(differ.is_empty(), "steps/: {}", differ.join("\n"));
+}
+
+/// As a host does that has nothing but the data and the component.
+#[test]
+#[cfg(feature = "component")]
+fn the_data_is_enough_to_prove_a_host() {
+    let mut elector = incumbent_tests::steps::Dynamic::embedded().expect("the component loads");
+    let recorded = all(&folder().join("steps"), "jsonl");
+    assert!(!recorded.is_empty(), "there is data");
+    let differ: Vec<_> = recorded
+        .into_iter()
+        .filter_map(|(name, steps)| {
+            let error = incumbent_tests::steps::replayed(&steps, &mut elector).err()?;
+            Some(format!("{name}.jsonl, {error}"))
+        })
+        .collect();
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }

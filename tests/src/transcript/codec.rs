@@ -12,6 +12,13 @@ pub fn config(config: super::Config) -> Config {
     }
 }
 
+pub fn refused(error: &ConfigError) -> String {
+    match error {
+        ConfigError::MarginExceedsTtl => "margin-exceeds-ttl".into(),
+        ConfigError::Other(text) => format!("other {text:?}"),
+    }
+}
+
 pub fn events(lines: &[String], leases: &Leases) -> Result<Vec<Event>, String> {
     lines
         .iter()
