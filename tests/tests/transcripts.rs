@@ -122,3 +122,12 @@ fn the_data_is_enough_to_prove_a_host() {
         .collect();
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }
+
+/// What `tests/transcripts/README.md` explains.
+#[test]
+fn the_page_shows_a_whole_file() {
+    let read = |name: &str| std::fs::read_to_string(folder().join(name)).expect("readable");
+    let (page, file) = (read("README.md"), read("steps/leaves_before_it_has_a_lease.jsonl"));
+    let shown: Vec<_> = page.lines().filter(|line| line.starts_with("{\"")).collect();
+    assert_eq!(shown, file.lines().collect::<Vec<_>>());
+}
