@@ -130,18 +130,40 @@ fuzz TARGET SECONDS="60":
     # All of it is safe Rust: coverage is enough.
     cargo +nightly fuzz run --fuzz-dir tests/fuzz --sanitizer none "${features[@]}" "$1" -- -max_len=4000 -max_total_time="$2"
 
-# Leave the component as target/incumbent.wasm
-component:
+# Leave the component as target/incumbent.wasm, and its hash; `--check`: are its bytes the same elsewhere?
+component *CHECK:
     #!/usr/bin/env bash
     set -euo pipefail
-    # host/build.rs as a program: cargo would build the whole of wasmtime around it.
+    case ${1:-} in '' | --check) ;; *) echo "there is only --check, not $1" >&2; exit 2 ;; esac
+    version=$(cargo pkgid --package incumbent)
+    # The component of the checkout $1, into the target directory $2. It is host/build.rs as a
+    # program: cargo would build the whole of wasmtime around it.
+    build() {
+        local out=$2/component-recipe/build/incumbent/out
+        mkdir -p "$out"
+        rustc --edition 2024 -o "$out/build" "$1/host/build.rs"
+        CARGO=cargo RUSTC=rustc CARGO_MANIFEST_DIR=$1/host CARGO_PKG_VERSION=${version##*[@#]} \
+            OUT_DIR=$out "$out/build" | sed -n 's/^cargo::error=/error: /p'
+        install -m 644 "$out/incumbent.wasm" "$2/incumbent.wasm"
+    }
     target=${CARGO_TARGET_DIR:-$PWD/target}
-    out=$target/component-recipe/build/incumbent/out
-    mkdir -p "$out"
-    rustc --edition 2024 -o "$out/build" host/build.rs
-    CARGO=cargo RUSTC=rustc CARGO_MANIFEST_DIR=$PWD/host OUT_DIR=$out "$out/build" | sed -n 's/^cargo::error=/error: /p'
-    install -m 644 "$out/incumbent.wasm" "$target/incumbent.wasm"
-    echo "target/incumbent.wasm: $(wc -c <"$target/incumbent.wasm") bytes, sha256 $(sha256sum <"$target/incumbent.wasm" | cut -c 1-64)"
+    build "$PWD" "$target"
+    cd "$target"
+    sha256sum incumbent.wasm >incumbent.wasm.sha256
+    echo "target/incumbent.wasm: $(wc -c <incumbent.wasm) bytes, sha256 $(cut -c 1-64 incumbent.wasm.sha256)"
+    [ $# -gt 0 ] || exit 0
+
+    # By the same toolchain from a checkout, a target directory and a cargo home elsewhere.
+    cd - >/dev/null
+    elsewhere=$(mktemp -d)
+    trap 'rm -rf "$elsewhere"' EXIT
+    mkdir "$elsewhere/checkout" "$elsewhere/cargo"
+    git ls-files -z --cached --others --exclude-standard |
+        tar --create --null --files-from - | tar --extract --directory "$elsewhere/checkout"
+    ln -s "${CARGO_HOME:-$HOME/.cargo}"/* "$elsewhere/cargo"
+    (cd "$elsewhere/checkout" && CARGO_HOME=$elsewhere/cargo build "$PWD" "$elsewhere/target")
+    cmp "$target/incumbent.wasm" "$elsewhere/target/incumbent.wasm"
+    echo 'the same bytes, built elsewhere'
 
 # See an election happen: three candidates to kill, pause and stop, or `just demo --script`
 [no-exit-message]

@@ -1,6 +1,6 @@
 //! Puts the elector's component into `OUT_DIR`, for the library to embed: the one
 //! that `INCUMBENT_COMPONENT` names, else the one in the package, else one built
-//! here from `guest/`. Beside it goes its machine code.
+//! here from `guest/`, with its name and version. Beside it goes its machine code.
 
 #[cfg(feature = "precompiled")]
 #[path = "build/machine_code.rs"]
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const TARGET: &str = "wasm32-wasip2";
+const NAME: &str = "incumbent-elector";
 
 fn main() -> ExitCode {
     match component() {
@@ -29,16 +30,17 @@ fn component() -> Result<(), String> {
     let packaged = package.join("incumbent.wasm");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=INCUMBENT_COMPONENT");
-    let source = if let Some(given) = var_os("INCUMBENT_COMPONENT") {
-        PathBuf::from(given)
+    let (source, label) = if let Some(given) = var_os("INCUMBENT_COMPONENT") {
+        (PathBuf::from(given), Vec::new())
     } else if packaged.exists() {
-        packaged
+        (packaged, Vec::new())
     } else {
-        build(&package)?
+        (build(&package)?, label(&variable("CARGO_PKG_VERSION")?.to_string_lossy()))
     };
     println!("cargo::rerun-if-changed={}", source.display());
     let embedded = Path::new(&variable("OUT_DIR")?).join("incumbent.wasm");
-    fs::copy(&source, &embedded)
+    fs::read(&source)
+        .and_then(|component| fs::write(&embedded, [component, label].concat()))
         .map_err(|error| format!("the component {} cannot be copied: {error}", source.display()))?;
     #[cfg(feature = "precompiled")]
     {
@@ -84,6 +86,32 @@ fn build(package: &Path) -> Result<PathBuf, String> {
         return Err("the guest does not build as a component: see below".into());
     }
     Ok(target_dir.join(TARGET).join("component/incumbent_guest.wasm"))
+}
+
+/// What the component is called and its version, where tools look for them: at the end of
+/// it, as `wasm-tools metadata show` reads it.
+fn label(version: &str) -> Vec<u8> {
+    // The first kind of name in there is the component's own.
+    let name = [vec![0], sized(&sized(NAME.as_bytes()))].concat();
+    [section("component-name", &name), section("version", version.as_bytes())].concat()
+}
+
+/// A section of no meaning to a runtime.
+fn section(name: &str, content: &[u8]) -> Vec<u8> {
+    [vec![0], sized(&[&sized(name.as_bytes()), content].concat())].concat()
+}
+
+/// Bytes after their number, which is written as WebAssembly does: seven bits a byte.
+fn sized(content: &[u8]) -> Vec<u8> {
+    let mut size = content.len();
+    let mut bytes = Vec::new();
+    while size > 127 {
+        bytes.push(size as u8 | 128);
+        size >>= 7;
+    }
+    bytes.push(size as u8);
+    bytes.extend(content);
+    bytes
 }
 
 /// A compiler that can make the component.

@@ -18,7 +18,7 @@ use incumbent::{
 };
 use incumbent_tests::hostile;
 use tokio::time::timeout;
-use wasmparser::{Encoding, Parser, Payload};
+use wasmparser::{ComponentName, Encoding, KnownCustom, Parser, Payload};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -45,6 +45,27 @@ fn the_component_imports_nothing_and_exports_the_elector() {
         }
     }
     assert_eq!(exports, ["incumbent:election/types@0.1.0", "incumbent:election/elector@0.1.0"]);
+}
+
+/// A host finds out which elector it has, without running it.
+#[test]
+fn the_component_bears_its_name_and_version() {
+    let (mut names, mut versions) = (Vec::new(), Vec::new());
+    for payload in Parser::new(0).parse_all(Component::EMBEDDED) {
+        let Payload::CustomSection(section) = payload.expect("is valid") else { continue };
+        match section.as_known() {
+            KnownCustom::ComponentName(all) => names.extend(all.into_iter().filter_map(|name| {
+                match name.expect("is valid") {
+                    ComponentName::Component { name, .. } => Some(name),
+                    _ => None,
+                }
+            })),
+            _ if section.name() == "version" => versions.push(section.data()),
+            _ => {}
+        }
+    }
+    assert_eq!(names, ["incumbent-elector"]);
+    assert_eq!(versions, [env!("CARGO_PKG_VERSION").as_bytes()]);
 }
 
 #[test]
