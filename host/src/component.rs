@@ -60,7 +60,9 @@ pub struct Component {
 }
 
 impl Component {
-    /// The elector that the library carries, for other hosts.
+    /// The elector that the library carries, for other hosts: written to a file it is what
+    /// `just component` builds, to the byte. It bears its name and version
+    /// (`wasm-tools metadata show`).
     pub const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/incumbent.wasm"));
 
     /// The elector that the library carries, loaded once in a process. Without the
