@@ -54,12 +54,12 @@ fn the_component_bears_its_name_and_version() {
     for payload in Parser::new(0).parse_all(Component::EMBEDDED) {
         let Payload::CustomSection(section) = payload.expect("is valid") else { continue };
         match section.as_known() {
-            KnownCustom::ComponentName(all) => names.extend(all.into_iter().filter_map(|name| {
-                match name.expect("is valid") {
+            KnownCustom::ComponentName(all) => {
+                names.extend(all.into_iter().filter_map(|name| match name.expect("is valid") {
                     ComponentName::Component { name, .. } => Some(name),
                     _ => None,
-                }
-            })),
+                }))
+            }
             _ if section.name() == "version" => versions.push(section.data()),
             _ => {}
         }

@@ -1,12 +1,14 @@
 //! The elector as a host sees it that knows nothing of its types but what the component
 //! says of itself.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Func, Instance, InstancePre, Linker, ResourceAny, Type, Val};
 use wasmtime::{Engine, Store};
 
-use super::values::{decode, encode};
+use super::values::{cases, decode, encode};
 
 /// The component that the library carries, spoken to in JSON.
 pub struct Dynamic {
@@ -48,6 +50,20 @@ impl Dynamic {
     /// The package of its types: `incumbent:election@0.1.0`.
     pub fn package(&self) -> String {
         self.interface.replace("/elector", "")
+    }
+
+    /// The names of all cases that its types have.
+    pub fn cases(&self) -> BTreeSet<String> {
+        let (engine, mut found) = (self.component.engine(), BTreeSet::new());
+        for (_, export) in self.component.component().component_type().exports(engine) {
+            let ComponentItem::ComponentInstance(interface) = export.ty else { continue };
+            for (_, export) in interface.exports(engine) {
+                let ComponentItem::ComponentFunc(function) = export.ty else { continue };
+                function.params().for_each(|(_, kind)| cases(&kind, &mut found));
+                function.results().for_each(|kind| cases(&kind, &mut found));
+            }
+        }
+        found
     }
 
     /// Opens an elector in place of the one before. Some: it was refused, and why.

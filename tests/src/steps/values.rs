@@ -1,6 +1,8 @@
 //! Values of any WIT type as JSON, both ways. The type decides: an empty list of bytes is
 //! an empty string, any other an empty array.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use wasmtime::component::{Type, Val};
 
@@ -112,6 +114,25 @@ fn payload(kind: Option<Type>, json: &Value) -> Result<Option<Box<Val>>, String>
         (Some(kind), Some(value)) => Ok(Some(decode(&kind, value)?.into())),
         (None, None) => Ok(None),
         _ => Err(format!("{json} has the wrong `val`")),
+    }
+}
+
+/// The names of all cases that a value of this type may show.
+pub fn cases(kind: &Type, found: &mut BTreeSet<String>) {
+    match kind {
+        Type::List(list) => cases(&list.ty(), found),
+        Type::Option(option) => cases(&option.ty(), found),
+        Type::Tuple(tuple) => tuple.types().for_each(|kind| cases(&kind, found)),
+        Type::Record(record) => record.fields().for_each(|field| cases(&field.ty, found)),
+        Type::Result(result) => {
+            result.ok().into_iter().chain(result.err()).for_each(|kind| cases(&kind, found));
+        }
+        Type::Enum(names) => found.extend(names.names().map(Into::into)),
+        Type::Variant(variant) => variant.cases().for_each(|case| {
+            found.insert(case.name.into());
+            case.ty.into_iter().for_each(|kind| cases(&kind, found));
+        }),
+        _ => {}
     }
 }
 
