@@ -2,8 +2,9 @@
 //! `component`, through wasm: the same steps, to the letter. And the same as data, in
 //! `steps/` beside them.
 //!
-//! `TRANSCRIPTS=rewrite cargo test --workspace --all-features --test transcripts` writes
-//! them anew: read the difference, and commit it only when you understand it.
+//! `TRANSCRIPTS=rewrite cargo test -p incumbent-tests --test transcripts` writes the stories
+//! anew, within a second: read the difference, and commit it only when you understand it.
+//! With `--workspace --all-features` it writes the data as well.
 
 use std::path::{Path, PathBuf};
 
@@ -103,7 +104,8 @@ fn the_data_tells_the_stories() {
             std::fs::remove_file(folder.join(format!("{name}.jsonl"))).expect("removable");
         }
     }
-    assert!(differ.is_empty(), "steps/: {}", differ.join("\n"));
+    let told = differ.join("\n");
+    assert!(differ.is_empty(), "{told}\nTRANSCRIPTS=rewrite makes them from the stories");
 }
 
 /// As a host does that has nothing but the data and the component.
