@@ -1,0 +1,235 @@
+"""The loop between elector, etcd and application: one task, which alone touches an election's state.
+
+What happened goes to the elector, and what the elector says is done in the order it says it.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from wasmtime import WasmtimeError
+from wasmtime.component import Variant
+
+from .component import FUEL, Elector, now, record
+from .store import SECOND, Etcd
+
+log = logging.getLogger("incumbent")
+OVER = "the session has ended"
+
+#: How many changes of watches may wait for the elector: etcd keeps the others.
+ROOM = 1024
+#: Timers know nothing of suspended time: once a second the clock is looked at, in seconds.
+LONGEST_SLEEP = 1.0
+
+
+class Withdrawn(Exception):
+    """The candidacy is over without a term: etcd refused it, as the text says."""
+
+
+class Candidacy:
+    """One candidate's part in one election: it waits, leads for one term at most, and is over."""
+
+    def __init__(self, wish: Any) -> None:
+        future = asyncio.get_running_loop().create_future
+        self.wish = wish
+        self.valid_until = 0
+        #: A `leadership` of the WIT.
+        self.elected: asyncio.Future[Any] = future()
+        #: Why the term ended, as the WIT's `reason` names it.
+        self.lost: asyncio.Future[str] = future()
+        #: Nothing is left of it in etcd; a `failure`, if that is why.
+        self.over: asyncio.Future[Any] = future()
+        self.endangered = asyncio.Event()
+        self.leaves = False
+
+
+class Driver:
+    """Holds the elector. Everything is called on the event loop."""
+
+    def __init__(self, store: Etcd, config: dict[str, int], on_notice: Callable[[Variant], object]) -> None:
+        self.store, self.on_notice, self.fuel = store, on_notice, FUEL
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.closes = False
+        self.candidacies: dict[int, Candidacy] = {}
+        self._config, self._last = config, 0
+        self._writes: dict[int, asyncio.Future[Variant]] = {}
+        self._elector = self._open()
+        self._deadline: int | None = None
+        self._events: list[Variant] = []
+        self._bell, self._room = asyncio.Event(), asyncio.Semaphore(ROOM)
+        self._calls: set[asyncio.Task[None]] = set()
+        self._watches: dict[int, asyncio.Task[None]] = {}
+
+    def _open(self) -> Elector:
+        seed = (secrets.randbits(64), secrets.randbits(64))
+        return Elector(record(seed=seed, **self._config), now())
+
+    # What the application wants.
+
+    def tell(self, tag: str, payload: Any = None) -> None:
+        self._events.append(Variant(tag, payload))
+        self._bell.set()
+
+    def campaign(self, name: str, contest: str, value: bytes) -> Candidacy:
+        wish = record(election=self._next(), name=name, contest=contest, value=value, rejoin=False)
+        candidacy = self.candidacies[wish.election] = Candidacy(wish)
+        self.tell("campaign", wish)
+        return candidacy
+
+    def leave(self, candidacy: Candidacy) -> None:
+        """Also where it has just come to lead: nobody works for that term."""
+        candidacy.leaves = True
+        self.tell("leave", candidacy.wish.election)
+        if candidacy.elected.done() and not candidacy.elected.cancelled():
+            self.tell("yielded", candidacy.elected.result().term)
+
+    def write(self, term: Any, expect: list[Any], mutations: list[Variant]) -> asyncio.Future[Variant]:
+        ticket = self._next()
+        outcome = self._writes[ticket] = asyncio.get_running_loop().create_future()
+        self.tell("write", record(term=term, ticket=ticket, expect=expect, mutations=mutations))
+        return outcome
+
+    def close(self) -> None:
+        self.closes = True
+        self.tell("close")
+
+    def _next(self) -> int:
+        self._last += 1
+        return self._last
+
+    # The loop.
+
+    async def run(self) -> None:
+        pause = 0.1
+        try:
+            while not self.closed.done():
+                await self._news()
+                try:
+                    self._turn()
+                except WasmtimeError as error:
+                    self._replace(f"the elector trapped: {str(error).splitlines()[-1].strip()}")
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, 30.0)
+                # Whatever the elector wants, others have their turn.
+                await asyncio.sleep(0)
+        finally:
+            self._drop(OVER)
+            for candidacy in self.candidacies.values():
+                self._withdraw(candidacy, Variant("other", OVER))
+
+    async def _news(self) -> None:
+        """Waits for events, at most until the deadline."""
+        while not self._events and (self._deadline is None or now() < self._deadline):
+            left = LONGEST_SLEEP if self._deadline is None else (self._deadline - now()) / SECOND
+            timer = asyncio.get_running_loop().call_later(min(left, LONGEST_SLEEP), self._bell.set)
+            await self._bell.wait()
+            self._bell.clear()
+            timer.cancel()
+
+    def _turn(self) -> None:
+        events, self._events = self._events, []
+        for event in events:
+            if event.tag == "watched":
+                self._room.release()
+        # Whatever this step asks for counts as sent at the mark that is read here.
+        step = self._elector.handle(now(), events or [Variant("wake")], self.fuel)
+        self._deadline = step.deadline
+        for command in step.commands:
+            self._obey(command.tag, command.payload)
+
+    def _obey(self, tag: str, what: Any) -> None:
+        if tag == "notify":
+            self._notify(what.tag, what.payload)
+            asyncio.get_running_loop().call_soon(self.on_notice, what)
+        elif tag == "call":
+            call = asyncio.create_task(self._call(what))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+        elif tag == "watch":
+            self._watches[what.id] = asyncio.create_task(self._watch(what))
+        elif watch := self._watches.pop(what, None):
+            watch.cancel()
+
+    async def _call(self, call: Any) -> None:
+        within = (getattr(call, "give-up") - now()) / SECOND
+        if call.operation.tag == "keep-alive":
+            # What comes late still counts, for as long as it can prove anything.
+            within = max(within, self._config["lease_ttl"] / SECOND)
+        outcome = await self.store.call(call.operation, max(within, 0.0))
+        self.tell("reply", record(id=call.id, outcome=outcome))
+
+    async def _watch(self, watch: Any) -> None:
+        async def tell(change: Variant) -> None:
+            await self._room.acquire()
+            self.tell("watched", record(id=watch.id, change=change))
+
+        await self.store.watch(watch, tell)
+
+    # What the elector says.
+
+    def _notify(self, tag: str, notice: Any) -> None:
+        if tag in ("elected", "extended", "endangered"):
+            candidacy = self.candidacies[notice.term.election]
+            candidacy.valid_until = getattr(notice, "valid-until")
+            if tag == "endangered":
+                candidacy.endangered.set()
+            elif tag == "extended":
+                candidacy.endangered.clear()
+            elif candidacy.elected.cancelled():
+                self.tell("yielded", notice.term)
+            else:
+                candidacy.elected.set_result(notice)
+        elif tag == "demoted":
+            reason = notice.reason.payload or notice.reason.tag
+            self._end(self.candidacies[notice.term.election], reason)
+        elif tag == "withdrawn":
+            self._withdraw(self.candidacies.pop(notice.election), notice.cause)
+        elif tag == "written" and not (write := self._writes.pop(notice.ticket)).done():
+            write.set_result(notice.outcome)
+        elif tag == "trouble":
+            log.warning("%s: %s", notice.failure.tag, notice.failure.payload or "the elector carries on")
+        elif tag == "closed":
+            self.closed.set_result(None)
+
+    def _end(self, candidacy: Candidacy, reason: str) -> None:
+        candidacy.valid_until = 0
+        if not candidacy.lost.done():
+            candidacy.lost.set_result(reason)
+
+    def _withdraw(self, candidacy: Candidacy, cause: Any) -> None:
+        candidacy.over.set_result(cause)
+        if not candidacy.elected.done():
+            candidacy.elected.set_exception(Withdrawn(f"{cause.tag}: {cause.payload}" if cause else "as asked"))
+
+    # When the elector breaks.
+
+    def _drop(self, why: str) -> None:
+        """Drops all that is outstanding, and ends every term, which nobody extends any more.
+
+        The old lease runs out by itself: until then nobody else leads.
+        """
+        for task in (*self._calls, *self._watches.values()):
+            task.cancel()
+        self._events, self._watches, self._room = [], {}, asyncio.Semaphore(ROOM)
+        for write in self._writes.values():
+            if not write.done():
+                write.set_result(Variant("unknown"))
+        self._writes.clear()
+        for candidacy in self.candidacies.values():
+            if candidacy.elected.done():
+                self._end(candidacy, why)
+
+    def _replace(self, why: str) -> None:
+        """Has another elector take up those who wait."""
+        log.error("%s; it is replaced", why)
+        self._drop(why)
+        self._elector, self._deadline = self._open(), None
+        for election, candidacy in list(self.candidacies.items()):
+            if candidacy.elected.done() or candidacy.leaves:
+                self._withdraw(self.candidacies.pop(election), None)
+            else:
+                self.tell("campaign", candidacy.wish)
+        if self.closes:
+            self.tell("close")

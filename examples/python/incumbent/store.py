@@ -1,0 +1,223 @@
+"""etcd: the operations and watches of wit/types.wit, as requests, and what their answers mean."""
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aetcd import rpc
+from grpc import StatusCode
+from wasmtime.component import Variant
+
+from .component import record
+
+SECOND = 1_000_000_000
+#: A member that has no leader says so, and does not keep us waiting.
+LEADER = (("hasleader", "true"),)
+#: How long etcd may take to answer that a watch is on.
+OPENING = 5.0
+OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Notices a link that died without a word. etcd hangs up on who asks every 5 s, or oftener.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Others may have put large values where candidates are.
+    ("grpc.max_receive_message_length", -1),
+    # Two sessions of one process have a connection each.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+class Etcd:
+    """A connection to etcd, which gRPC mends. Decides nothing about elections."""
+
+    def __init__(self, url: str) -> None:
+        match = re.fullmatch(r"etcd://([^/,@\s]+:\d+(,[^/,@\s]+:\d+)*)", url)
+        if not match:
+            raise ValueError(f"{url!r} is not etcd://HOST:PORT, or, with addresses, etcd://IP:PORT,IP:PORT")
+        self.members = match[1]
+        self._channel = rpc.insecure_channel(("ipv4:" if "," in match[1] else "") + match[1], options=OPTIONS)
+        self._kv, self._leases = rpc.KVStub(self._channel), rpc.LeaseStub(self._channel)
+        self._watches, self._maintenance = rpc.WatchStub(self._channel), rpc.MaintenanceStub(self._channel)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def prove(self, within: float) -> None:
+        """Raises `rpc.AioRpcError` unless an etcd answers."""
+        await self._maintenance.Status(rpc.StatusRequest(), timeout=within)
+
+    async def get(self, key: bytes, within: float) -> tuple[bytes | None, int]:
+        """A key's value and the revision of its last change, as of now."""
+        answer = await self._kv.Range(rpc.RangeRequest(key=key), timeout=within, metadata=LEADER)
+        return (answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else (None, 0)
+
+    async def call(self, operation: Variant, within: float) -> Variant:
+        """Asks once, and gives the `outcome` of a reply: etcd's answer, or why there is none."""
+        ask = getattr(self, "_" + operation.tag.replace("-", "_"))
+        try:
+            return Variant("ok", await ask(operation.payload, within))
+        except rpc.AioRpcError as error:
+            if error.code() is StatusCode.NOT_FOUND and "lease not found" in error.details():
+                return Variant("ok", Variant("expired"))
+            if error.code() is StatusCode.FAILED_PRECONDITION and "lease already exists" in error.details():
+                return Variant("ok", Variant("exists"))
+            return Variant("err", failure(error))
+
+    async def _grant(self, grant: Any, within: float) -> Variant:
+        seconds = max(1, -(-grant.ttl // SECOND))
+        request = rpc.LeaseGrantRequest(ID=grant.lease, TTL=seconds)
+        answer = await self._leases.LeaseGrant(request, timeout=within, metadata=LEADER)
+        return Variant("granted", answer.TTL * SECOND)
+
+    async def _keep_alive(self, lease: int, within: float) -> Variant:
+        # etcd's answers bear no number: a stream for each attempt, so that none is taken for another's.
+        stream = self._leases.LeaseKeepAlive(timeout=within, metadata=LEADER)
+        try:
+            await stream.write(rpc.LeaseKeepAliveRequest(ID=lease))
+            answer = await stream.read()
+        finally:
+            stream.cancel()
+        return Variant("renewed", answer.TTL * SECOND) if answer.TTL > 0 else Variant("expired")
+
+    async def _revoke(self, lease: int, within: float) -> Variant:
+        await self._leases.LeaseRevoke(rpc.LeaseRevokeRequest(ID=lease), timeout=within, metadata=LEADER)
+        return Variant("revoked")
+
+    async def _claim(self, claim: Any, within: float) -> Variant:
+        put = rpc.PutRequest(key=claim.key, value=claim.value, lease=claim.lease)
+        answer = await self._txn(
+            within,
+            compare=[_compare(claim.key, "CREATE", create_revision=0)],
+            success=[rpc.RequestOp(request_put=put)],
+            failure=[rpc.RequestOp(request_range=rpc.RangeRequest(key=claim.key))],
+        )
+        at = answer.header.revision
+        if answer.succeeded:
+            entry = record(key=claim.key, value=claim.value, lease=claim.lease, created=at, modified=at)
+            return Variant("claimed", record(entry=entry, at=at))
+        return Variant("taken", record(entry=_entry(answer.responses[0].response_range.kvs[0]), at=at))
+
+    async def _read(self, selections: list[Any], within: float) -> Variant:
+        answer = await self._txn(within, success=[rpc.RequestOp(request_range=_range(s)) for s in selections])
+        found = [[_entry(kv) for kv in response.response_range.kvs] for response in answer.responses]
+        return Variant("snapshot", record(at=answer.header.revision, found=found))
+
+    async def _guarded(self, guarded: Any, within: float) -> Variant:
+        guard = guarded.guard
+        guards = [_compare(guard.key, "CREATE", create_revision=guard.epoch)]
+        if guard.lease is not None:
+            guards.append(_compare(guard.key, "LEASE", lease=guard.lease))
+        # One transaction in the other tells a guard that does not hold from an expectation.
+        inner = rpc.TxnRequest(
+            compare=[_compare(e.key, "MOD", mod_revision=e.modified) for e in guarded.expect],
+            success=[_change(guard.key, mutation) for mutation in guarded.mutations],
+        )
+        answer = await self._txn(within, compare=guards, success=[rpc.RequestOp(request_txn=inner)])
+        if not answer.succeeded:
+            return Variant("stale")
+        done = answer.responses[0].response_txn.succeeded
+        return Variant("applied", answer.header.revision) if done else Variant("conflict")
+
+    async def _txn(self, within: float, **request: Any) -> Any:
+        return await self._kv.Txn(rpc.TxnRequest(**request), timeout=within, metadata=LEADER)
+
+    async def watch(self, wish: Any, tell: Callable[[Variant], Awaitable[None]]) -> None:
+        """Tells each change once, over any number of streams, until it is cancelled or has told `ended`."""
+        told = None if wish.since is None else wish.since - 1
+        is_on, pause = False, 0.05
+        while True:
+            # From now is 0: etcd serves a past revision only every 100 ms.
+            create = rpc.WatchCreateRequest(key=wish.key, start_revision=0 if told is None else max(1, told + 1))
+            create.range_end = _end(wish.key) if wish.prefix else b""
+            stream = self._watches.Watch(metadata=LEADER)
+            try:
+                await stream.write(rpc.WatchRequest(create_request=create))
+                answer = await asyncio.wait_for(stream.read(), OPENING)
+                while answer:
+                    if answer.canceled:
+                        refusal = _cancellation(answer)
+                        # A watch that was on may be on again.
+                        if refusal.tag != "other" or answer.created:
+                            return await tell(Variant("ended", refusal))
+                        break
+                    if answer.created and not is_on:
+                        is_on, told = True, answer.header.revision if told is None else told
+                        await tell(Variant("started", told))
+                    pause, seen = 0.05, told
+                    for kv in (event.kv for event in answer.events if event.kv.mod_revision > seen):
+                        told = kv.mod_revision
+                        gone = record(key=kv.key, at=told)
+                        await tell(Variant("put", _entry(kv)) if kv.version else Variant("deleted", gone))
+                    answer = await stream.read()
+            except rpc.AioRpcError as error:
+                if (refusal := failure(error)).tag in ("denied", "invalid"):
+                    return await tell(Variant("ended", refusal))
+            except asyncio.TimeoutError:
+                pass
+            finally:
+                stream.cancel()
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, 1.0)
+
+
+def failure(error: Any) -> Variant:
+    """What an error means. Only here are etcd's texts read: it has one code for many things."""
+    code, text = error.code(), error.details() or ""
+    if code is StatusCode.DEADLINE_EXCEEDED or "request timed out" in text:
+        return Variant("timeout")
+    if code in (StatusCode.CANCELLED, StatusCode.ABORTED, StatusCode.UNAVAILABLE) or "too many requests" in text:
+        return Variant("unavailable")
+    if code in (StatusCode.PERMISSION_DENIED, StatusCode.UNAUTHENTICATED) or "user name is empty" in text:
+        return Variant("denied", text)
+    if code is StatusCode.INVALID_ARGUMENT or "too large lease TTL" in text or "larger than max" in text:
+        return Variant("invalid", text)
+    return Variant("other", text)
+
+
+def _cancellation(answer: Any) -> Variant:
+    """Why etcd took a watch away."""
+    if answer.compact_revision > 0:
+        return Variant("compacted", answer.compact_revision)
+    is_denial = any(text in answer.cancel_reason for text in ("permission denied", "auth", "user name"))
+    return Variant("denied" if is_denial else "other", answer.cancel_reason or "etcd ended the watch")
+
+
+def _compare(key: bytes, target: str, **is_equal_to: int) -> Any:
+    return rpc.Compare(result="EQUAL", target=target, key=key, **is_equal_to)
+
+
+def _range(selection: Any) -> Any:
+    before = getattr(selection, "created-before")
+    return rpc.RangeRequest(
+        key=selection.key,
+        range_end=_end(selection.key) if selection.prefix else b"",
+        sort_target="CREATE",
+        sort_order="ASCEND" if selection.order == "oldest-first" else "DESCEND",
+        limit=selection.limit,
+        # 0 would mean no bound.
+        max_create_revision=0 if before is None else (before - 1 if before > 1 else -1),
+    )
+
+
+def _end(prefix: bytes) -> bytes:
+    """The first key after all that begin with `prefix`."""
+    whole = prefix.rstrip(b"\xff")
+    return whole[:-1] + bytes([whole[-1] + 1]) if whole else b"\0"
+
+
+def _entry(kv: Any) -> Any:
+    return record(key=kv.key, value=kv.value, lease=kv.lease, created=kv.create_revision, modified=kv.mod_revision)
+
+
+def _change(leader_key: bytes, mutation: Variant) -> Any:
+    change: Any = mutation.payload
+    if mutation.tag == "delete":
+        return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=change))
+    if mutation.tag == "proclaim":
+        return rpc.RequestOp(request_put=rpc.PutRequest(key=leader_key, value=change, ignore_lease=True))
+    return rpc.RequestOp(request_put=rpc.PutRequest(key=change.key, value=change.value))
