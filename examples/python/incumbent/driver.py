@@ -194,7 +194,6 @@ class Driver:
             self.closed.set_result(None)
 
     def _end(self, candidacy: Candidacy, reason: str) -> None:
-        candidacy.valid_until = 0
         if not candidacy.lost.done():
             candidacy.lost.set_result(reason)
 

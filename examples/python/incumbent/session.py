@@ -44,12 +44,12 @@ class Leadership:
 
     @property
     def valid_until(self) -> int:
-        """The deadline, as extended so far, in nanoseconds of CLOCK_BOOTTIME; 0 after the end."""
+        """The deadline, as extended so far, in nanoseconds of CLOCK_BOOTTIME."""
         return self._candidacy.valid_until
 
     def is_valid(self) -> bool:
         """Whether the term stands at this moment, by the clock; from any thread."""
-        return now() < self._candidacy.valid_until
+        return now() < self._candidacy.valid_until and not self._candidacy.lost.done()
 
     async def endangered(self) -> None:
         """Waits until renewals fail and less than half of the time is left: get ready to stop."""

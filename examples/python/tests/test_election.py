@@ -1,0 +1,242 @@
+"""Elections on a real etcd."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FOLDER, PATIENCE, Etcd, Relay, pause, until, within_patience
+from wasmtime.component import Variant
+
+from incumbent import Conflict, Stale, Unreachable, Withdrawn, connect
+from incumbent.component import FUEL, now
+
+
+async def test_two_candidates_take_turns(etcd: Etcd) -> None:
+    async with await connect(etcd.url, "first") as first, await connect(etcd.url, "second") as second:
+        epochs = []
+        leadership = await within_patience(first.campaign("office"))
+        for successor in (second, first, second, first):
+            waits = asyncio.create_task(successor.campaign("office"))
+            await until(lambda: len(candidates(etcd)) == 2)
+            assert not waits.done() and leadership.is_valid()
+            assert await within_patience(leadership.resign()) == "resigned"
+            assert not leadership.is_valid() and await leadership.lost() == "resigned"
+            epochs.append(leadership.epoch)
+            leadership = await within_patience(waits)
+        assert epochs == sorted(set(epochs)) and leadership.epoch > epochs[-1]
+        await leadership.resign()
+    assert candidates(etcd) == [] and json.loads(etcd.ctl("lease", "list", "-w", "json")).get("leases", []) == []
+
+
+async def test_a_race_is_won_by_one_and_then_by_the_other(etcd: Etcd) -> None:
+    async with await connect(etcd.url, "first") as first, await connect(etcd.url, "second") as second:
+        async with await within_patience(first.campaign("race", "race")) as leadership:
+            assert (await first.get("race"))[0] == b"first" and leadership.key == b"race"
+            waits = asyncio.create_task(second.campaign("race", "race"))
+            await asyncio.sleep(0.1)
+            assert not waits.done()
+        async with await within_patience(waits) as later:
+            assert later.epoch > leadership.epoch
+
+
+async def test_a_stale_write_is_refused(etcd: Etcd) -> None:
+    async with await connect(etcd.url) as session:
+        leadership = await within_patience(session.campaign("office"))
+        revision = await leadership.put("result", "41")
+        assert await session.get("result") == (b"41", revision)
+        await leadership.put("result", "42", expect=revision)
+        with pytest.raises(Conflict):
+            await leadership.put("result", "43", expect=revision)
+        etcd.ctl("del", leadership.key.decode())
+        with pytest.raises(Stale):
+            await leadership.put("result", "44")
+        assert await within_patience(leadership.lost()) in ("fenced", "deposed") and not leadership.is_valid()
+        assert await within_patience(leadership.resign()) == await leadership.lost()
+        with pytest.raises(Stale):
+            await leadership.put("result", "45")
+        async with await within_patience(session.campaign("office")) as later:
+            with pytest.raises(Stale):
+                await leadership.put("result", "46")
+            assert later.is_valid()
+        assert (await session.get("result"))[0] == b"42"
+
+
+async def test_whoever_stops_waiting_leaves_the_queue(etcd: Etcd) -> None:
+    async with await connect(etcd.url, "first") as first, await connect(etcd.url, "second") as second:
+        async with await within_patience(first.campaign("office")):
+            for _ in range(2):
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(second.campaign("office"), 0.2)
+            await until(lambda: len(candidates(etcd)) == 1)
+            with pytest.raises(Withdrawn, match="invalid"):
+                await first.campaign("office")
+
+
+async def test_the_next_leads_when_the_lease_of_a_stopped_one_is_over(etcd: Etcd, tmp_path: Path) -> None:
+    async with counters(etcd, tmp_path) as (first, second):
+        await until(lambda: first.lines("invoke"))
+        second.start()
+        await until(lambda: len(candidates(etcd)) == 2)
+        first.pause()
+        [elected] = await until(lambda: second.lines("elected"))
+        assert elected["mark"] > first.lines("elected", "extended")[-1]["valid_until"]
+        await until(lambda: len(second.lines("return")) > 2)
+        first.resume()
+        # It finds out by its clock at once, and counts once more, which is refused.
+        [demoted] = await until(lambda: first.lines("demoted"))
+        assert demoted["reason"] in ("expired", "lease-lost")
+        late = await until(lambda: [line for line in first.lines("invoke") if line["mark"] > elected["mark"]])
+        assert not any(line["leads"] for line in late)
+    increments = {line["increment"] for line in late}
+    outcomes = [line["outcome"] for line in first.lines("return") if line["increment"] in increments]
+    assert outcomes == ["nothing"] * len(late)
+
+
+async def test_the_next_leads_when_the_lease_of_a_killed_one_is_over(etcd: Etcd, tmp_path: Path) -> None:
+    async with counters(etcd, tmp_path) as (first, second):
+        await until(lambda: first.lines("invoke"))
+        second.start()
+        await until(lambda: len(candidates(etcd)) == 2)
+        first.kill()
+        [elected] = await until(lambda: second.lines("elected"))
+        assert elected["mark"] > first.lines("elected", "extended")[-1]["valid_until"]
+        assert elected["epoch"] > first.lines("elected")[0]["epoch"]
+
+
+async def test_sigterm_hands_over_and_nothing_is_counted_twice(etcd: Etcd, tmp_path: Path) -> None:
+    async with counters(etcd, tmp_path, "--seed", "1") as (first, second):
+        second.start()
+        await until(lambda: len(first.lines("elected")) > 1 and len(second.lines("elected")) > 1)
+        first.process.terminate()
+        assert await asyncio.to_thread(first.process.wait, PATIENCE) == 0
+        assert {line["reason"] for line in first.lines("demoted")} == {"resigned"}
+    applied = [line for host in (first, second) for line in host.lines("return") if line["outcome"] == "applied"]
+    assert int(etcd.ctl("get", "counter-of-office", "--print-value-only")) == len(applied)
+
+
+async def test_a_lost_renewal_endangers_and_then_ends_the_term_by_the_clock(etcd: Etcd) -> None:
+    notices: list[Variant] = []
+    async with await connect(etcd.url, ttl=2, on_notice=notices.append) as session:
+        leadership = await within_patience(session.campaign("office"))
+        etcd.pause()
+        await within_patience(leadership.endangered())
+        assert leadership.is_valid()
+        assert await within_patience(leadership.lost()) == "expired"
+        assert now() >= leadership.valid_until and not leadership.is_valid()
+        etcd.resume()
+        await within_patience(leadership.resign())
+        async with await within_patience(session.campaign("office")) as later:
+            assert later.epoch > leadership.epoch
+    assert [notice.tag for notice in notices if notice.tag in ("endangered", "demoted")][:2] == ["endangered", "demoted"]
+
+
+async def test_what_was_asked_too_late_counts_if_it_is_a_renewal(etcd: Etcd) -> None:
+    """etcd stands still for longer than an attempt is waited for, and shorter than the lease."""
+    notices: list[Variant] = []
+    async with await connect(etcd.url, ttl=6, on_notice=notices.append) as session:
+        async with await within_patience(session.campaign("office")) as leadership:
+            until_then = leadership.valid_until
+            etcd.pause()
+            await until(lambda: until_then - now() < 2_500_000_000)
+            etcd.resume()
+            await until(lambda: leadership.valid_until > until_then)
+            assert leadership.is_valid()
+
+
+async def test_a_cut_connection_and_a_restarted_etcd_are_survived(etcd: Etcd) -> None:
+    async with Relay.to(etcd) as relay:
+        async with await connect(relay.url, "first") as first, await connect(relay.url, "second") as second:
+            leadership = await within_patience(first.campaign("office"))
+            for breaks, successor in ((relay.cut, second), (etcd.restart, first)):
+                waits = asyncio.create_task(successor.campaign("office"))
+                await until(lambda: len(candidates(etcd)) == 2)
+                breaks()
+                valid_until = leadership.valid_until
+                await until(lambda: leadership.valid_until > valid_until)
+                assert leadership.is_valid() and not waits.done()
+                await within_patience(leadership.resign())
+                leadership = await within_patience(waits)
+            await leadership.resign()
+
+
+async def test_an_etcd_that_is_not_there_is_named_in_one_sentence() -> None:
+    with pytest.raises(Unreachable, match=r"^no etcd answers at 127.0.0.1:1 within 5 s: is one running there\? \(.*refused.*\)$"):
+        await connect("etcd://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("url", ["", "http://127.0.0.1:2379", "etcd://127.0.0.1", "etcd://a:1/prefix", "etcd://u@a:1"])
+async def test_a_url_that_is_none_of_ours_is_named(url: str) -> None:
+    with pytest.raises(ValueError, match="is not etcd://HOST:PORT"):
+        await connect(url)
+
+
+async def test_an_elector_that_traps_is_reported_and_replaced(etcd: Etcd) -> None:
+    async with await connect(etcd.url, "first", ttl=2) as first, await connect(etcd.url, "second", ttl=2) as second:
+        leadership = await within_patience(first.campaign("office"))
+        waits = asyncio.create_task(second.campaign("office"))
+        await until(lambda: len(candidates(etcd)) == 2)
+        for session in (first, second):
+            session._driver.fuel = 100
+        # Whoever led is told, and whoever waited gets its turn once the old leases are over.
+        assert "trap" in await within_patience(leadership.lost()) and not leadership.is_valid()
+        lost = now()
+        for session in (first, second):
+            session._driver.fuel = FUEL
+        await leadership.resign()
+        async with await within_patience(waits) as later:
+            assert later.epoch > leadership.epoch and now() > max(lost, leadership.valid_until)
+
+
+def candidates(etcd: Etcd) -> list[str]:
+    return etcd.ctl("get", "office/", "--prefix", "--keys-only").split()
+
+
+class Host:
+    """A process of counter.py."""
+
+    def __init__(self, etcd: Etcd, name: str, folder: Path, more: tuple[str, ...]) -> None:
+        self.log = folder / f"{name}.jsonl"
+        self._command = [sys.executable, "counter.py", "--store", etcd.url, "--process", name,
+                         "--logs", str(folder), "--ttl", "2", *more]
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._command, cwd=FOLDER)
+
+    def lines(self, *events: str) -> list[dict[str, Any]]:
+        text = self.log.read_text() if self.log.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if line["event"] in events]
+
+    def pause(self) -> None:
+        pause(self.process)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.asynccontextmanager
+async def counters(etcd: Etcd, folder: Path, *more: str) -> AsyncIterator[tuple[Host, Host]]:
+    """Two hosts, of which the first one leads; the second is to be started."""
+    hosts = Host(etcd, "first", folder, more), Host(etcd, "second", folder, more)
+    hosts[0].start()
+    try:
+        yield hosts
+    finally:
+        for host in hosts:
+            if hasattr(host, "process"):
+                host.resume()
+                host.process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    await asyncio.to_thread(host.process.wait, PATIENCE)
+                host.kill()
