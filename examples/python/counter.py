@@ -21,8 +21,9 @@ from typing import Any, TextIO, TypeVar
 
 from wasmtime.component import Variant
 
-from incumbent import Leadership, Session, Unknown, Unreachable, WriteError, connect
+from incumbent import Conflict, Leadership, Refused, Session, Stale, Unknown, Unreachable, connect
 from incumbent.component import now
+from incumbent.errors import sentence
 
 T = TypeVar("T")
 
@@ -81,8 +82,7 @@ class Counter:
             term = {"epoch": what.term.epoch, "valid_until": getattr(what, "valid-until")}
             self.log.write("extended", election=self.chosen.election, **term)
         elif notice.tag == "trouble":
-            failure = what.failure
-            self.log.write("trouble", text=f"{failure.tag}: {failure.payload}" if failure.payload else failure.tag)
+            self.log.write("trouble", text=sentence(what.failure))
 
     async def lead(self, session: Session, leadership: Leadership) -> None:
         """One term, which ends as this host pleases, or is lost."""
@@ -132,8 +132,8 @@ class Counter:
             text, modified = await session.get(self.key)
             value = int(text or 0)
             self.log.write("read", increment=increment, value=value)
-            await leadership.put(self.key, str(value + 1), expect=modified)
-        except (Unreachable, WriteError):
+            await leadership.put(self.key, str(value + 1), modified=modified)
+        except (Unreachable, Stale, Conflict, Refused):
             return "nothing"
         except Unknown:
             return "unknown"

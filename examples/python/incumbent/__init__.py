@@ -1,16 +1,18 @@
 """Leader election on etcd: the Incumbent elector, a WebAssembly component, in Python."""
 
-from .driver import Withdrawn
-from .session import Conflict, Leadership, Session, Stale, Unknown, Unreachable, WriteError, connect
+from .errors import Closed, Conflict, ElectionError, Refused, Stale, Unknown, Unreachable, Withdrawn
+from .session import Leadership, Session, connect
 
 __all__ = [
+    "Closed",
     "Conflict",
+    "ElectionError",
     "Leadership",
+    "Refused",
     "Session",
     "Stale",
     "Unknown",
     "Unreachable",
     "Withdrawn",
-    "WriteError",
     "connect",
 ]

@@ -13,6 +13,7 @@ from wasmtime import WasmtimeError
 from wasmtime.component import Variant
 
 from .component import FUEL, Elector, now, record
+from .errors import Closed, Withdrawn, sentence
 from .store import SECOND, Etcd
 
 log = logging.getLogger("incumbent")
@@ -20,12 +21,10 @@ OVER = "the session has ended"
 
 #: How many changes of watches may wait for the elector: etcd keeps the others.
 ROOM = 1024
+#: How many writes may be under way; others wait for them.
+WRITES = 256
 #: Timers know nothing of suspended time: once a second the clock is looked at, in seconds.
 LONGEST_SLEEP = 1.0
-
-
-class Withdrawn(Exception):
-    """The candidacy is over without a term: etcd refused it, as the text says."""
 
 
 class Candidacy:
@@ -39,8 +38,8 @@ class Candidacy:
         self.elected: asyncio.Future[Any] = future()
         #: Why the term ended, as the WIT's `reason` names it.
         self.lost: asyncio.Future[str] = future()
-        #: Nothing is left of it in etcd; a `failure`, if that is why.
-        self.over: asyncio.Future[Any] = future()
+        #: Nothing is left of it in etcd.
+        self.over: asyncio.Future[None] = future()
         self.endangered = asyncio.Event()
         self.leaves = False
 
@@ -51,10 +50,11 @@ class Driver:
     def __init__(self, store: Etcd, config: dict[str, int], on_notice: Callable[[Variant], object]) -> None:
         self.store, self.on_notice, self.fuel = store, on_notice, FUEL
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.closes = False
+        self.closes = self.is_over = False
         self.candidacies: dict[int, Candidacy] = {}
         self._config, self._last = config, 0
         self._writes: dict[int, asyncio.Future[Variant]] = {}
+        self.may_write = asyncio.Semaphore(WRITES)
         self._elector = self._open()
         self._deadline: int | None = None
         self._events: list[Variant] = []
@@ -85,11 +85,15 @@ class Driver:
         if candidacy.elected.done() and not candidacy.elected.cancelled():
             self.tell("yielded", candidacy.elected.result().term)
 
-    def write(self, term: Any, expect: list[Any], mutations: list[Variant]) -> asyncio.Future[Variant]:
-        ticket = self._next()
-        outcome = self._writes[ticket] = asyncio.get_running_loop().create_future()
-        self.tell("write", record(term=term, ticket=ticket, expect=expect, mutations=mutations))
-        return outcome
+    async def write(self, term: Any, expect: list[Any], mutations: list[Variant]) -> Any:
+        """A `write-outcome` of the WIT."""
+        async with self.may_write:
+            if self.is_over:
+                return Variant("stale")
+            ticket = self._next()
+            outcome = self._writes[ticket] = asyncio.get_running_loop().create_future()
+            self.tell("write", record(term=term, ticket=ticket, expect=expect, mutations=mutations))
+            return await outcome
 
     def close(self) -> None:
         self.closes = True
@@ -115,9 +119,11 @@ class Driver:
                 # Whatever the elector wants, others have their turn.
                 await asyncio.sleep(0)
         finally:
+            self.closes = self.is_over = True
             self._drop(OVER)
             for candidacy in self.candidacies.values():
-                self._withdraw(candidacy, Variant("other", OVER))
+                self._withdraw(candidacy, None)
+            self.candidacies.clear()
 
     async def _news(self) -> None:
         """Waits for events, at most until the deadline."""
@@ -181,6 +187,7 @@ class Driver:
                 self.tell("yielded", notice.term)
             else:
                 candidacy.elected.set_result(notice)
+                self._tend(candidacy)
         elif tag == "demoted":
             reason = notice.reason.payload or notice.reason.tag
             self._end(self.candidacies[notice.term.election], reason)
@@ -189,18 +196,26 @@ class Driver:
         elif tag == "written" and not (write := self._writes.pop(notice.ticket)).done():
             write.set_result(notice.outcome)
         elif tag == "trouble":
-            log.warning("%s: %s", notice.failure.tag, notice.failure.payload or "the elector carries on")
+            log.warning("%s", sentence(notice.failure))
         elif tag == "closed":
             self.closed.set_result(None)
+
+    def _tend(self, candidacy: Candidacy) -> None:
+        """Ends the term at its deadline, whether or not the elector says so."""
+        left = (candidacy.valid_until - now()) / SECOND
+        if left <= 0:
+            self._end(candidacy, "expired")
+        elif not candidacy.lost.done():
+            asyncio.get_running_loop().call_later(min(left, LONGEST_SLEEP), self._tend, candidacy)
 
     def _end(self, candidacy: Candidacy, reason: str) -> None:
         if not candidacy.lost.done():
             candidacy.lost.set_result(reason)
 
     def _withdraw(self, candidacy: Candidacy, cause: Any) -> None:
-        candidacy.over.set_result(cause)
+        candidacy.over.set_result(None)
         if not candidacy.elected.done():
-            candidacy.elected.set_exception(Withdrawn(f"{cause.tag}: {cause.payload}" if cause else "as asked"))
+            candidacy.elected.set_exception(Withdrawn(sentence(cause)) if cause else Closed(OVER))
 
     # When the elector breaks.
 

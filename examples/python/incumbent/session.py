@@ -1,6 +1,8 @@
 """What an application holds: a session, and the leadership of one term."""
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
 from typing import Any, Literal, Self
 
@@ -9,37 +11,19 @@ from wasmtime.component import Variant
 
 from .component import now, record
 from .driver import Candidacy, Driver
+from .errors import Closed, Conflict, Refused, Stale, Unknown, Unreachable, sentence
 from .store import SECOND, Etcd
 
 
-class Unreachable(Exception):
-    """etcd did not answer."""
-
-
-class WriteError(Exception):
-    """A guarded write was refused: nothing was changed."""
-
-
-class Stale(WriteError):
-    """The term is over: nothing was changed. Whoever leads now is not disturbed."""
-
-
-class Conflict(WriteError):
-    """Somebody changed the key since the revision that was expected: nothing was changed."""
-
-
-class Unknown(Exception):
-    """No answer: the write may have happened, or happen yet, while the term's key is there."""
-
-
 class Leadership:
-    """One term. Use it as a context manager, or call `resign` once its work has stopped."""
+    """One term, and no later one. A context manager: its end is `resign`."""
 
     def __init__(self, driver: Driver, candidacy: Candidacy) -> None:
         self._driver, self._candidacy = driver, candidacy
         self._term = candidacy.elected.result().term
+        #: The leader's key.
         self.key: bytes = candidacy.elected.result().key
-        #: The fencing token: it rises with each leader of the election.
+        #: The fencing token: it rises from one term of an election to the next.
         self.epoch: int = self._term.epoch
 
     @property
@@ -48,7 +32,11 @@ class Leadership:
         return self._candidacy.valid_until
 
     def is_valid(self) -> bool:
-        """Whether the term stands at this moment, by the clock; from any thread."""
+        """Whether the term stands, by the clock at this moment; from any thread.
+
+        Ask right before whatever only the leader may do: while the event loop is blocked, or
+        the process paused, nothing tells of a loss.
+        """
         return now() < self._candidacy.valid_until and not self._candidacy.lost.done()
 
     async def endangered(self) -> None:
@@ -56,28 +44,41 @@ class Leadership:
         await self._candidacy.endangered.wait()
 
     async def lost(self) -> str:
-        """Waits for the end of the term: resigned, expired, lease-lost, deposed, fenced, or a sentence."""
+        """Waits for the end, and says why: resigned, expired, lease-lost, deposed, fenced, or a sentence."""
         return await asyncio.shield(self._candidacy.lost)
 
-    async def put(self, key: str | bytes, value: str | bytes, expect: int | None = None) -> int:
-        """Writes only while this term stands, and gives the revision of the change.
+    async def put(self, key: str | bytes, value: str | bytes, modified: int | None = None) -> int:
+        """Writes a key while this term stands, never after it, and gives the revision.
 
-        `expect` is the revision of the key's last change, 0 for none. Raises Stale, Conflict,
-        WriteError, and Unknown. Not cancel safe: what was asked for may happen.
+        `modified` is the revision of the key's last change, 0 where there is to be none yet.
+        Raises Stale, Conflict, Refused, Unknown. Not cancel safe: it may happen all the same.
         """
-        expectations = [] if expect is None else [record(key=_bytes(key), modified=expect)]
         put = Variant("put", record(key=_bytes(key), value=_bytes(value)))
-        outcome: Any = await self._driver.write(self._term, expectations, [put])
-        if outcome.tag == "applied":
-            return int(outcome.payload)
-        if outcome.tag == "failed":
-            raise WriteError(f"{outcome.payload.tag}: {outcome.payload.payload or 'etcd says no more'}")
-        raise {"stale": Stale, "conflict": Conflict}.get(outcome.tag, Unknown)(f"epoch {self.epoch}: {key!r}")
+        return await self._write(put, _bytes(key), modified)
+
+    async def delete(self, key: str | bytes, modified: int | None = None) -> int:
+        """Deletes a key, as `put` writes one."""
+        return await self._write(Variant("delete", _bytes(key)), _bytes(key), modified)
+
+    async def _write(self, mutation: Variant, key: bytes, modified: int | None) -> int:
+        expect = [] if modified is None else [record(key=key, modified=modified)]
+        outcome = await self._driver.write(self._term, expect, [mutation])
+        match outcome.tag:
+            case "applied":
+                return int(outcome.payload)
+            case "stale":
+                raise Stale(f"the term of epoch {self.epoch} is over: nothing was changed")
+            case "conflict":
+                raise Conflict(f"{key!r} was changed since revision {modified}: nothing was changed")
+            case "failed":
+                raise Refused(sentence(outcome.payload))
+        raise Unknown("no answer: it may have happened, or happen yet")
 
     async def resign(self) -> str:
-        """Says that the work has stopped, gives the office back, and says why the term ended.
+        """The work has stopped: gives the office back, and says why the term ended.
 
-        To be called after `lost` too. Returns when nothing of the term is left in etcd.
+        Call it after a loss as well: there is no other candidacy of this name on the session
+        before it. Returns when nothing is left in etcd, which takes a lease time at most.
         """
         if not self._candidacy.over.done():
             self._driver.tell("yielded", self._term)
@@ -92,20 +93,28 @@ class Leadership:
 
 
 class Session:
-    """A connection to etcd, a lease, and the elections held on it."""
+    """One identity and one lease, and any number of candidacies on it. Made by `connect`."""
 
     def __init__(self, store: Etcd, driver: Driver, identity: str) -> None:
         self._store, self._driver, self.identity = store, driver, identity
         self._loop = asyncio.create_task(driver.run())
 
-    async def campaign(self, name: str, contest: Literal["queue", "race"] = "queue") -> Leadership:
-        """Joins, and waits its turn. When it is cancelled, it leaves the queue."""
+    async def campaign(
+        self, name: str, contest: Literal["queue", "race"] = "queue", value: str | bytes | None = None
+    ) -> Leadership:
+        """Stands for election, and waits to lead, as long as it takes. Leaves when it is cancelled.
+
+        All candidates of a name have to agree on the contest. `value` is what others read of
+        this candidate: the session's identity unless given. Raises Withdrawn, Closed.
+        """
         if contest not in ("queue", "race"):
             raise ValueError(f"{contest!r} is no contest: queue or race")
-        for candidacy in list(self._driver.candidacies.values()):
-            if candidacy.leaves and candidacy.wish.name == name:
-                await asyncio.shield(candidacy.over)
-        candidacy = self._driver.campaign(name, contest, self.identity.encode())
+        for earlier in list(self._driver.candidacies.values()):
+            if earlier.leaves and earlier.wish.name == name:
+                await asyncio.shield(earlier.over)
+        if self._driver.closes:
+            raise Closed("the session is closed")
+        candidacy = self._driver.campaign(name, contest, _bytes(self.identity if value is None else value))
         try:
             await candidacy.elected
         except asyncio.CancelledError:
@@ -114,19 +123,23 @@ class Session:
         return Leadership(self._driver, candidacy)
 
     async def get(self, key: str | bytes, within: float = 5.0) -> tuple[bytes | None, int]:
-        """A key's value, None if there is none, and the revision of its last change."""
+        """A key's value as it is now, and the revision of its last change: None and 0 without one."""
         try:
             return await self._store.get(_bytes(key), within)
         except rpc.AioRpcError as error:
             raise Unreachable(f"etcd does not answer: {error.details()}") from error
 
     async def close(self) -> None:
-        """Leaves everything, and gives the lease back. Resign first: terms are waited for."""
+        """Leaves everything, and gives the lease back. Waits for terms that were not resigned.
+
+        Cancel it to leave at once: what is left in etcd is gone after a lease time.
+        """
         try:
             self._driver.close()
-            await asyncio.wait([self._driver.closed, self._loop], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([self._loop])
         finally:
             self._loop.cancel()
+            await asyncio.wait([self._loop])
             await self._store.close()
 
     async def __aenter__(self) -> Self:
@@ -138,29 +151,33 @@ class Session:
 
 async def connect(
     url: str = "etcd://127.0.0.1:2379",
-    identity: str = "",
+    identity: str | None = None,
     ttl: float = 10.0,
+    margin: float = 0.0,
     within: float = 5.0,
     on_notice: Callable[[Variant], object] = lambda notice: None,
 ) -> Session:
-    """Opens a session on the etcd at `url`. Times are in seconds.
+    """Connects to the etcd at `url`, and finds out that it answers. Times are in seconds.
 
-    `identity` is what others read of our candidates; `ttl` is how long the others wait if we die.
-    `on_notice` is told all that the elector says, as `notice` of wit/types.wit. Raises Unreachable.
+    `identity` is what others read of this process, and `ttl` how long they wait if it dies.
+    `margin` is taken off every deadline, for clocks that run at different rates; 1% of the
+    lease time at least. `on_notice` hears what the elector says: a `notice` of wit/types.wit.
+    Raises Unreachable; ValueError.
     """
     store = Etcd(url)
     try:
         await store.prove(within)
-        times = {"lease_ttl": ttl, "safety_margin": 0.0, "request_timeout": 5.0}
+        times = {"lease_ttl": ttl, "safety_margin": margin, "request_timeout": 5.0}
         driver = Driver(store, {name: round(time * SECOND) for name, time in times.items()}, on_notice)
-    except BaseException as error:
+    except rpc.AioRpcError as error:
         await store.close()
-        if isinstance(error, rpc.AioRpcError):
-            raise Unreachable(
-                f"no etcd answers at {store.members} within {within:g} s: is one running there? ({error.details()})"
-            ) from error
+        raise Unreachable(
+            f"no etcd answers at {store.members} within {within:g} s: is one running there? ({error.details()})"
+        ) from error
+    except BaseException:
+        await store.close()
         raise
-    return Session(store, driver, identity)
+    return Session(store, driver, identity or f"{socket.gethostname()}-{os.getpid()}")
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -62,11 +62,14 @@ class Etcd:
         try:
             return Variant("ok", await ask(operation.payload, within))
         except rpc.AioRpcError as error:
-            if error.code() is StatusCode.NOT_FOUND and "lease not found" in error.details():
+            text = error.details() or ""
+            if error.code() is StatusCode.NOT_FOUND and "lease not found" in text:
                 return Variant("ok", Variant("expired"))
-            if error.code() is StatusCode.FAILED_PRECONDITION and "lease already exists" in error.details():
+            if error.code() is StatusCode.FAILED_PRECONDITION and "lease already exists" in text:
                 return Variant("ok", Variant("exists"))
-            return Variant("err", failure(error))
+            return Variant("err", failure(error.code(), text))
+        except asyncio.InvalidStateError:
+            return Variant("err", Variant("unavailable"))
 
     async def _grant(self, grant: Any, within: float) -> Variant:
         seconds = max(1, -(-grant.ttl // SECOND))
@@ -82,6 +85,8 @@ class Etcd:
             answer = await stream.read()
         finally:
             stream.cancel()
+        if not answer:
+            raise asyncio.InvalidStateError("etcd ended the stream")
         return Variant("renewed", answer.TTL * SECOND) if answer.TTL > 0 else Variant("expired")
 
     async def _revoke(self, lease: int, within: float) -> Variant:
@@ -155,19 +160,18 @@ class Etcd:
                         await tell(Variant("put", _entry(kv)) if kv.version else Variant("deleted", gone))
                     answer = await stream.read()
             except rpc.AioRpcError as error:
-                if (refusal := failure(error)).tag in ("denied", "invalid"):
+                if (refusal := failure(error.code(), error.details() or "")).tag in ("denied", "invalid"):
                     return await tell(Variant("ended", refusal))
-            except asyncio.TimeoutError:
-                pass
+            except (asyncio.TimeoutError, asyncio.InvalidStateError):
+                pass  # It broke, or nothing came of it.
             finally:
                 stream.cancel()
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, 1.0)
 
 
-def failure(error: Any) -> Variant:
-    """What an error means. Only here are etcd's texts read: it has one code for many things."""
-    code, text = error.code(), error.details() or ""
+def failure(code: StatusCode, text: str) -> Variant:
+    """What an error means. etcd has one code for many things, and tells them apart in words."""
     if code is StatusCode.DEADLINE_EXCEEDED or "request timed out" in text:
         return Variant("timeout")
     if code in (StatusCode.CANCELLED, StatusCode.ABORTED, StatusCode.UNAVAILABLE) or "too many requests" in text:

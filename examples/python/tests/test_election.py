@@ -51,9 +51,9 @@ async def test_a_stale_write_is_refused(etcd: Etcd) -> None:
         leadership = await within_patience(session.campaign("office"))
         revision = await leadership.put("result", "41")
         assert await session.get("result") == (b"41", revision)
-        await leadership.put("result", "42", expect=revision)
+        await leadership.put("result", "42", modified=revision)
         with pytest.raises(Conflict):
-            await leadership.put("result", "43", expect=revision)
+            await leadership.put("result", "43", modified=revision)
         etcd.ctl("del", leadership.key.decode())
         with pytest.raises(Stale):
             await leadership.put("result", "44")
@@ -75,7 +75,7 @@ async def test_whoever_stops_waiting_leaves_the_queue(etcd: Etcd) -> None:
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(second.campaign("office"), 0.2)
             await until(lambda: len(candidates(etcd)) == 1)
-            with pytest.raises(Withdrawn, match="invalid"):
+            with pytest.raises(Withdrawn, match="there is a candidacy for `office`"):
                 await first.campaign("office")
 
 
