@@ -165,6 +165,16 @@ component *CHECK:
     cmp "$target/incumbent.wasm" "$elsewhere/target/incumbent.wasm"
     echo 'the same bytes, built elsewhere'
 
+# Test the host in Python, on both etcd versions (`./setup.sh python` brings what it needs)
+python *ARGS: component
+    #!/usr/bin/env bash
+    set -euo pipefail
+    export INCUMBENT_COMPONENT=$(realpath "${CARGO_TARGET_DIR:-target}")/incumbent.wasm
+    cd examples/python
+    [ -x .venv/bin/pytest ] || { echo 'examples/python/.venv is not there: ./setup.sh python' >&2; exit 1; }
+    .venv/bin/mypy
+    .venv/bin/pytest "$@"
+
 # See an election happen: three candidates to kill, pause and stop, or `just demo --script`
 [no-exit-message]
 demo *ARGS: program

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Brings this machine to where everything builds and all tests run. Says what it
 # does, does nothing twice, and starts no service. What a known system lacks is
-# installed; for any other, it is named.
+# installed; for any other, it is named. `./setup.sh python` brings what the host in
+# Python needs as well (examples/python).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -16,6 +17,13 @@ trap 'rm -rf "$scratch"' EXIT
 say() { printf 'setup: %s\n' "$*"; }
 lacks() { missing+=("$*"); }
 has() { command -v "$1" >/dev/null; }
+
+for host; do
+  case $host in
+    python) ;;
+    *) say "there is no host \"$host\" in examples/: ./setup.sh, or ./setup.sh python"; exit 2 ;;
+  esac
+done
 
 # --- Debian's packages ---------------------------------------------------------
 
@@ -190,6 +198,31 @@ etcd_3_5() {
   lacks 'etcd 3.5, with etcdctl, in a directory that INCUMBENT_ETCD_3_5 names, for the tests'
 }
 
+# --- Hosts in other languages ----------------------------------------------------
+
+# Debian has venv in a package of its own, and says so only when an environment is made.
+makes_environments() {
+  has python3 && python3 -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+python_host() {
+  local host=examples/python
+  local venv=$host/.venv
+  if ! makes_environments; then
+    install_packages "runs $host" python3 python3-venv || true
+    makes_environments || { lacks "Python 3.11 or newer with venv, for $host (python3 and python3-venv)"; return; }
+  fi
+  if [[ ! $venv/complete -nt $host/requirements-test.txt ]]; then
+    say "installing what $host needs, into $venv (pip)"
+    python3 -m venv --clear "$venv" \
+      && "$venv/bin/pip" --quiet --disable-pip-version-check install --require-hashes --requirement "$host/requirements-test.txt" \
+      && touch "$venv/complete" \
+      || { lacks "the packages of $host (pip install, in $venv)"; return; }
+  fi
+  say 'making the component, as target/incumbent.wasm'
+  just component >/dev/null || lacks "the component, for $host (just component)"
+}
+
 compiler
 protobuf
 namespaces
@@ -198,6 +231,7 @@ wasm
 just_the_runner
 etcd_3_4
 etcd_3_5
+for host; do "${host}_host"; done
 
 if ((${#missing[@]})); then
   say 'this machine still lacks:'

@@ -164,10 +164,13 @@ async def connect(
     lease time at least. `on_notice` hears what the elector says: a `notice` of wit/types.wit.
     Raises Unreachable; ValueError.
     """
+    times = {"lease_ttl": ttl, "safety_margin": margin, "request_timeout": 5.0}
+    for name, time in times.items():
+        if not 0 <= time <= 1e9:
+            raise ValueError(f"{name}: {time} is no number of seconds")
     store = Etcd(url)
     try:
         await store.prove(within)
-        times = {"lease_ttl": ttl, "safety_margin": margin, "request_timeout": 5.0}
         driver = Driver(store, {name: round(time * SECOND) for name, time in times.items()}, on_notice)
     except rpc.AioRpcError as error:
         await store.close()
