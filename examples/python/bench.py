@@ -1,61 +1,67 @@
-"""How long the next leader takes: from `resign` of one session to `elected` of the other.
+"""How long the next leader takes: from a resignation to the successor's election, the successor
+having been in line for 300 ms; on an etcd of its own, or the one that is named.
 
-`.venv/bin/python bench.py [--store etcd://127.0.0.1:2379] [--rounds 200]`
+    .venv/bin/python bench.py [ROUNDS] [etcd://HOST:PORT]
 """
 
-import argparse
 import asyncio
-import statistics
+import sys
+import tempfile
 import time
+from pathlib import Path
 
 from wasmtime.component import Variant
 
 from incumbent import Leadership, Session, connect
 
-#: How long a successor has been in line when its predecessor resigns, in seconds.
-IN_LINE = 0.3
+SETTLED = 0.3
 
 
-async def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--store", default="etcd://127.0.0.1:2379")
-    arguments.add_argument("--rounds", type=int, default=50)
-    chosen = arguments.parse_args()
+async def measure(what: str, url: str, rounds: int) -> None:
     joined = asyncio.Event()
 
     def note(notice: Variant) -> None:
         if notice.tag == "joined":
             joined.set()
 
-    sessions = [await connect(chosen.store, identity, on_notice=note) for identity in ("bench-1", "bench-2")]
-    leadership = await sessions[0].campaign("bench")
-    took = []
-    for successor in range(1, chosen.rounds + 1):
+    sessions = [await connect(url, on_notice=note) for _ in range(2)]
+    leadership = await sessions[0].campaign("handover")
+    times = []
+    for number in range(1, rounds + 1):
         joined.clear()
-        leadership, milliseconds = await hand_over(leadership, sessions[successor % 2], joined)
-        took.append(milliseconds)
+        successor = asyncio.create_task(campaign(sessions[number % 2]))
+        await joined.wait()
+        await asyncio.sleep(SETTLED)
+        began = time.perf_counter()
+        await leadership.resign()
+        leadership, elected = await successor
+        times.append((elected - began) * 1_000)
     await leadership.resign()
     for session in sessions:
         await session.close()
-    took.sort()
-    print(f"resign to elected, {len(took)} rounds: median {statistics.median(took):.2f} ms, "
-          f"p99 {took[len(took) * 99 // 100]:.2f} ms")
+    times.sort()
+    p50, p90, p99 = (times[(len(times) - 1) * percent // 100] for percent in (50, 90, 99))
+    print(f"{what}, {rounds} rounds: resign to elected p50 {p50:.2f} ms, p90 {p90:.2f} ms, p99 {p99:.2f} ms")
 
 
-async def hand_over(leadership: Leadership, successor: Session, joined: asyncio.Event) -> tuple[Leadership, float]:
-    """The leader resigns when the successor has been in line for a while."""
+async def campaign(session: Session) -> tuple[Leadership, float]:
+    return await session.campaign("handover"), time.perf_counter()
 
-    async def campaign() -> tuple[Leadership, float]:
-        return await successor.campaign("bench"), time.perf_counter()
 
-    campaigning = asyncio.create_task(campaign())
-    await joined.wait()
-    await asyncio.sleep(IN_LINE)
-    began = time.perf_counter()
-    await leadership.resign()
-    next_leadership, elected = await campaigning
-    return next_leadership, (elected - began) * 1_000
+def main(rounds: str = "60", url: str | None = None) -> None:
+    if url:
+        return asyncio.run(measure(url, url, int(rounds)))
+    sys.path.insert(0, str(Path(__file__).resolve().parent / "tests"))
+    from etcd import VERSIONS, Etcd
+
+    for version in VERSIONS:
+        with tempfile.TemporaryDirectory() as folder:
+            etcd = Etcd(version, Path(folder))
+            try:
+                asyncio.run(measure(f"etcd {version}", etcd.url, int(rounds)))
+            finally:
+                etcd.kill()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main(*sys.argv[1:])

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FOLDER, PATIENCE, Etcd, Relay, pause, until, within_patience
+from conftest import Relay, until, within_patience
+from etcd import FOLDER, PATIENCE, Etcd, pause
 from wasmtime.component import Variant
 
 from incumbent import Conflict, Stale, Unreachable, Withdrawn, connect

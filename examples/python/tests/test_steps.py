@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from etcd import ROOT
 from wasmtime.component import (
     S64,
     U8,
