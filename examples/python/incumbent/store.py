@@ -108,9 +108,11 @@ class Etcd:
         return Variant("taken", record(entry=_entry(answer.responses[0].response_range.kvs[0]), at=at))
 
     async def _read(self, selections: list[Any], within: float) -> Variant:
-        answer = await self._txn(within, success=[rpc.RequestOp(request_range=_range(s)) for s in selections])
+        # A transaction without any range would be answered from an old state.
+        ranges = [_range(selection) for selection in selections] or [rpc.RangeRequest(key=b"\0", count_only=True)]
+        answer = await self._txn(within, success=[rpc.RequestOp(request_range=each) for each in ranges])
         found = [[_entry(kv) for kv in response.response_range.kvs] for response in answer.responses]
-        return Variant("snapshot", record(at=answer.header.revision, found=found))
+        return Variant("snapshot", record(at=answer.header.revision, found=found[: len(selections)]))
 
     async def _guarded(self, guarded: Any, within: float) -> Variant:
         guard = guarded.guard

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,9 @@ async def test_the_next_leads_when_the_lease_of_a_killed_one_is_over(etcd: Etcd,
         assert elected["epoch"] > first.lines("elected")[0]["epoch"]
 
 
-async def test_sigterm_hands_over_and_nothing_is_counted_twice(etcd: Etcd, tmp_path: Path) -> None:
-    async with counters(etcd, tmp_path, "--seed", "1") as (first, second):
+@pytest.mark.parametrize("contest", ["queue", "race"])
+async def test_sigterm_hands_over_and_nothing_is_counted_twice(etcd: Etcd, tmp_path: Path, contest: str) -> None:
+    async with counters(etcd, tmp_path, "--seed", "1", "--contest", contest) as (first, second):
         second.start()
         await until(lambda: len(first.lines("elected")) > 1 and len(second.lines("elected")) > 1)
         first.process.terminate()
@@ -136,6 +138,18 @@ async def test_a_lost_renewal_endangers_and_then_ends_the_term_by_the_clock(etcd
         async with await within_patience(session.campaign("office")) as later:
             assert later.epoch > leadership.epoch
     assert [notice.tag for notice in notices if notice.tag in ("endangered", "demoted")][:2] == ["endangered", "demoted"]
+
+
+async def test_after_a_blocked_event_loop_the_clock_is_right_at_once(etcd: Etcd) -> None:
+    async with await connect(etcd.url, ttl=2) as session:
+        leadership = await within_patience(session.campaign("office"))
+        # What nobody should do: no renewal can go out meanwhile.
+        time.sleep((leadership.valid_until - now()) / 1e9)
+        assert not leadership.is_valid()
+        with pytest.raises(Stale):
+            await leadership.put("result", "late")
+        assert await within_patience(leadership.lost()) == "expired"
+        assert await within_patience(leadership.resign()) == "expired"
 
 
 async def test_what_was_asked_too_late_counts_if_it_is_a_renewal(etcd: Etcd) -> None:

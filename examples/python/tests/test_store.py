@@ -1,0 +1,144 @@
+"""Operations and watches on a real etcd, without an elector."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from conftest import until, within_patience
+from etcd import Etcd as Server
+from wasmtime.component import Variant
+
+from incumbent.component import record
+from incumbent.store import Etcd, _end
+
+LEASE = 0x694D71DDACFDA227
+SECOND = 1_000_000_000
+
+
+@contextlib.asynccontextmanager
+async def store_on(etcd: Server) -> AsyncIterator[Etcd]:
+    store = Etcd(etcd.url)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def ask(store: Etcd, tag: str, payload: Any) -> Any:
+    outcome: Any = await store.call(Variant(tag, payload), 5.0)
+    return outcome.payload if outcome.tag == "ok" else outcome
+
+
+async def test_what_each_operation_answers(etcd: Server) -> None:
+    async with store_on(etcd) as store:
+        grant = record(lease=LEASE, ttl=2_500_000_000)
+        assert await ask(store, "grant", grant) == Variant("granted", 3 * SECOND)
+        assert await ask(store, "grant", grant) == Variant("exists")
+        assert await ask(store, "keep-alive", LEASE) == Variant("renewed", 3 * SECOND)
+        claimed = await ask(store, "claim", record(key=b"a/1", value=b"mine", lease=LEASE))
+        epoch = claimed.payload.at
+        assert claimed.tag == "claimed" and claimed.payload.entry.created == epoch
+        taken = await ask(store, "claim", record(key=b"a/1", value=b"other", lease=LEASE))
+        assert taken.tag == "taken" and (taken.payload.entry.value, taken.payload.entry.lease) == (b"mine", LEASE)
+
+        put = Variant("put", record(key=b"data", value=b"1"))
+        for lease, guard_epoch, modified, answer in (
+            (None, epoch + 1, 0, "stale"), (LEASE + 1, epoch, 0, "stale"), (LEASE, epoch, 1, "conflict"),
+            (LEASE, epoch, 0, "applied"), (None, epoch, 0, "conflict"),
+        ):
+            guarded = record(
+                guard=record(key=b"a/1", epoch=guard_epoch, lease=lease),
+                expect=[record(key=b"data", modified=modified)],
+                mutations=[put, Variant("proclaim", b"leader"), Variant("delete", b"absent")],
+            )
+            assert (await ask(store, "guarded", guarded)).tag == answer
+
+        def select(key: bytes, before: int | None, order: str = "oldest-first", limit: int = 0) -> Any:
+            return record(key=key, prefix=True, created_before=before, order=order, limit=limit)
+
+        await ask(store, "claim", record(key=b"a/2", value=b"", lease=LEASE))
+        wanted = [select(b"a/", None), select(b"a/", epoch + 1), select(b"a/", epoch), select(b"a/", 1),
+                  select(b"a/", None, "newest-first", 1), select(b"\xff", None)]
+        snapshot = (await ask(store, "read", wanted)).payload
+        found = [[entry.key for entry in entries] for entries in snapshot.found]
+        assert found == [[b"a/1", b"a/2"], [b"a/1"], [], [], [b"a/2"], []]
+        assert snapshot.found[0][0].value == b"leader" and snapshot.found[0][0].lease == LEASE
+        assert (await ask(store, "read", [])).payload.found == []
+
+        assert await ask(store, "revoke", LEASE) == Variant("revoked")
+        for tag, payload in (("revoke", LEASE), ("keep-alive", LEASE),
+                             ("claim", record(key=b"a/1", value=b"", lease=LEASE))):
+            assert await ask(store, tag, payload) == Variant("expired")
+
+
+async def test_why_there_is_no_answer(etcd: Server) -> None:
+    async with store_on(etcd) as store:
+        huge = record(key=b"k", value=bytes(3_000_000), lease=LEASE)
+        outcome: Any = await ask(store, "claim", huge)
+        assert outcome.tag == "err" and outcome.payload.tag == "invalid"
+        etcd.pause()
+        for tag, payload in (("read", []), ("keep-alive", LEASE)):
+            assert await store.call(Variant(tag, payload), 0.2) == Variant("err", Variant("timeout"))
+        etcd.resume()
+        etcd.kill()
+        for tag, payload in (("read", []), ("keep-alive", LEASE)):
+            assert await store.call(Variant(tag, payload), 5.0) == Variant("err", Variant("unavailable"))
+
+
+async def test_a_watch_misses_nothing_over_restarts_and_tells_nothing_twice(etcd: Server) -> None:
+    async with store_on(etcd) as store:
+        etcd.ctl("put", "w/0", "before")
+        told: list[Any] = []
+
+        async def tell(change: Any) -> None:
+            told.append(change)
+
+        wish = record(id=1, key=b"w/", prefix=True, since=None)
+        watching = asyncio.create_task(store.watch(wish, tell))
+        await until(lambda: told)
+        assert told[0].tag == "started"
+        for number in range(1, 4):
+            etcd.ctl("put", f"w/{number}", str(number))
+            etcd.ctl("del", f"w/{number}")
+            await until(lambda: len(told) == 1 + 2 * number)
+            etcd.restart()
+        watching.cancel()
+        assert [change.tag for change in told[1:]] == ["put", "deleted"] * 3
+        revisions = [change.payload.modified if change.tag == "put" else change.payload.at for change in told[1:]]
+        assert revisions == list(range(told[0].payload + 1, told[0].payload + 7))
+
+        # From a revision on; and from one that is no more.
+        told.clear()
+        watching = asyncio.create_task(store.watch(record(id=2, key=b"w/3", prefix=False, since=revisions[4]), tell))
+        await until(lambda: len(told) == 3)
+        assert told[0] == Variant("started", revisions[4] - 1) and [c.tag for c in told[1:]] == ["put", "deleted"]
+        watching.cancel()
+        etcd.ctl("compact", str(revisions[5]))
+        told.clear()
+        await within_patience(store.watch(record(id=3, key=b"w/", prefix=True, since=2), tell))
+        assert told[-1] == Variant("ended", Variant("compacted", revisions[5]))
+
+
+async def test_a_denial_ends_a_watch_and_is_told(etcd: Server) -> None:
+    async with store_on(etcd) as store:
+        etcd.ctl("user", "add", "root:secret")
+        etcd.ctl("user", "grant-role", "root", "root")
+        etcd.ctl("auth", "enable")
+        outcome: Any = await ask(store, "read", [])
+        assert outcome.tag == "err" and outcome.payload.tag == "denied"
+        told: list[Any] = []
+
+        async def tell(change: Any) -> None:
+            told.append(change)
+
+        await within_patience(store.watch(record(id=1, key=b"w", prefix=False, since=None), tell))
+        assert [change.tag for change in told] == ["ended"] and told[0].payload.tag == "denied"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "end"), [(b"a/", b"a0"), (b"a\xff", b"b"), (b"\xff\xff", b"\0"), (b"a\xfe", b"a\xff")]
+)
+def test_where_a_prefix_ends(prefix: bytes, end: bytes) -> None:
+    assert _end(prefix) == end
