@@ -116,10 +116,11 @@ async def test_the_next_leads_when_the_lease_of_a_killed_one_is_over(etcd: Etcd,
 async def test_sigterm_hands_over_and_nothing_is_counted_twice(etcd: Etcd, tmp_path: Path, contest: str) -> None:
     async with counters(etcd, tmp_path, "--seed", "1", "--contest", contest) as (first, second):
         second.start()
-        await until(lambda: len(first.lines("elected")) > 1 and len(second.lines("elected")) > 1)
+        # In a race, the same one may win again and again.
+        await until(lambda: len(first.lines("elected") + second.lines("elected")) > 3)
         first.process.terminate()
         assert await asyncio.to_thread(first.process.wait, PATIENCE) == 0
-        assert {line["reason"] for line in first.lines("demoted")} == {"resigned"}
+    assert {line["reason"] for host in (first, second) for line in host.lines("demoted")} == {"resigned"}
     applied = [line for host in (first, second) for line in host.lines("return") if line["outcome"] == "applied"]
     assert int(etcd.ctl("get", "counter-of-office", "--print-value-only")) == len(applied)
 
