@@ -172,6 +172,7 @@ class Driver:
             self.tell("watched", record(id=watch.id, change=change))
 
         await self.store.watch(watch, tell)
+        del self._watches[watch.id]
 
     # What the elector says.
 

@@ -109,6 +109,7 @@ class Session:
         """
         if contest not in ("queue", "race"):
             raise ValueError(f"{contest!r} is no contest: queue or race")
+        name.encode()  # What has no UTF-8 is refused here, and not in the driver.
         for earlier in list(self._driver.candidacies.values()):
             if earlier.leaves and earlier.wish.name == name:
                 await asyncio.shield(earlier.over)

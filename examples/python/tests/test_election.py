@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -208,6 +209,28 @@ async def test_an_elector_that_traps_is_reported_and_replaced(etcd: Etcd) -> Non
         await leadership.resign()
         async with await within_patience(waits) as later:
             assert later.epoch > leadership.epoch and now() > max(lost, leadership.valid_until)
+
+
+async def test_the_example_of_the_readme_works(etcd: Etcd) -> None:
+    [example] = re.findall(r"```python\n(.*?)\nasyncio.run", (FOLDER / "README.md").read_text(), re.DOTALL)
+    turns = 0
+
+    async def work_on(value: bytes | None) -> str:
+        nonlocal turns
+        turns += 1
+        if turns == 3:
+            etcd.ctl("del", "my-service/", "--prefix")
+        if turns == 5:
+            raise asyncio.CancelledError
+        return str(int(value or 0) + 1)
+
+    program: dict[str, Any] = {"work_on": work_on}
+    exec(example.replace("etcd://127.0.0.1:2379", etcd.url), program)
+    with pytest.raises(asyncio.CancelledError):
+        await within_patience(program["main"]())
+    # The third result was refused, and the fourth came in another term.
+    assert etcd.ctl("get", "progress", "--print-value-only").strip() == "3"
+    assert etcd.ctl("get", "my-service/", "--prefix") == ""
 
 
 def candidates(etcd: Etcd) -> list[str]:
