@@ -18,7 +18,10 @@ from etcd import FOLDER, PATIENCE, Etcd, pause
 from wasmtime.component import Variant
 
 from incumbent import Conflict, Stale, Unreachable, Withdrawn, connect
-from incumbent.component import FUEL, now
+from incumbent.component import FUEL, now, record
+from incumbent.driver import Driver
+from incumbent.store import SECOND
+from incumbent.store import Etcd as Store
 
 
 async def test_two_candidates_take_turns(etcd: Etcd) -> None:
@@ -126,9 +129,17 @@ async def test_sigterm_hands_over_and_nothing_is_counted_twice(etcd: Etcd, tmp_p
     assert int(etcd.ctl("get", "counter-of-office", "--print-value-only")) == len(applied)
 
 
-async def test_a_lost_renewal_endangers_and_then_ends_the_term_by_the_clock(etcd: Etcd) -> None:
+@pytest.mark.parametrize("elector_says_so", [True, False])
+async def test_a_lost_renewal_endangers_and_then_ends_the_term_by_the_clock(
+    etcd: Etcd, elector_says_so: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notices: list[Variant] = []
     async with await connect(etcd.url, ttl=2, on_notice=notices.append) as session:
+        if not elector_says_so:
+            notify = session._driver._notify
+            monkeypatch.setattr(
+                session._driver, "_notify", lambda tag, notice: tag == "demoted" or notify(tag, notice)
+            )
         leadership = await within_patience(session.campaign("office"))
         etcd.pause()
         await within_patience(leadership.endangered())
@@ -137,6 +148,7 @@ async def test_a_lost_renewal_endangers_and_then_ends_the_term_by_the_clock(etcd
         assert now() >= leadership.valid_until and not leadership.is_valid()
         etcd.resume()
         await within_patience(leadership.resign())
+        monkeypatch.undo()
         async with await within_patience(session.campaign("office")) as later:
             assert later.epoch > leadership.epoch
     assert [notice.tag for notice in notices if notice.tag in ("endangered", "demoted")][:2] == ["endangered", "demoted"]
@@ -165,6 +177,47 @@ async def test_what_was_asked_too_late_counts_if_it_is_a_renewal(etcd: Etcd) -> 
             etcd.resume()
             await until(lambda: leadership.valid_until > until_then)
             assert leadership.is_valid()
+
+
+async def test_whoever_gives_up_when_it_is_about_to_lead_holds_nobody_up(etcd: Etcd) -> None:
+    joined = asyncio.Event()
+
+    def note(notice: Variant) -> None:
+        if notice.tag == "joined":
+            joined.set()
+
+    # A key that is left behind would be there for longer than the patience lasts.
+    async with await connect(etcd.url, ttl=600, on_notice=note) as first, await connect(etcd.url, ttl=600) as second:
+        for turns in range(12):
+            joined.clear()
+            campaign = asyncio.create_task(first.campaign("office"))
+            await within_patience(joined.wait())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            campaign.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await (await campaign).resign()
+        async with await within_patience(second.campaign("office")):
+            pass
+
+
+async def test_changes_that_nobody_takes_wait_in_etcd(etcd: Etcd) -> None:
+    for _ in range(30):
+        etcd.ctl("put", "w/key", "value")
+    times = {"lease_ttl": SECOND, "safety_margin": 0, "request_timeout": SECOND}
+    store = Store(etcd.url)
+    driver = Driver(store, times, lambda notice: None)
+    driver._room = asyncio.Semaphore(10)
+    watching = asyncio.create_task(driver._watch(record(id=1, key=b"w/", prefix=True, since=1)))
+    taken = 0
+    while taken < 31:
+        await until(lambda: len(driver._events) == min(10, 31 - taken))
+        await asyncio.sleep(0.1)
+        assert len(driver._events) == min(10, 31 - taken)
+        taken += len(driver._events)
+        driver._turn()
+    watching.cancel()
+    await store.close()
 
 
 async def test_a_cut_connection_and_a_restarted_etcd_are_survived(etcd: Etcd) -> None:
