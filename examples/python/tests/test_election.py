@@ -166,58 +166,73 @@ async def test_after_a_blocked_event_loop_the_clock_is_right_at_once(etcd: Etcd)
         assert await within_patience(leadership.resign()) == "expired"
 
 
-async def test_what_was_asked_too_late_counts_if_it_is_a_renewal(etcd: Etcd) -> None:
-    """etcd stands still for longer than an attempt is waited for, and shorter than the lease."""
-    notices: list[Variant] = []
-    async with await connect(etcd.url, ttl=6, on_notice=notices.append) as session:
-        async with await within_patience(session.campaign("office")) as leadership:
-            until_then = leadership.valid_until
-            etcd.pause()
-            await until(lambda: until_then - now() < 2_500_000_000)
-            etcd.resume()
-            await until(lambda: leadership.valid_until > until_then)
-            assert leadership.is_valid()
+async def test_only_renewals_are_waited_for_when_they_are_given_up(etcd: Etcd) -> None:
+    async with not_running(etcd, lease_ttl=60 * SECOND) as driver:
+        lease = 1_234
+        await driver.store.call(Variant("grant", record(lease=lease, ttl=60 * SECOND)), PATIENCE)
+        etcd.pause()
+        for number, operation in enumerate([Variant("keep-alive", lease), Variant("read", [])]):
+            driver._obey("call", record(id=number, give_up=now() + SECOND // 5, operation=operation))
+        [given_up] = await until(lambda: driver._events)
+        assert given_up.payload == record(id=1, outcome=Variant("err", Variant("timeout")))
+        etcd.resume()
+        [_, late] = await until(lambda: len(driver._events) > 1 and driver._events)
+        assert late.payload == record(id=0, outcome=Variant("ok", Variant("renewed", 60 * SECOND)))
 
 
-async def test_whoever_gives_up_when_it_is_about_to_lead_holds_nobody_up(etcd: Etcd) -> None:
-    joined = asyncio.Event()
-
-    def note(notice: Variant) -> None:
-        if notice.tag == "joined":
-            joined.set()
-
+@pytest.mark.parametrize("cancelled_first", [True, False])
+async def test_a_term_that_nobody_takes_is_given_back(
+    etcd: Etcd, cancelled_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A key that is left behind would be there for longer than the patience lasts.
-    async with await connect(etcd.url, ttl=600, on_notice=note) as first, await connect(etcd.url, ttl=600) as second:
-        for turns in range(12):
-            joined.clear()
-            campaign = asyncio.create_task(first.campaign("office"))
-            await within_patience(joined.wait())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            campaign.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await (await campaign).resign()
+    async with await connect(etcd.url, ttl=600) as first, await connect(etcd.url, ttl=600) as second:
+        notify = first._driver._notify
+        campaign = asyncio.create_task(first.campaign("office"))
+
+        def cancel_at_the_election(tag: str, notice: Any) -> None:
+            if tag == "elected" and cancelled_first:
+                campaign.cancel()
+            notify(tag, notice)
+            if tag == "elected":
+                campaign.cancel()
+
+        monkeypatch.setattr(first._driver, "_notify", cancel_at_the_election)
+        with pytest.raises(asyncio.CancelledError):
+            await campaign
         async with await within_patience(second.campaign("office")):
             pass
+
+
+async def test_what_is_said_at_once_is_told_in_order(etcd: Etcd) -> None:
+    async with await connect(etcd.url) as session:
+        candidacy = session._driver.campaign("office", "queue", b"")
+        session._driver.leave(candidacy)
+        await within_patience(candidacy.over)
 
 
 async def test_changes_that_nobody_takes_wait_in_etcd(etcd: Etcd) -> None:
     for _ in range(30):
         etcd.ctl("put", "w/key", "value")
-    times = {"lease_ttl": SECOND, "safety_margin": 0, "request_timeout": SECOND}
-    store = Store(etcd.url)
-    driver = Driver(store, times, lambda notice: None)
-    driver._room = asyncio.Semaphore(10)
-    watching = asyncio.create_task(driver._watch(record(id=1, key=b"w/", prefix=True, since=1)))
-    taken = 0
-    while taken < 31:
-        await until(lambda: len(driver._events) == min(10, 31 - taken))
-        await asyncio.sleep(0.1)
-        assert len(driver._events) == min(10, 31 - taken)
-        taken += len(driver._events)
-        driver._turn()
-    watching.cancel()
-    await store.close()
+    async with not_running(etcd) as driver:
+        driver._room = asyncio.Semaphore(10)
+        driver._obey("watch", record(id=1, key=b"w/", prefix=True, since=1))
+        taken = 0
+        while taken < 31:
+            await until(lambda: len(driver._events) == min(10, 31 - taken))
+            await asyncio.sleep(0.1)
+            assert len(driver._events) == min(10, 31 - taken)
+            taken += len(driver._events)
+            driver._turn()
+
+
+async def test_each_elector_draws_its_leases_anew(etcd: Etcd) -> None:
+    leases = set()
+    async with not_running(etcd) as driver:
+        for _ in range(2):
+            campaign = Variant("campaign", driver.campaign("office", "queue", b"").wish)
+            step = driver._open().handle(now(), [campaign])
+            leases.add(step.commands[0].payload.operation.payload.lease)
+    assert len(leases) == 2
 
 
 async def test_a_cut_connection_and_a_restarted_etcd_are_survived(etcd: Etcd) -> None:
@@ -252,13 +267,19 @@ async def test_an_elector_that_traps_is_reported_and_replaced(etcd: Etcd) -> Non
         leadership = await within_patience(first.campaign("office"))
         waits = asyncio.create_task(second.campaign("office"))
         await until(lambda: len(candidates(etcd)) == 2)
-        for session in (first, second):
-            session._driver.fuel = 100
+        drivers = [session._driver for session in (first, second)]
+        broken = [driver._elector for driver in drivers]
+        outstanding = [task for driver in drivers for task in driver._watches.values()]
+        for driver in drivers:
+            driver.fuel = 100
         # Whoever led is told, and whoever waited gets its turn once the old leases are over.
         assert "trap" in await within_patience(leadership.lost()) and not leadership.is_valid()
+        await until(lambda: all(driver._elector is not old for driver, old in zip(drivers, broken, strict=True)))
         lost = now()
-        for session in (first, second):
-            session._driver.fuel = FUEL
+        for driver in drivers:
+            driver.fuel = FUEL
+        assert len(outstanding) > 2
+        await until(lambda: all(task.done() for task in outstanding))
         await leadership.resign()
         async with await within_patience(waits) as later:
             assert later.epoch > leadership.epoch and now() > max(lost, leadership.valid_until)
@@ -284,6 +305,19 @@ async def test_the_example_of_the_readme_works(etcd: Etcd) -> None:
     # The third result was refused, and the fourth came in another term.
     assert etcd.ctl("get", "progress", "--print-value-only").strip() == "3"
     assert etcd.ctl("get", "my-service/", "--prefix") == ""
+
+
+@contextlib.asynccontextmanager
+async def not_running(etcd: Etcd, lease_ttl: int = 10 * SECOND) -> AsyncIterator[Driver]:
+    """A driver that takes a turn when it is told to."""
+    store = Store(etcd.url)
+    times = {"lease_ttl": lease_ttl, "safety_margin": 0, "request_timeout": SECOND}
+    driver = Driver(store, times, lambda notice: None)
+    try:
+        yield driver
+    finally:
+        driver._drop("the test is over")
+        await store.close()
 
 
 def candidates(etcd: Etcd) -> list[str]:
