@@ -19,33 +19,51 @@ PATIENCE = 30.0
 
 
 class Etcd:
-    """An etcd of one member, with its data in a folder of the test's."""
+    """An etcd, or a member of one, with its data in a folder of the test's."""
 
-    def __init__(self, version: str, folder: Path) -> None:
+    def __init__(self, version: str, folder: Path, members: str = "", peer: str = "http://127.0.0.1:0") -> None:
         named = os.environ.get("INCUMBENT_ETCD_" + version.replace(".", "_"))
         self.programs = Path(named) if named else ROOT / f".tools/etcd-{version}"
         self.folder, self.port = folder, free_port()
         self.url = f"etcd://127.0.0.1:{self.port}"
+        client = f"http://127.0.0.1:{self.port}"
+        self._health = f"{client}/health"
+        self._command: list[str | Path] = [self.programs / "etcd", "--data-dir", folder / "data", "--log-level", "error",
+                         "--listen-client-urls", client, "--advertise-client-urls", client,
+                         "--listen-peer-urls", peer]
+        if members:
+            self._command += ["--name", folder.name, "--initial-cluster", members,
+                              "--initial-advertise-peer-urls", peer]
         self.start()
+        if not members:
+            self.wait_until_healthy()
+
+    @classmethod
+    def cluster(cls, version: str, folder: Path) -> list["Etcd"]:
+        """Of two members: without either one, there is no leader."""
+        peers = {name: f"http://127.0.0.1:{free_port()}" for name in ("one", "two")}
+        members = ",".join(f"{name}={peer}" for name, peer in peers.items())
+        for name in peers:
+            (folder / name).mkdir()
+        cluster = [cls(version, folder / name, members, peer) for name, peer in peers.items()]
+        for member in cluster:
+            member.wait_until_healthy()
+        return cluster
 
     def start(self) -> None:
-        client = f"http://127.0.0.1:{self.port}"
         with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen(
-                [self.programs / "etcd", "--data-dir", self.folder / "data", "--log-level", "error",
-                 "--listen-client-urls", client, "--advertise-client-urls", client,
-                 "--listen-peer-urls", "http://127.0.0.1:0"],
-                stdout=log, stderr=log,
-            )
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+
+    def wait_until_healthy(self) -> None:
         deadline = time.monotonic() + PATIENCE
-        while not self._is_healthy(client):
+        while not self.is_healthy():
             assert self.process.poll() is None, (self.folder / "log").read_text()
             assert time.monotonic() < deadline, "etcd is not healthy"
             time.sleep(0.02)
 
-    def _is_healthy(self, client: str) -> bool:
+    def is_healthy(self) -> bool:
         with contextlib.suppress(OSError):
-            with urllib.request.urlopen(f"{client}/health", timeout=1) as answer:
+            with urllib.request.urlopen(self._health, timeout=1) as answer:
                 return b"true" in answer.read()
         return False
 
@@ -56,6 +74,7 @@ class Etcd:
     def restart(self) -> None:
         self.kill()
         self.start()
+        self.wait_until_healthy()
 
     def pause(self) -> None:
         pause(self.process)

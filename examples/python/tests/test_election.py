@@ -223,6 +223,9 @@ async def test_changes_that_nobody_takes_wait_in_etcd(etcd: Etcd) -> None:
             assert len(driver._events) == min(10, 31 - taken)
             taken += len(driver._events)
             driver._turn()
+        [watch] = driver._watches.values()
+        driver._obey("unwatch", 1)
+        await until(watch.done)
 
 
 async def test_each_elector_draws_its_leases_anew(etcd: Etcd) -> None:

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import until, within_patience
+from etcd import PATIENCE, VERSIONS
 from etcd import Etcd as Server
 from wasmtime.component import Variant
 
@@ -85,6 +87,22 @@ async def test_why_there_is_no_answer(etcd: Server) -> None:
         etcd.kill()
         for tag, payload in (("read", []), ("keep-alive", LEASE)):
             assert await store.call(Variant(tag, payload), 5.0) == Variant("err", Variant("unavailable"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_member_without_a_leader_does_not_keep_us_waiting(version: str, tmp_path: Path) -> None:
+    member, other = Server.cluster(version, tmp_path)
+    try:
+        async with store_on(member) as store:
+            other.kill()
+            async with asyncio.timeout(PATIENCE):
+                for tag, payload in (("read", []), ("keep-alive", LEASE)):
+                    # It takes a moment to notice, and answers otherwise before it has.
+                    while await store.call(Variant(tag, payload), 1.0) != Variant("err", Variant("unavailable")):
+                        pass
+    finally:
+        member.kill()
+        other.kill()
 
 
 async def test_a_watch_misses_nothing_over_restarts_and_tells_nothing_twice(etcd: Server) -> None:
