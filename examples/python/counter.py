@@ -49,14 +49,13 @@ class Log:
 
 
 class Counter:
-    def __init__(self, chosen: argparse.Namespace, log: Log) -> None:
+    def __init__(self, chosen: argparse.Namespace, log: Log, is_over: asyncio.Event) -> None:
         self.chosen, self.log, self.key = chosen, log, f"counter-of-{chosen.election}"
         self.rng = None if chosen.seed is None else random.Random(chosen.seed)
         #: SIGTERM came.
-        self.is_over = asyncio.Event()
+        self.is_over = is_over
 
     async def run(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.is_over.set)
         session = await self.unless_over(asyncio.wait_for(self.connect(), PATIENCE))
         if not session:
             return
@@ -141,14 +140,21 @@ class Counter:
 
     async def unless_over(self, wanted: Awaitable[T]) -> T | None:
         """What it comes to, or nothing once SIGTERM has come."""
-        over = asyncio.ensure_future(self.is_over.wait())
-        wait = asyncio.ensure_future(wanted)
-        await asyncio.wait({over, wait}, return_when=asyncio.FIRST_COMPLETED)
-        over.cancel()
-        if wait.done():
-            return wait.result()
-        wait.cancel()
-        return None
+        over, wait = asyncio.ensure_future(self.is_over.wait()), asyncio.ensure_future(wanted)
+        try:
+            await asyncio.wait({over, wait}, return_when=asyncio.FIRST_COMPLETED)
+            return wait.result() if wait.done() else None
+        finally:
+            over.cancel()
+            wait.cancel()
+
+
+async def run(chosen: argparse.Namespace) -> None:
+    is_over = asyncio.Event()
+    # Before the log begins: whoever reads it knows that SIGTERM is heeded.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_over.set)
+    with open(chosen.logs / f"{chosen.process}.jsonl", "x", encoding="utf-8") as file:
+        await Counter(chosen, Log(file, chosen.process), is_over).run()
 
 
 def main() -> None:
@@ -164,8 +170,7 @@ def main() -> None:
     # It does not outlive whoever started it, also where that was killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        with open(chosen.logs / f"{chosen.process}.jsonl", "x", encoding="utf-8") as file:
-            asyncio.run(Counter(chosen, Log(file, chosen.process)).run())
+        asyncio.run(run(chosen))
     except asyncio.TimeoutError:
         sys.exit(f"no etcd was reached at {chosen.store} for {PATIENCE:g} s")
     except (OSError, ValueError) as error:

@@ -19,6 +19,8 @@ LEADER = (("hasleader", "true"),)
 OPENING = 5.0
 OPTIONS = [
     ("grpc.enable_http_proxy", 0),
+    # The elector tries again, and has to know how often it asked.
+    ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # Notices a link that died without a word. etcd hangs up on who asks every 5 s, or oftener.
