@@ -63,7 +63,7 @@ class Counter:
             campaign = session.campaign(self.chosen.election, self.chosen.contest)
             if leadership := await self.unless_over(campaign):
                 await self.lead(session, leadership)
-        with suppress(asyncio.TimeoutError):  # It is left to its lease then.
+        with suppress(TimeoutError):  # It is left to its lease then.
             await asyncio.wait_for(session.close(), FAREWELL)
 
     async def connect(self) -> Session:
@@ -171,7 +171,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         asyncio.run(run(chosen))
-    except asyncio.TimeoutError:
+    except TimeoutError:
         sys.exit(f"no etcd was reached at {chosen.store} for {PATIENCE:g} s")
     except (OSError, ValueError) as error:
         sys.exit(str(error))

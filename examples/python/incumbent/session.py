@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from aetcd import rpc
 from wasmtime.component import Variant

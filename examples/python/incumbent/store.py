@@ -166,7 +166,7 @@ class Etcd:
             except rpc.AioRpcError as error:
                 if (refusal := failure(error.code(), error.details() or "")).tag in ("denied", "invalid"):
                     return await tell(Variant("ended", refusal))
-            except (asyncio.TimeoutError, asyncio.InvalidStateError):
+            except (TimeoutError, asyncio.InvalidStateError):
                 pass  # It broke, or nothing came of it.
             finally:
                 stream.cancel()

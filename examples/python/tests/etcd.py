@@ -28,9 +28,10 @@ class Etcd:
         self.url = f"etcd://127.0.0.1:{self.port}"
         client = f"http://127.0.0.1:{self.port}"
         self._health = f"{client}/health"
-        self._command: list[str | Path] = [self.programs / "etcd", "--data-dir", folder / "data", "--log-level", "error",
-                         "--listen-client-urls", client, "--advertise-client-urls", client,
-                         "--listen-peer-urls", peer]
+        self._command: list[str | Path] = [
+            self.programs / "etcd", "--data-dir", folder / "data", "--log-level", "error",
+            "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+        ]
         if members:
             self._command += ["--name", folder.name, "--initial-cluster", members,
                               "--initial-advertise-peer-urls", peer]

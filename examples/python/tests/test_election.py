@@ -78,7 +78,7 @@ async def test_whoever_stops_waiting_leaves_the_queue(etcd: Etcd) -> None:
     async with await connect(etcd.url, "first") as first, await connect(etcd.url, "second") as second:
         async with await within_patience(first.campaign("office")):
             for _ in range(2):
-                with pytest.raises(asyncio.TimeoutError):
+                with pytest.raises(TimeoutError):
                     await asyncio.wait_for(second.campaign("office"), 0.2)
             await until(lambda: len(candidates(etcd)) == 1)
             with pytest.raises(Withdrawn, match="there is a candidacy for `office`"):
@@ -151,7 +151,8 @@ async def test_a_lost_renewal_endangers_and_then_ends_the_term_by_the_clock(
         monkeypatch.undo()
         async with await within_patience(session.campaign("office")) as later:
             assert later.epoch > leadership.epoch
-    assert [notice.tag for notice in notices if notice.tag in ("endangered", "demoted")][:2] == ["endangered", "demoted"]
+    said = [notice.tag for notice in notices if notice.tag in ("endangered", "demoted")]
+    assert said[:2] == ["endangered", "demoted"]
 
 
 async def test_after_a_blocked_event_loop_the_clock_is_right_at_once(etcd: Etcd) -> None:
@@ -255,7 +256,8 @@ async def test_a_cut_connection_and_a_restarted_etcd_are_survived(etcd: Etcd) ->
 
 
 async def test_an_etcd_that_is_not_there_is_named_in_one_sentence() -> None:
-    with pytest.raises(Unreachable, match=r"^no etcd answers at 127.0.0.1:1 within 5 s: is one running there\? \(.*refused.*\)$"):
+    sentence = r"^no etcd answers at 127.0.0.1:1 within 5 s: is one running there\? \(.*refused.*\)$"
+    with pytest.raises(Unreachable, match=sentence):
         await connect("etcd://127.0.0.1:1")
 
 
