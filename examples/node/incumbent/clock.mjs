@@ -1,0 +1,61 @@
+// The clock: monotonic, and it goes on while the machine is suspended.
+
+import os from 'node:os';
+
+/** How finely the system's time since its start is given, in nanoseconds. */
+const STEP = 10_000_000n;
+
+/**
+ * A clock in nanoseconds since the start of the machine, as Linux's `CLOCK_BOOTTIME`.
+ *
+ * Node has `hrtime`, which is exact and stands still while the machine is suspended, and
+ * `os.uptime()`, which goes on, in steps of 10 ms. So: `hrtime`, and what the uptime has
+ * gained on it. Only a gain beyond a step is a suspension, and it is rounded up: the clock
+ * never goes back, and is behind the true time by a step at most, less than any margin.
+ *
+ * @param {() => bigint} hrtime
+ * @param {() => number} uptime in seconds
+ * @returns {() => bigint}
+ */
+export function bootClock(hrtime = process.hrtime.bigint, uptime = os.uptime) {
+  // In this order: whatever comes between the two makes the gain smaller, never larger.
+  const gained = () => BigInt(Math.round(uptime() * 1e9)) - hrtime();
+  let suspended = 0n;
+  return () => {
+    const gain = gained();
+    if (gain > suspended) suspended = gain + STEP;
+    return hrtime() + suspended;
+  };
+}
+
+/** This process's clock. */
+export const now = bootClock();
+
+/**
+ * Calls `due` when the clock shows `mark`: in pieces of a second, because timers know nothing
+ * of suspended time, and take 2³¹ − 1 ms at most. Gives back what calls it off.
+ *
+ * @param {bigint} mark
+ * @param {() => void} due
+ * @returns {() => void}
+ */
+export function at(mark, due) {
+  /** @type {NodeJS.Timeout} */
+  let timer;
+  const look = () => {
+    const left = milliseconds(mark - now());
+    if (left > 0) timer = setTimeout(look, Math.min(left, 1_000));
+    else due();
+  };
+  timer = setTimeout(look, Math.min(milliseconds(mark - now()), 1_000));
+  return () => clearTimeout(timer);
+}
+
+/**
+ * A span of nanoseconds in whole milliseconds, rounded up: what is due is not early.
+ *
+ * @param {bigint} span
+ */
+export function milliseconds(span) {
+  return span > 0n ? Number((span + 999_999n) / 1_000_000n) : 0;
+}

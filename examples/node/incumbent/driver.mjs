@@ -1,0 +1,135 @@
+// The loop between elector, store and application, as wit/README.md has it.
+
+import { randomFillSync } from 'node:crypto';
+import { at, milliseconds, now } from './clock.mjs';
+import { openElector } from './component.mjs';
+
+/**
+ * @import { Elector } from '../component/interfaces/incumbent-election-elector.js'
+ * @import { Command, Config, Event, Notice }
+ *   from '../component/interfaces/incumbent-election-types.js'
+ * @import { Store } from './store.mjs'
+ */
+
+/** How long a broken elector is left alone before it is replaced. */
+const PAUSE = 1_000_000_000n;
+
+/** Drives an elector; replaces one that breaks. */
+export class Driver {
+  /** @type {Elector | undefined} */
+  #elector;
+  /** @type {Event[]} */
+  #events = [];
+  /** What ends each watch, by its id. @type {Map<bigint, () => void>} */
+  #watches = new Map();
+  #disarm = () => {};
+
+  /**
+   * @param {object} parts
+   * @param {Omit<Config, 'seed'>} parts.config
+   * @param {Store} parts.store
+   * @param {(notice: Notice) => void} parts.notify
+   * @param {(error: Error) => void} parts.broken the elector broke: its memory is gone
+   * @param {() => void} parts.replaced another elector is there, and knows of nothing
+   * @param {typeof openElector} [parts.open]
+   */
+  constructor({ open = openElector, ...parts }) {
+    this.parts = { open, ...parts };
+    this.#open();
+  }
+
+  /** An elector is there to take events. */
+  get isRunning() {
+    return this.#elector !== undefined;
+  }
+
+  #open() {
+    // New for every elector, and not to be guessed: its lease ids are drawn from it.
+    const [first, second] = randomFillSync(new BigUint64Array(2));
+    const seed = /** @type {[bigint, bigint]} */ ([first, second]);
+    this.#elector = this.parts.open({ ...this.parts.config, seed }, now());
+  }
+
+  /**
+   * Has the elector told of something. What comes in one turn of Node's is told together.
+   *
+   * @param {Event} event
+   */
+  push(event) {
+    if (this.#events.push(event) === 1) queueMicrotask(() => this.#turn());
+  }
+
+  #turn() {
+    const events = this.#events.splice(0);
+    if (!this.#elector) return;
+    this.#disarm();
+    let step;
+    try {
+      // The clock is read right before; whatever the step sends is sent after it.
+      step = this.#elector.handle(now(), events);
+    } catch (error) {
+      return this.#broke(/** @type {Error} */ (error));
+    }
+    for (const command of step.commands) this.#obey(command, this.#elector);
+    if (step.deadline !== undefined) {
+      this.#disarm = at(step.deadline, () => this.push({ tag: 'wake' }));
+    }
+  }
+
+  /**
+   * @param {Command} command
+   * @param {Elector} elector the one that commands: what comes of it is not told to another
+   */
+  #obey(command, elector) {
+    /** @param {Event} event */
+    const push = (event) => {
+      if (elector === this.#elector) this.push(event);
+    };
+    switch (command.tag) {
+      case 'call': {
+        const { id, giveUp, operation } = command.val;
+        this.parts.store.ask(operation, milliseconds(giveUp - now()))
+          .then((outcome) => push({ tag: 'reply', val: { id, outcome } }));
+        break;
+      }
+      case 'watch': {
+        const { id } = command.val;
+        const end = this.parts.store.watch(command.val, (change) => {
+          if (change.tag === 'ended') this.#watches.delete(id);
+          push({ tag: 'watched', val: { id, change } });
+        });
+        this.#watches.set(id, end);
+        break;
+      }
+      case 'unwatch':
+        this.#watches.get(command.val)?.();
+        this.#watches.delete(command.val);
+        break;
+      case 'notify':
+        // In a turn of its own: an error of the application's is not the driver's.
+        process.nextTick(this.parts.notify, command.val);
+    }
+  }
+
+  /** @param {Error} error */
+  #broke(error) {
+    this.#drop();
+    process.nextTick(this.parts.broken, error);
+    this.#disarm = at(now() + PAUSE, () => {
+      this.#open();
+      this.parts.replaced();
+    });
+  }
+
+  #drop() {
+    this.#elector = undefined;
+    this.#disarm();
+    for (const end of this.#watches.values()) end();
+    this.#watches.clear();
+  }
+
+  /** Stops driving. The elector should have said `closed`. */
+  stop() {
+    this.#drop();
+  }
+}

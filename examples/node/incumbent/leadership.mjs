@@ -1,0 +1,136 @@
+// One term, as its holder sees it.
+
+import { at, now } from './clock.mjs';
+import { ElectionError } from './errors.mjs';
+
+/**
+ * @import { Leadership as Tenure, Mutation } from '../component/interfaces/incumbent-election-types.js'
+ */
+
+/**
+ * What a leadership asks of its session.
+ *
+ * @typedef {object} Desk
+ * @property {(mutation: Mutation, modified?: bigint) => Promise<bigint>} write
+ * @property {() => Promise<void>} yielded
+ */
+
+/** One term of one election: it can touch no later one. */
+export class Leadership {
+  #validUntil;
+  #desk;
+  /** @type {string | undefined} */
+  #reason;
+  #controller = new AbortController();
+  #disarm = () => {};
+
+  /**
+   * @param {string} name
+   * @param {Tenure} tenure
+   * @param {Desk} desk
+   */
+  constructor(name, tenure, desk) {
+    /** The election. */
+    this.name = name;
+    /** The fencing token: it rises from one term of an election to the next. */
+    this.epoch = tenure.term.epoch;
+    /** The leader's key. */
+    this.key = tenure.key;
+    this.#desk = desk;
+    this.#validUntil = tenure.validUntil;
+    this.extend(tenure.validUntil);
+  }
+
+  /** Until when it lasts unless it is extended, by this process's clock (`now()`). */
+  get validUntil() {
+    return this.#validUntil;
+  }
+
+  /**
+   * Whether it still stands, by the clock at this moment. Ask right before whatever only the
+   * leader may do: no event comes while the event loop is blocked, or the process paused.
+   */
+  isValid() {
+    return this.#reason === undefined && now() < this.#validUntil;
+  }
+
+  /** Aborted when it is over: for `fetch`, timers, and all that takes a signal. */
+  get signal() {
+    return this.#controller.signal;
+  }
+
+  /**
+   * Settles when it is over, and says why: `resigned`, `expired`, `lease-lost`, `deposed`,
+   * `fenced`, or a sentence.
+   *
+   * @returns {Promise<string>}
+   */
+  async lost() {
+    if (this.#reason === undefined) {
+      await new Promise((over) => this.signal.addEventListener('abort', over, { once: true }));
+    }
+    return /** @type {string} */ (this.#reason);
+  }
+
+  /**
+   * Writes a key while this term stands, never after it, and answers with the revision.
+   *
+   * @param {string} key any but the elections' own
+   * @param {string | Uint8Array} value
+   * @param {{ modified?: bigint }} [expected] the revision of the key's last change, or 0n where
+   *   there is to be none yet
+   * @returns {Promise<bigint>}
+   * @throws {ElectionError} `stale`, `conflict`, `unknown`, `refused`
+   */
+  put(key, value, { modified } = {}) {
+    const put = { key: Buffer.from(key), value: Buffer.from(value) };
+    return this.#desk.write({ tag: 'put', val: put }, modified);
+  }
+
+  /**
+   * Deletes a key, as `put` writes one.
+   *
+   * @param {string} key
+   * @param {{ modified?: bigint }} [expected]
+   * @returns {Promise<bigint>}
+   * @throws {ElectionError} `stale`, `conflict`, `unknown`, `refused`
+   */
+  delete(key, { modified } = {}) {
+    return this.#desk.write({ tag: 'delete', val: Buffer.from(key) }, modified);
+  }
+
+  /**
+   * The work has stopped: gives the leadership back. Call it after a loss as well: there is no
+   * other candidacy of this name on the session before it. Settles when nothing is left in the
+   * store, which takes a lease time at most.
+   */
+  resign() {
+    this.end('resigned');
+    return this.#desk.yielded();
+  }
+
+  /**
+   * For the session.
+   *
+   * @param {bigint} validUntil
+   */
+  extend(validUntil) {
+    if (this.#reason !== undefined) return;
+    this.#validUntil = validUntil;
+    this.#disarm();
+    // It is over then, whether or not the elector says so.
+    this.#disarm = at(validUntil, () => this.end('expired'));
+  }
+
+  /**
+   * For the session.
+   *
+   * @param {string} reason
+   */
+  end(reason) {
+    if (this.#reason !== undefined) return;
+    this.#reason = reason;
+    this.#disarm();
+    this.#controller.abort(new ElectionError('lost', `the leadership of ${this.name} is over: ${reason}`));
+  }
+}

@@ -1,0 +1,305 @@
+// What an application begins with: a session on etcd, and its candidacies.
+
+import { EventEmitter } from 'node:events';
+import { hostname } from 'node:os';
+import { Driver } from './driver.mjs';
+import { ElectionError, sentence } from './errors.mjs';
+import { Leadership } from './leadership.mjs';
+import { Store } from './store.mjs';
+
+export { now } from './clock.mjs';
+export { ElectionError, Leadership };
+
+/**
+ * @import { Candidacy, Contest, Mutation, Notice, Term, WriteOutcome }
+ *   from '../component/interfaces/incumbent-election-types.js'
+ */
+
+/** How many writes may be under way on one session. */
+const WRITES = 256;
+
+/**
+ * @typedef {object} Options
+ * @property {string} [id] what others read of this process: its machine and number unless given
+ * @property {number} [ttl] how long its lease lives, in seconds: 10 unless given; etcd grants 2 at
+ *   least
+ * @property {number} [margin] taken off every deadline, in seconds, for clocks that run at
+ *   different rates; 1% of the lease time at least
+ * @property {number} [requestTimeout] how long to wait for etcd, in seconds: 5 unless given
+ * @property {Partial<import('etcd3').IOptions>} [etcd] etcd3's own options, for TLS and users
+ * @property {typeof import('./component.mjs').openElector} [open] another elector, for tests
+ */
+
+/**
+ * A candidacy until its end.
+ *
+ * @typedef {object} Candidate
+ * @property {Candidacy} candidacy
+ * @property {AbortSignal} [signal]
+ * @property {PromiseWithResolvers<Leadership>} elected
+ * @property {PromiseWithResolvers<void>} over
+ * @property {Leadership} [leadership]
+ * @property {boolean} [orphaned] the elector that knew of its leadership broke
+ */
+
+/**
+ * One identity and one lease, and any number of candidacies on it. It emits
+ *
+ * - `extended`, with the leadership, whenever its `validUntil` has moved;
+ * - `endangered`, with the leadership: renewals fail, and less than half of its time is left;
+ * - `trouble`, with a sentence: something a person should know, while the session carries on.
+ *
+ * @extends {EventEmitter<{ extended: [Leadership], endangered: [Leadership], trouble: [string] }>}
+ */
+export class Session extends EventEmitter {
+  #store;
+  #driver;
+  #ids = 0;
+  /** @type {Map<number, Candidate>} */
+  #candidates = new Map();
+  /** @type {Map<bigint, (outcome: WriteOutcome) => void>} */
+  #writes = new Map();
+  /** @type {PromiseWithResolvers<void>} */
+  #closed = deferred();
+  #closing = false;
+
+  /**
+   * Connects to etcd, and finds out that it answers.
+   *
+   * @param {string} [url] `etcd://HOST:PORT[,HOST:PORT…]`, or `etcds://…` for TLS
+   * @param {Options} [options]
+   * @throws {ElectionError} `unreachable`, `configuration`
+   */
+  static async connect(url = 'etcd://127.0.0.1:2379', options = {}) {
+    const store = new Store(url, options.etcd);
+    try {
+      await store.probe();
+      return new Session(store, options);
+    } catch (error) {
+      store.close();
+      throw error;
+    }
+  }
+
+  /**
+   * For `connect`.
+   *
+   * @param {Store} store
+   * @param {Options} options
+   */
+  constructor(store, { id, ttl = 10, margin = 0, requestTimeout = 5, open }) {
+    super();
+    /** What others read of this process. */
+    this.id = id ?? `${hostname()}-${process.pid}`;
+    this.#store = store;
+    this.#driver = new Driver({
+      config: {
+        leaseTtl: nanoseconds(ttl),
+        safetyMargin: nanoseconds(margin),
+        requestTimeout: nanoseconds(requestTimeout),
+      },
+      store,
+      open,
+      notify: (notice) => this.#heed(notice),
+      broken: (error) => this.#broke(error),
+      replaced: () => this.#campaignAgain(),
+    });
+  }
+
+  /**
+   * Stands for election, and waits to lead, as long as it takes.
+   *
+   * @param {string} name
+   * @param {object} [how]
+   * @param {Contest} [how.contest] first come, first served; or `race`: one key, and whoever makes
+   *   it leads. All candidates of a name have to agree
+   * @param {string} [how.value] what others read of this candidate: the session's id unless given
+   * @param {AbortSignal} [how.signal] gives up, and leaves nothing behind
+   * @returns {Promise<Leadership>}
+   * @throws {ElectionError} `withdrawn`, `closed`; or the signal's reason
+   */
+  async campaign(name, { contest = 'queue', value = this.id, signal } = {}) {
+    signal?.throwIfAborted();
+    if (this.#closing) throw new ElectionError('closed', 'the session is closed');
+    const election = ++this.#ids;
+    const candidacy = { election, name, contest, value: Buffer.from(value), rejoin: false };
+    /** @type {Candidate} */
+    const candidate = { candidacy, signal, elected: deferred(), over: deferred() };
+    this.#candidates.set(election, candidate);
+    this.#driver.push({ tag: 'campaign', val: candidacy });
+    const leave = () => {
+      if (candidate.leadership) return;
+      if (this.#driver.isRunning) this.#driver.push({ tag: 'leave', val: election });
+      else this.#over(candidate);
+    };
+    signal?.addEventListener('abort', leave, { once: true });
+    return candidate.elected.promise.finally(() => signal?.removeEventListener('abort', leave));
+  }
+
+  /**
+   * A key as it is now, and the revision of its last change, which a write may expect.
+   *
+   * @param {string} key
+   * @returns {Promise<{ value: Uint8Array, modified: bigint } | undefined>}
+   * @throws {ElectionError} `unreachable`
+   */
+  async get(key) {
+    return this.#store.get(key);
+  }
+
+  /**
+   * Leaves everything, and gives the lease back. It waits for leaderships that were not resigned,
+   * to their deadlines.
+   */
+  close() {
+    if (!this.#closing) {
+      this.#closing = true;
+      if (this.#driver.isRunning) this.#driver.push({ tag: 'close' });
+      else this.#end();
+    }
+    return this.#closed.promise;
+  }
+
+  /** @param {Notice} notice */
+  #heed(notice) {
+    switch (notice.tag) {
+      case 'elected': {
+        const { term } = notice.val;
+        const candidate = this.#candidates.get(term.election);
+        if (!candidate) return;
+        const leadership = new Leadership(candidate.candidacy.name, notice.val, {
+          write: (mutation, modified) => this.#write(term, mutation, modified),
+          yielded: () => this.#yielded(candidate, term),
+        });
+        candidate.leadership = leadership;
+        // It led before it heard that it is to leave.
+        if (candidate.signal?.aborted) leadership.resign();
+        else candidate.elected.resolve(leadership);
+        return;
+      }
+      case 'extended': {
+        const leadership = this.#candidates.get(notice.val.term.election)?.leadership;
+        leadership?.extend(notice.val.validUntil);
+        if (leadership?.isValid()) this.emit('extended', leadership);
+        return;
+      }
+      case 'endangered': {
+        const leadership = this.#candidates.get(notice.val.term.election)?.leadership;
+        if (leadership) this.emit('endangered', leadership);
+        return;
+      }
+      case 'demoted': {
+        const { term, reason } = notice.val;
+        const name = reason.tag === 'other' ? reason.val : reason.tag;
+        this.#candidates.get(term.election)?.leadership?.end(name);
+        return;
+      }
+      case 'withdrawn': {
+        const { election, cause } = notice.val;
+        const candidate = this.#candidates.get(election);
+        const error = cause && new ElectionError('withdrawn', sentence(cause));
+        if (candidate) this.#over(candidate, error);
+        return;
+      }
+      case 'written':
+        this.#writes.get(notice.val.ticket)?.(notice.val.outcome);
+        return;
+      case 'trouble':
+        this.emit('trouble', sentence(notice.val.failure));
+        return;
+      case 'closed':
+        this.#end();
+    }
+  }
+
+  /**
+   * @param {Term} term
+   * @param {Mutation} mutation
+   * @param {bigint} [modified]
+   * @returns {Promise<bigint>}
+   */
+  async #write(term, mutation, modified) {
+    if (!this.#driver.isRunning) throw new ElectionError('refused', 'the elector is gone, or being replaced');
+    if (this.#writes.size >= WRITES) throw new ElectionError('refused', `${WRITES} writes are under way`);
+    const ticket = BigInt(++this.#ids);
+    const key = mutation.tag === 'put' ? mutation.val.key : mutation.val;
+    const expect = modified === undefined ? [] : [{ key, modified }];
+    this.#driver.push({ tag: 'write', val: { term, ticket, expect, mutations: [mutation] } });
+    /** @type {WriteOutcome} */
+    const outcome = await new Promise((settle) => this.#writes.set(ticket, settle));
+    this.#writes.delete(ticket);
+    switch (outcome.tag) {
+      case 'applied': return outcome.val;
+      case 'stale': throw new ElectionError('stale', 'the term is over: nothing was changed');
+      case 'conflict': throw new ElectionError('conflict', 'the key was changed since the revision expected');
+      case 'unknown': throw new ElectionError('unknown', 'no answer: it may have happened, or happen yet');
+      case 'failed': throw new ElectionError('refused', sentence(outcome.val));
+    }
+  }
+
+  /**
+   * @param {Candidate} candidate
+   * @param {Term} term
+   */
+  #yielded(candidate, term) {
+    if (candidate.orphaned) this.#over(candidate);
+    else this.#driver.push({ tag: 'yielded', val: term });
+    return candidate.over.promise;
+  }
+
+  /**
+   * @param {Candidate} candidate
+   * @param {Error} [error]
+   */
+  #over(candidate, error = new ElectionError('closed', 'the session is closed')) {
+    this.#candidates.delete(candidate.candidacy.election);
+    candidate.leadership?.end('resigned');
+    candidate.elected.reject(candidate.signal?.aborted ? candidate.signal.reason : error);
+    candidate.over.resolve();
+  }
+
+  /** @param {Error} error */
+  #broke(error) {
+    this.emit('trouble', `the elector broke, and is replaced: ${error.message}`);
+    for (const settle of this.#writes.values()) settle({ tag: 'unknown' });
+    if (this.#closing) return this.#end();
+    for (const candidate of this.#candidates.values()) {
+      // A leadership lasts to its deadline: nobody else leads before it, and nobody extends it.
+      if (candidate.leadership) candidate.orphaned = true;
+      else if (candidate.signal?.aborted) this.#over(candidate);
+    }
+  }
+
+  #campaignAgain() {
+    for (const { candidacy, leadership } of this.#candidates.values()) {
+      if (!leadership) this.#driver.push({ tag: 'campaign', val: candidacy });
+    }
+  }
+
+  #end() {
+    this.#driver.stop();
+    this.#store.close();
+    for (const candidate of this.#candidates.values()) this.#over(candidate);
+    for (const settle of this.#writes.values()) settle({ tag: 'unknown' });
+    this.#closed.resolve();
+  }
+}
+
+/** @param {number} seconds */
+function nanoseconds(seconds) {
+  if (seconds >= 0 && seconds <= 1e9) return BigInt(Math.round(seconds * 1e9));
+  throw new ElectionError('configuration', `${seconds} is no number of seconds`);
+}
+
+/**
+ * A promise, and what settles it. (`Promise.withResolvers` came with Node 22.)
+ *
+ * @template T
+ * @returns {PromiseWithResolvers<T>}
+ */
+function deferred() {
+  /** @type {any} */
+  const parts = {};
+  parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }));
+  return parts;
+}

@@ -1,0 +1,381 @@
+// etcd: what the elector asks, as etcd's requests; what etcd answers, as the elector's types.
+
+import { InterceptingCall } from '@grpc/grpc-js';
+import { noop } from 'cockatiel';
+import { Etcd3 } from 'etcd3';
+import { ElectionError, sentence } from './errors.mjs';
+
+/**
+ * @import { CallOptions, Interceptor } from '@grpc/grpc-js'
+ * @import { Change, Failure, Guard, Mutation, Operation, Response, Selection, Watch }
+ *   from '../component/interfaces/incumbent-election-types.js'
+ */
+
+/** @typedef {{ tag: 'ok', val: Response } | { tag: 'err', val: Failure }} Outcome */
+
+const SECOND = 1_000_000_000n;
+/** How long a renewal's answer counts, in milliseconds. */
+const LATE = 60_000;
+/** How long etcd may take to open a watch, or to log in, in milliseconds. */
+const OPENING = 5_000;
+
+/** A connection to etcd. */
+export class Store {
+  #etcd;
+  #url;
+
+  /**
+   * @param {string} url `etcd://HOST:PORT[,HOST:PORT…]`, or `etcds://…` for TLS
+   * @param {Partial<import('etcd3').IOptions>} [options] etcd3's own, for TLS and users
+   */
+  constructor(url, options) {
+    const [, scheme, hosts] = /^(etcds?):\/\/([^/,\s]+(?:,[^/,\s]+)*)\/?$/.exec(url) ?? [];
+    if (!scheme || !hosts) {
+      throw new ElectionError('configuration',
+        `${url} names no etcd: write etcd://HOST:PORT[,HOST:PORT…], without a path`);
+    }
+    this.#url = url;
+    const protocol = scheme === 'etcds' ? 'https' : 'http';
+    this.#etcd = new Etcd3({
+      hosts: hosts.split(',').map((host) => `${protocol}://${host}`),
+      // etcd3 would ask again by itself; a claim or a write must never be sent twice.
+      faultHandling: { host: () => noop, global: noop },
+      defaultCallOptions: ({ isStream }) => ({
+        interceptors: [requireLeader],
+        ...(isStream ? {} : { deadline: Date.now() + OPENING }),
+      }),
+      grpcOptions: {
+        // A dead link is noticed by pings; etcd takes one in 5 s.
+        'grpc.keepalive_time_ms': 6_000,
+        'grpc.keepalive_timeout_ms': 3_000,
+        'grpc.initial_reconnect_backoff_ms': 100,
+        'grpc.max_reconnect_backoff_ms': 1_000,
+        // Others may have put large values where candidates are.
+        'grpc.max_receive_message_length': -1,
+      },
+      ...options,
+    });
+  }
+
+  /** Finds out that etcd answers. */
+  async probe() {
+    try {
+      await this.#etcd.maintenance.status();
+    } catch (error) {
+      const why = /** @type {Error} */ (error).message;
+      throw new ElectionError('unreachable', `no etcd answers at ${this.#url} (${why}): is it running there?`);
+    }
+  }
+
+  /**
+   * A key as it is now.
+   *
+   * @param {string} key
+   */
+  async get(key) {
+    const selection = { key: Buffer.from(key), prefix: false, order: /** @type {const} */ ('oldest-first'), limit: 1 };
+    const outcome = await this.ask({ tag: 'read', val: [selection] }, OPENING);
+    if (outcome.tag === 'ok' && outcome.val.tag === 'snapshot') return outcome.val.val.found[0]?.[0];
+    const why = outcome.tag === 'err' ? sentence(outcome.val) : outcome.val.tag;
+    throw new ElectionError('unreachable', `${key} cannot be read at ${this.#url}: ${why}`);
+  }
+
+  /**
+   * One operation of the elector's, answered once.
+   *
+   * @param {Operation} operation
+   * @param {number} patience how long to wait for the answer, in milliseconds
+   * @returns {Promise<Outcome>}
+   */
+  ask(operation, patience) {
+    // A renewal's answer counts however late it is.
+    const within = operation.tag === 'keep-alive' ? LATE : patience;
+    return this.#answer(operation, { deadline: Date.now() + within }).then(
+      (val) => ({ tag: 'ok', val }),
+      (error) => answeredByError(operation, error),
+    );
+  }
+
+  /**
+   * @param {Operation} operation
+   * @param {CallOptions} options
+   * @returns {Promise<Response>}
+   */
+  async #answer(operation, options) {
+    const { kv, leaseClient } = this.#etcd;
+    switch (operation.tag) {
+      case 'grant': {
+        const { lease, ttl } = operation.val;
+        const seconds = (ttl + SECOND - 1n) / SECOND || 1n;
+        const granted = await leaseClient.leaseGrant({ ID: `${lease}`, TTL: `${seconds}` }, options);
+        return { tag: 'granted', val: BigInt(granted.TTL) * SECOND };
+      }
+      case 'keep-alive': {
+        const ttl = await this.#renew(operation.val, options);
+        return ttl > 0n ? { tag: 'renewed', val: ttl * SECOND } : { tag: 'expired' };
+      }
+      case 'revoke':
+        await leaseClient.leaseRevoke({ ID: `${operation.val}` }, options);
+        return { tag: 'revoked' };
+      case 'claim': {
+        const { key, value, lease } = operation.val;
+        const answer = await this.#transact({
+          compare: [{ key, target: 'Create', create_revision: '0' }],
+          success: [{ request_put: { key, value, lease: `${lease}` } }],
+          failure: [{ request_range: { key } }],
+        }, options);
+        const at = BigInt(answer.header.revision);
+        if (answer.succeeded) {
+          return { tag: 'claimed', val: { entry: { key, value, lease, created: at, modified: at }, at } };
+        }
+        return { tag: 'taken', val: { entry: entry(answer.responses[0].response_range.kvs[0]), at } };
+      }
+      case 'read': {
+        // A transaction that reads nothing would be answered from an old state.
+        const nothing = { key: Buffer.of(0), count_only: true };
+        const ranges = operation.val.length > 0 ? operation.val.map(range) : [nothing];
+        const answer = await this.#transact({
+          success: ranges.map((request_range) => ({ request_range })),
+        }, options);
+        const found = answer.responses.slice(0, operation.val.length)
+          .map((/** @type {any} */ one) => one.response_range.kvs.map(entry));
+        return { tag: 'snapshot', val: { at: BigInt(answer.header.revision), found } };
+      }
+      case 'guarded': {
+        // One transaction in another tells a guard that does not hold from an expectation.
+        const { guard, expect, mutations } = operation.val;
+        const answer = await this.#transact({
+          compare: guards(guard),
+          success: [{
+            request_txn: {
+              compare: expect.map(({ key, modified }) => (
+                { key, target: 'Mod', mod_revision: `${modified}` })),
+              success: mutations.map((mutation) => change(guard.key, mutation)),
+            },
+          }],
+        }, options);
+        if (!answer.succeeded) return { tag: 'stale' };
+        if (!answer.responses[0].response_txn.succeeded) return { tag: 'conflict' };
+        return { tag: 'applied', val: BigInt(answer.header.revision) };
+      }
+    }
+  }
+
+  /**
+   * @param {object} txn in etcd's own words
+   * @param {CallOptions} options
+   * @returns {Promise<any>}
+   */
+  #transact(txn, options) {
+    return this.#etcd.kv.txn(/** @type {any} */ (txn), options);
+  }
+
+  /**
+   * A stream for each attempt: etcd's answers to renewals carry no number, so that one which
+   * is late could be taken for the next one's.
+   *
+   * @param {bigint} lease
+   * @param {CallOptions} options
+   * @returns {Promise<bigint>} the time to live in seconds
+   */
+  async #renew(lease, options) {
+    const leases = /** @type {any} */ (this.#etcd.leaseClient); // its types lack the options
+    const stream = await leases.leaseKeepAlive(options);
+    return new Promise((resolve, reject) => {
+      stream.on('data', (/** @type {any} */ answer) => resolve(BigInt(answer.TTL)));
+      stream.on('error', reject);
+      stream.on('end', () => reject(new Error('14 UNAVAILABLE: no answer')));
+      stream.end({ ID: `${lease}` });
+    });
+  }
+
+  /**
+   * Watches, from now on or from a revision on, and tells of it until it is `ended`; a stream
+   * that breaks is not mended: the elector watches again, and looks at what it missed.
+   *
+   * @param {Watch} watch
+   * @param {(change: Change) => void} tell
+   * @returns {() => void} ends it; nothing is told after that
+   */
+  watch({ key, prefix, since }, tell) {
+    /** @type {any} */
+    let stream;
+    let over = false;
+    const close = () => {
+      over = true;
+      clearTimeout(timer);
+      // etcd3 takes a stream that is cancelled before it ends for a failure of the connection.
+      stream?.end();
+      stream?.cancel();
+    };
+    /** @param {Failure} failure */
+    const end = (failure) => {
+      if (over) return;
+      close();
+      tell({ tag: 'ended', val: failure });
+    };
+    const timer = setTimeout(end, OPENING, { tag: 'timeout' });
+    /** @param {any} news */
+    const hear = (news) => {
+      if (over) return;
+      if (BigInt(news.compact_revision) > 0n) {
+        end({ tag: 'compacted', val: BigInt(news.compact_revision) });
+      } else if (news.canceled) {
+        end(cancellation(news.cancel_reason));
+      } else if (news.created) {
+        clearTimeout(timer);
+        const told = since === undefined ? BigInt(news.header.revision) : since - 1n;
+        tell({ tag: 'started', val: told });
+      }
+      for (const { type, kv } of news.events) {
+        if (type === 'Delete') {
+          tell({ tag: 'deleted', val: { key: kv.key, at: BigInt(kv.mod_revision) } });
+        } else {
+          tell({ tag: 'put', val: entry(kv) });
+        }
+      }
+    };
+    this.#etcd.watchClient.watch().then((opened) => {
+      stream = opened;
+      if (over) return close();
+      stream.on('data', hear);
+      stream.on('error', (/** @type {Error} */ error) => end(failure(error)));
+      stream.on('end', () => end({ tag: 'unavailable' }));
+      // Without a start_revision: etcd serves one that is past only every 100 ms.
+      const from = since === undefined ? {} : { start_revision: `${since}` };
+      stream.write({ create_request: { key, ...until(key, prefix), ...from } });
+    }, (error) => end(failure(error)));
+    return close;
+  }
+
+  /** Ends the connection, and all that is under way. */
+  close() {
+    this.#etcd.close();
+  }
+}
+
+/**
+ * A member that has lost its leader is to say so, and not to keep us waiting.
+ *
+ * @type {Interceptor}
+ */
+const requireLeader = (options, next) => new InterceptingCall(next(options), {
+  start(metadata, listener, begin) {
+    metadata.set('hasleader', 'true');
+    begin(metadata, listener);
+  },
+});
+
+/** @param {any} kv */
+function entry(kv) {
+  return {
+    key: kv.key,
+    value: kv.value,
+    lease: BigInt(kv.lease),
+    created: BigInt(kv.create_revision),
+    modified: BigInt(kv.mod_revision),
+  };
+}
+
+/**
+ * @param {Selection} selection
+ */
+function range({ key, prefix, createdBefore, order, limit }) {
+  // 0 would be no bound, and no key was created before revision 1.
+  const last = createdBefore === undefined ? 0n : createdBefore > 1n ? createdBefore - 1n : -1n;
+  return {
+    key,
+    ...until(key, prefix),
+    limit,
+    max_create_revision: `${last}`,
+    sort_target: 'Create',
+    sort_order: order === 'oldest-first' ? 'Ascend' : 'Descend',
+  };
+}
+
+/**
+ * The end of the range of all keys that begin with `key`.
+ *
+ * @param {Uint8Array} key
+ * @param {boolean} prefix
+ */
+function until(key, prefix) {
+  if (!prefix) return {};
+  const kept = key.findLastIndex((byte) => byte < 0xff) + 1;
+  const end = Buffer.from(key.subarray(0, kept));
+  if (kept > 0) end.writeUInt8(end.readUInt8(kept - 1) + 1, kept - 1);
+  return { range_end: kept > 0 ? end : Buffer.of(0) };
+}
+
+/** @param {Guard} guard */
+function guards({ key, epoch, lease }) {
+  const created = { key, target: 'Create', create_revision: `${epoch}` };
+  return lease === undefined ? [created] : [created, { key, target: 'Lease', lease: `${lease}` }];
+}
+
+/**
+ * @param {Uint8Array} leaderKey
+ * @param {Mutation} mutation
+ */
+function change(leaderKey, mutation) {
+  switch (mutation.tag) {
+    case 'put': return { request_put: mutation.val };
+    case 'proclaim': return { request_put: { key: leaderKey, value: mutation.val, ignore_lease: true } };
+    case 'delete': return { request_delete_range: { key: mutation.val } };
+  }
+}
+
+/**
+ * What an error means as an answer. The lost races are answers: etcd says them by errors.
+ *
+ * @param {Operation} operation
+ * @param {Error} error
+ * @returns {Outcome}
+ */
+function answeredByError(operation, error) {
+  if (operation.tag === 'grant' && error.message.includes('lease already exists')) {
+    return { tag: 'ok', val: { tag: 'exists' } };
+  }
+  if (['claim', 'revoke'].includes(operation.tag) && error.message.includes('lease not found')) {
+    return { tag: 'ok', val: { tag: 'expired' } };
+  }
+  return { tag: 'err', val: failure(error) };
+}
+
+/**
+ * What an error means. etcd has one code for many things, and tells them apart in words;
+ * etcd3 leaves both in the message.
+ *
+ * @param {Error} error
+ * @returns {Failure}
+ */
+export function failure(error) {
+  const [, code, text] = /^(\d+) [A-Z_]+: (.*)$/s.exec(error.message) ?? [];
+  const val = text ?? error.message;
+  const says = (/** @type {RegExp} */ words) => words.test(val);
+  if (says(/too many requests|revision of auth store is old|revision in header is old/)) {
+    return { tag: 'unavailable' };
+  }
+  switch (Number(code)) {
+    case 4: return { tag: 'timeout' };
+    case 14: return { tag: says(/request timed out/) ? 'timeout' : 'unavailable' };
+    case 1: case 10: return { tag: 'unavailable' };
+    case 7: case 16: return { tag: 'denied', val };
+    case 3:
+      return { tag: says(/authentication failed|user name (is empty|not)/) ? 'denied' : 'invalid', val };
+    case 8: return { tag: says(/larger than max/) ? 'invalid' : 'other', val };
+    case 11: return { tag: says(/too large lease TTL/) ? 'invalid' : 'other', val };
+    default: return { tag: 'other', val };
+  }
+}
+
+/**
+ * Why etcd took a watch away.
+ *
+ * @param {string} reason
+ * @returns {Failure}
+ */
+function cancellation(reason) {
+  const denied = /permission denied|invalid auth token|user name is empty|auth store is old/;
+  return { tag: denied.test(reason) ? 'denied' : 'other', val: reason };
+}

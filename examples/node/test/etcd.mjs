@@ -1,0 +1,101 @@
+// An etcd of a test's own, on a free port, in a folder of its own.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+
+/** @typedef {'3.4' | '3.5'} Version */
+
+/** @type {Version[]} */
+export const VERSIONS = ['3.4', '3.5'];
+
+const TOOLS = fileURLToPath(new URL('../../../.tools/', import.meta.url));
+
+export class Etcd {
+  /**
+   * @param {Version} version
+   */
+  static async start(version) {
+    const etcd = new Etcd(version, mkdtempSync(path.join(os.tmpdir(), 'incumbent-node-')), await freePort());
+    await etcd.run();
+    return etcd;
+  }
+
+  /**
+   * @param {Version} version
+   * @param {string} folder
+   * @param {number} port
+   */
+  constructor(version, folder, port) {
+    const named = process.env[`INCUMBENT_ETCD_${version.replace('.', '_')}`];
+    this.program = path.join(named ?? path.join(TOOLS, `etcd-${version}`), 'etcd');
+    this.folder = folder;
+    this.port = port;
+    this.url = `etcd://127.0.0.1:${port}`;
+  }
+
+  /** Runs it, or runs it again, until it takes connections. */
+  async run() {
+    const address = `http://127.0.0.1:${this.port}`;
+    this.process = spawn(this.program, [
+      '--data-dir', this.folder, '--log-level', 'error', '--logger', 'zap',
+      '--listen-client-urls', address, '--advertise-client-urls', address,
+      '--listen-peer-urls', 'http://127.0.0.1:0',
+    ], { stdio: 'ignore' });
+    await eventually(() => connects(this.port), `${this.program} serves`);
+  }
+
+  /** Ends it at once, as a crash does; what it has stored stays. */
+  async crash() {
+    this.process?.kill('SIGKILL');
+    if (this.process && this.process.exitCode === null && this.process.signalCode === null) {
+      await once(this.process, 'exit');
+    }
+  }
+
+  async stop() {
+    await this.crash();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+/** @returns {Promise<number>} */
+export function freePort() {
+  return new Promise((resolve) => {
+    const server = net.createServer().listen(0, '127.0.0.1', () => {
+      const { port } = /** @type {net.AddressInfo} */ (server.address());
+      server.close(() => resolve(port));
+    });
+  });
+}
+
+/**
+ * @param {number} port
+ * @returns {Promise<boolean>}
+ */
+function connects(port) {
+  return new Promise((resolve) => {
+    const socket = net.connect(port, '127.0.0.1');
+    socket.on('connect', () => resolve(true)).on('error', () => resolve(false));
+    socket.on('connect', () => socket.destroy());
+  });
+}
+
+/**
+ * Waits for a condition, a minute at most.
+ *
+ * @param {() => unknown} holds
+ * @param {string} what
+ */
+export async function eventually(holds, what) {
+  const patience = Date.now() + 60_000;
+  while (!await holds()) {
+    if (Date.now() > patience) throw new Error(`in vain: ${what}`);
+    await sleep(5);
+  }
+}

@@ -1,0 +1,36 @@
+// Makes the elector's component into modules that Node runs, in component/.
+
+import { existsSync } from 'node:fs';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { transpile } from '@bytecodealliance/jco-transpile';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const places = process.env.INCUMBENT_COMPONENT
+  ? [process.env.INCUMBENT_COMPONENT]
+  : [path.join(here, 'incumbent.wasm'), path.join(here, '../../target/incumbent.wasm')];
+const component = places.find(existsSync);
+if (!component) {
+  console.error(`no component at ${places.join(' or ')}: put incumbent.wasm there (in the project,`
+    + ' `just component` makes it), or name it by INCUMBENT_COMPONENT');
+  process.exit(1);
+}
+
+const outDir = path.join(here, 'component');
+await rm(outDir, { recursive: true, force: true });
+// With `instantiation`, each elector is an instance of its own.
+const { files, imports } = await transpile(component, {
+  name: 'incumbent',
+  outDir,
+  instantiation: 'sync',
+});
+if (imports.length > 0) {
+  console.error(`${component} imports ${imports.join(', ')}: an elector imports nothing`);
+  process.exit(1);
+}
+for (const [file, bytes] of Object.entries(files)) {
+  await mkdir(path.dirname(file), { recursive: true });
+  await writeFile(file, bytes);
+}
+console.log(`component/: made from ${component}`);
