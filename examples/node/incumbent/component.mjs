@@ -35,9 +35,10 @@ export function openElector(config, now, instantiateCore) {
   try {
     return Elector.open(config, now);
   } catch (error) {
-    const { payload } = /** @type {{ payload?: ConfigError }} */ (error);
-    if (!payload) throw error;
-    const why = payload.tag === 'other' ? payload.val : 'the margin leaves no time to lead';
-    throw new ElectionError('configuration', why);
+    // An error of the component's own is thrown bare; a trap is a real one.
+    const refusal = /** @type {ConfigError} */ (error);
+    if (error instanceof Error) throw error;
+    const why = refusal.tag === 'other' ? refusal.val : 'the margin leaves no time to lead';
+    throw new ElectionError('configuration', why, refusal);
   }
 }

@@ -25,9 +25,10 @@ export class ElectionError extends Error {
   /**
    * @param {Code} code
    * @param {string} message
+   * @param {unknown} [cause]
    */
-  constructor(code, message) {
-    super(message);
+  constructor(code, message, cause) {
+    super(message, { cause });
     this.name = 'ElectionError';
     this.code = code;
   }

@@ -1,0 +1,38 @@
+// The stories in tests/transcripts/steps: the elector in Node takes the same steps, to the bit.
+
+import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import { test } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
+import { openElector } from '../incumbent/component.mjs';
+import { decode, encode } from './steps.mjs';
+
+const stories = new URL(process.env.INCUMBENT_STEPS ?? '../../../tests/transcripts/steps/', import.meta.url);
+const files = readdirSync(stories).filter((file) => file.endsWith('.jsonl'));
+
+test('there are stories', () => assert.ok(files.length > 50, `${files.length}`));
+
+for (const file of files) {
+  test(file, () => replay(readFileSync(new URL(file, stories), 'utf8')));
+}
+
+/** @param {string} text */
+function replay(text) {
+  const [head, ...lines] = text.trimEnd().split('\n').map((line) => JSON.parse(line));
+  assert.equal(head.format, 1);
+  assert.equal(head.package, 'incumbent:election@0.1.0');
+  /** @type {import('../component/interfaces/incumbent-election-elector.js').Elector | undefined} */
+  let elector;
+  for (const [number, line] of lines.entries()) {
+    const now = BigInt(line.now);
+    if ('open' in line) {
+      elector = undefined;
+      const open = () => { elector = openElector(decode(line.open), now); };
+      if (!line.error) open();
+      else assert.throws(open, ({ cause }) => isDeepStrictEqual(encode(cause), line.error));
+    } else {
+      const step = elector?.handle(now, decode(line.events));
+      assert.deepEqual(encode(step), line.step, `line ${number + 2}`);
+    }
+  }
+}
