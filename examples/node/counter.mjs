@@ -89,14 +89,18 @@ async function lead(leadership) {
   const stops = new AbortController();
   const works = count(leadership, stops.signal);
   const pleased = AbortSignal.any([stops.signal, over.signal]);
-  const reign = sleep(random && drawn(random), undefined, { signal: pleased }).catch(() => {});
-  const reason = await Promise.race([leadership.lost(), random ? reign : aborted(pleased)]);
+  const reign = random
+    ? sleep(drawn(random), undefined, { signal: pleased }).catch(() => {})
+    : aborted(pleased);
+  const reason = await Promise.race([leadership.lost(), reign]);
   if (reason) demoted(reason);
   stops.abort();
   await works;
   // It may have been lost while the work came to its end.
   if (!reason) demoted(leadership.isValid() ? 'resigned' : await leadership.lost());
-  await leadership.resign();
+  const resigned = leadership.resign();
+  // At the end, `close` waits for it, and not for ever.
+  if (!over.signal.aborted) await resigned;
 }
 
 /**
