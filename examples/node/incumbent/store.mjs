@@ -62,7 +62,8 @@ export class Store {
     try {
       await this.#etcd.maintenance.status();
     } catch (error) {
-      const why = /** @type {Error} */ (error).message;
+      const { message } = /** @type {Error} */ (error);
+      const why = /Last error: (?:Error: )?(.*?)\. /.exec(message)?.[1] ?? message;
       throw new ElectionError('unreachable', `no etcd answers at ${this.#url} (${why}): is it running there?`);
     }
   }

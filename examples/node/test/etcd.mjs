@@ -1,6 +1,6 @@
 // An etcd of a test's own, on a free port, in a folder of its own.
 
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import net from 'node:net';
@@ -56,6 +56,26 @@ export class Etcd {
     if (this.process && this.process.exitCode === null && this.process.signalCode === null) {
       await once(this.process, 'exit');
     }
+  }
+
+  /**
+   * What etcdctl answers.
+   *
+   * @param {string[]} command
+   */
+  ctl(...command) {
+    const program = path.join(path.dirname(this.program), 'etcdctl');
+    const endpoint = `--endpoints=127.0.0.1:${this.port}`;
+    return execFileSync(program, [endpoint, ...command], { env: { ETCDCTL_API: '3' } }).toString();
+  }
+
+  /**
+   * The keys that begin with `prefix`.
+   *
+   * @param {string} prefix
+   */
+  keys(prefix) {
+    return this.ctl('get', '--prefix', '--keys-only', prefix).split('\n').filter(Boolean);
   }
 
   async stop() {
