@@ -1,9 +1,13 @@
-// How long the next leader takes: from a resignation to the successor's election, the successor
-// having been in line for 300 ms; on an etcd of its own, or the one that is named.
+// How long the next leader takes: from a resignation to the successor's election, when the
+// successor has been in line for 300 ms. The floor, in turns with it, is one delete, one watch
+// event and one read with etcd3 alone, on the same etcd; beside the times of the host in Rust
+// (`just bench handover`), one sees what Node costs.
 //
 //     node bench.mjs [ROUNDS] [etcd://HOST:PORT]
 
+import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Etcd3 } from 'etcd3';
 import { Session } from './incumbent/session.mjs';
 import { Etcd, VERSIONS } from './test/etcd.mjs';
 
@@ -29,24 +33,53 @@ if (url) {
  * @param {string} url
  */
 async function measure(what, url) {
-  const sessions = [await Session.connect(url), await Session.connect(url)];
+  const etcd3 = new Etcd3({ hosts: url.replace('etcd:', 'http:') });
+  const [one, two] = [await Session.connect(url), await Session.connect(url)];
   /** @type {number[]} */
   const times = [];
-  let leadership = await sessions[0]?.campaign('handover');
+  /** @type {number[]} */
+  const floors = [];
+  let leadership = await one.campaign('handover');
   for (let round = 1; round <= rounds; round += 1) {
-    const next = sessions[round % 2]?.campaign('handover').then((won) => {
-      times.push(performance.now() - began);
-      return won;
-    });
+    floors.push(await floor(etcd3));
+    let elected = 0;
+    const next = (round % 2 ? two : one).campaign('handover').finally(() => { elected = performance.now(); });
     await sleep(SETTLED);
     const began = performance.now();
-    await leadership?.resign();
+    await leadership.resign();
     leadership = await next;
+    times.push(elected - began);
   }
-  await leadership?.resign();
-  for (const session of sessions) await session.close();
+  await leadership.resign();
+  await Promise.all([one.close(), two.close()]);
+  etcd3.close();
+  console.log(`${what}, ${rounds} rounds, resign to elected`);
+  for (const percent of [50, 90, 99]) {
+    const [ours, least] = [percentile(times, percent), percentile(floors, percent)];
+    console.log(`  p${percent}: floor ${least.toFixed(2)} ms, ours ${ours.toFixed(2)} ms,`
+      + ` ratio ${(ours / least).toFixed(2)}`);
+  }
+}
 
-  times.sort((a, b) => a - b);
-  const at = (/** @type {number} */ share) => times[Math.floor((times.length - 1) * share)]?.toFixed(2);
-  console.log(`${what}, ${rounds} rounds: resign to elected p50 ${at(0.5)} ms, p90 ${at(0.9)} ms, p99 ${at(0.99)} ms`);
+/** @param {Etcd3} etcd3 */
+async function floor(etcd3) {
+  await etcd3.put('floor').value('');
+  const watcher = await etcd3.watch().key('floor').create();
+  await sleep(SETTLED);
+  const began = performance.now();
+  const gone = once(watcher, 'delete');
+  const deleted = etcd3.delete().key('floor');
+  await Promise.all([gone, gone.then(() => etcd3.get('floor')), deleted]);
+  const took = performance.now() - began;
+  await watcher.cancel();
+  return took;
+}
+
+/**
+ * @param {number[]} times
+ * @param {number} percent
+ */
+function percentile(times, percent) {
+  const sorted = times.toSorted((a, b) => a - b);
+  return sorted[Math.floor((sorted.length - 1) * percent / 100)] ?? NaN;
 }

@@ -344,30 +344,27 @@ function answeredByError(operation, error) {
 }
 
 /**
- * What an error means. etcd has one code for many things, and tells them apart in words;
- * etcd3 leaves both in the message.
+ * What etcd's errors mean, the first that fits: it has one code of gRPC's for many things, and
+ * tells them apart in words.
  *
- * @param {Error} error
+ * @type {[RegExp, Failure['tag']][]}
+ */
+const MEANINGS = [
+  // A request that met a change of etcd's users passes when it is asked again.
+  [/too many requests|revision of auth store is old|revision in header is old/, 'unavailable'],
+  [/^4 |^14 .*request timed out/, 'timeout'],
+  [/^(1|10|14) /, 'unavailable'],
+  [/^(7|16) |^3 .*(authentication failed|user name (is empty|not))/, 'denied'],
+  [/^3 |^8 .*larger than max|^11 .*too large lease TTL/, 'invalid'],
+];
+
+/**
+ * @param {Error} error as etcd3 has it: the code, its name, and etcd's words, all in the message
  * @returns {Failure}
  */
-export function failure(error) {
-  const [, code, text] = /^(\d+) [A-Z_]+: (.*)$/s.exec(error.message) ?? [];
-  const val = text ?? error.message;
-  const says = (/** @type {RegExp} */ words) => words.test(val);
-  if (says(/too many requests|revision of auth store is old|revision in header is old/)) {
-    return { tag: 'unavailable' };
-  }
-  switch (Number(code)) {
-    case 4: return { tag: 'timeout' };
-    case 14: return { tag: says(/request timed out/) ? 'timeout' : 'unavailable' };
-    case 1: case 10: return { tag: 'unavailable' };
-    case 7: case 16: return { tag: 'denied', val };
-    case 3:
-      return { tag: says(/authentication failed|user name (is empty|not)/) ? 'denied' : 'invalid', val };
-    case 8: return { tag: says(/larger than max/) ? 'invalid' : 'other', val };
-    case 11: return { tag: says(/too large lease TTL/) ? 'invalid' : 'other', val };
-    default: return { tag: 'other', val };
-  }
+export function failure({ message }) {
+  const tag = MEANINGS.find(([words]) => words.test(message))?.[1] ?? 'other';
+  return /** @type {Failure} */ ({ tag, val: message.replace(/^\d+ [A-Z_]+: /, '') });
 }
 
 /**
