@@ -1,6 +1,7 @@
 // What etcd says, sorted; what an operation is on the wire is tested with a real etcd.
 
 import assert from 'node:assert/strict';
+import http2 from 'node:http2';
 import { after, before, describe, test } from 'node:test';
 import { failure, Store } from '../incumbent/store.mjs';
 import { Etcd, VERSIONS } from './etcd.mjs';
@@ -32,6 +33,37 @@ test('what etcd says is sorted', () => {
   assert.deepEqual(failure(new Error('7 PERMISSION_DENIED: etcdserver: permission denied')), {
     tag: 'denied', val: 'etcdserver: permission denied',
   });
+});
+
+test('nothing is sent twice, and all of it wants a leader', async () => {
+  /** @type {string[]} */
+  const asked = [];
+  const server = http2.createServer().on('stream', (stream, headers) => {
+    asked.push(`${headers[':path']} ${headers.hasleader}`);
+    stream.respond({ ':status': 200, 'content-type': 'application/grpc', 'grpc-status': '14' }, { endStream: true });
+  });
+  await new Promise((listens) => server.listen(0, '127.0.0.1', () => listens(undefined)));
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  const store = new Store(`etcd://127.0.0.1:${port}`);
+  const key = Buffer.from('key');
+  /** @type {[Operation, string][]} */
+  const operations = [
+    [{ tag: 'grant', val: { lease: 1n, ttl: 1n } }, 'Lease/LeaseGrant'],
+    [{ tag: 'keep-alive', val: 1n }, 'Lease/LeaseKeepAlive'],
+    [{ tag: 'claim', val: { key, value: key, lease: 1n } }, 'KV/Txn'],
+    [{ tag: 'guarded', val: { guard: { key, epoch: 1n, lease: undefined }, expect: [], mutations: [] } }, 'KV/Txn'],
+  ];
+  for (const [operation, path] of operations) {
+    asked.length = 0;
+    assert.deepEqual((await store.ask(operation, 5_000)).val.tag, 'unavailable');
+    assert.deepEqual(asked, [`/etcdserverpb.${path} true`]);
+  }
+  asked.length = 0;
+  const ended = await new Promise((tell) => store.watch({ id: 1n, key, prefix: false, since: undefined }, tell));
+  assert.equal(ended.val.tag, 'unavailable');
+  assert.deepEqual(asked, ['/etcdserverpb.Watch/Watch true']);
+  store.close();
+  server.close();
 });
 
 for (const version of VERSIONS) {
