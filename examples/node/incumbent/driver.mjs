@@ -11,8 +11,10 @@ import { openElector } from './component.mjs';
  * @import { Store } from './store.mjs'
  */
 
-/** How long a broken elector is left alone before it is replaced. */
-const PAUSE = 1_000_000_000n;
+/** The first pause before a broken elector is replaced, and the longest one, in nanoseconds. */
+const [SHORTEST, LONGEST] = [500_000_000n, 30_000_000_000n];
+/** An elector that has worked for so long is replaced after the first pause. */
+const PROBATION = 60_000_000_000n;
 
 /** Drives an elector; replaces one that breaks. */
 export class Driver {
@@ -23,6 +25,8 @@ export class Driver {
   /** What ends each watch, by its id. @type {Map<bigint, () => void>} */
   #watches = new Map();
   #disarm = () => {};
+  #opened = 0n;
+  #pause = SHORTEST;
 
   /**
    * @param {object} parts
@@ -47,7 +51,8 @@ export class Driver {
     // New for every elector, and not to be guessed: its lease ids are drawn from it.
     const [first, second] = randomFillSync(new BigUint64Array(2));
     const seed = /** @type {[bigint, bigint]} */ ([first, second]);
-    this.#elector = this.parts.open({ ...this.parts.config, seed }, now());
+    this.#opened = now();
+    this.#elector = this.parts.open({ ...this.parts.config, seed }, this.#opened);
   }
 
   /**
@@ -115,10 +120,12 @@ export class Driver {
   #broke(error) {
     this.#drop();
     process.nextTick(this.parts.broken, error);
-    this.#disarm = at(now() + PAUSE, () => {
+    if (now() - this.#opened > PROBATION) this.#pause = SHORTEST;
+    this.#disarm = at(now() + this.#pause, () => {
       this.#open();
       this.parts.replaced();
     });
+    this.#pause = this.#pause * 2n < LONGEST ? this.#pause * 2n : LONGEST;
   }
 
   #drop() {

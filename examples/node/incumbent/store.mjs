@@ -45,9 +45,10 @@ export class Store {
         ...(isStream ? {} : { deadline: Date.now() + OPENING }),
       }),
       grpcOptions: {
-        // A dead link is noticed by pings; etcd takes one in 5 s.
-        'grpc.keepalive_time_ms': 6_000,
+        // A dead link is noticed by pings; etcd hangs up on more than one in 5 s.
+        'grpc.keepalive_time_ms': 10_000,
         'grpc.keepalive_timeout_ms': 3_000,
+        'grpc.enable_http_proxy': 0,
         'grpc.initial_reconnect_backoff_ms': 100,
         'grpc.max_reconnect_backoff_ms': 1_000,
         // Others may have put large values where candidates are.
