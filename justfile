@@ -173,7 +173,7 @@ node *FILES: component
     cd examples/node
     npm run --silent build
     (($#)) || set -- test/*.test.mjs
-    node --test --test-timeout 120000 "$@"
+    node --test --test-timeout 600000 "$@"
 
 # Test the host in Python, on both etcd versions (`./setup.sh python` brings what it needs)
 python *ARGS: component
