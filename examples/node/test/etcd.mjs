@@ -42,7 +42,8 @@ export class Etcd {
   /** Runs it, or runs it again, until it takes connections. */
   async run() {
     const address = `http://127.0.0.1:${this.port}`;
-    this.process = spawn(this.program, [
+    // A test that is killed for taking too long leaves none behind.
+    this.process = spawn('setpriv', ['--pdeathsig', 'KILL', this.program,
       '--data-dir', this.folder, '--log-level', 'error', '--logger', 'zap',
       '--listen-client-urls', address, '--advertise-client-urls', address,
       '--listen-peer-urls', 'http://127.0.0.1:0',
