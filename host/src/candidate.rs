@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::Stream;
 use futures_util::stream::{self, StreamExt};
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{broadcast, watch};
 
-use crate::driver::{Attendance, Wish};
-use crate::error::{Error, WriteError, written};
+use crate::driver::Attendance;
+#[cfg(feature = "plugin")]
+use crate::driver::Handle;
+use crate::error::Error;
 use crate::leadership::Leadership;
 use crate::observer::{Leader, received};
 use crate::term::Term;
@@ -21,6 +23,7 @@ use crate::types::{Failure, Mark, Reason};
 #[derive(Debug)]
 pub struct Candidate {
     attendance: Attendance,
+    election: Box<str>,
     stage: watch::Receiver<Stage>,
     /// Holds what happened since the start, until somebody asks.
     first: Mutex<Option<broadcast::Receiver<Event>>>,
@@ -91,11 +94,23 @@ pub enum Event {
 impl Candidate {
     pub(crate) fn new(
         attendance: Attendance,
+        election: &str,
         stage: watch::Receiver<Stage>,
         events: broadcast::Receiver<Event>,
         later: broadcast::WeakSender<Event>,
     ) -> Self {
-        Self { attendance, stage, first: Mutex::new(Some(events)), later }
+        let first = Mutex::new(Some(events));
+        Self { attendance, election: election.into(), stage, first, later }
+    }
+
+    #[cfg(feature = "plugin")]
+    pub(crate) fn election(&self) -> &str {
+        &self.election
+    }
+
+    #[cfg(feature = "plugin")]
+    pub(crate) fn handle(&self) -> &Handle {
+        self.attendance.handle()
     }
 
     /// Waits for this candidate's next term. Cancel safe, and to be called again
@@ -146,18 +161,8 @@ impl Candidate {
     /// [`Error::Proclaim`], if it did not happen or perhaps not, for instance
     /// while the candidate is not in line.
     pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), Error> {
-        let (outcome, answer) = oneshot::channel();
-        let sent = self.attendance.handle().send(Wish::Proclaim {
-            election: self.attendance.id(),
-            value: value.into(),
-            outcome,
-        });
-        let outcome = if sent {
-            answer.await.map_or(Err(WriteError::Unknown), written)
-        } else {
-            Err(WriteError::Closed)
-        };
-        outcome.map(|_| ()).map_err(Error::Proclaim)
+        let handle = self.attendance.handle();
+        handle.proclaim(self.attendance.id(), value.into()).await.map_err(Error::Proclaim)
     }
 
     /// Leaves the election, and waits until nothing of the candidate is left in

@@ -55,8 +55,12 @@ impl Deadlines {
     }
 
     /// A term begins: its deadline is kept from now on.
-    pub(crate) fn begin(self: &Arc<Self>, leadership: types::Leadership) -> Arc<Term> {
-        let term = Arc::new(Term::new(leadership, Arc::clone(self)));
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        election: &str,
+        leadership: types::Leadership,
+    ) -> Arc<Term> {
+        let term = Arc::new(Term::new(election, leadership, Arc::clone(self)));
         self.look(&term);
         term
     }

@@ -77,6 +77,10 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         troubles: troubles.downgrade(),
         identity: parts.identity.into(),
         clock: Arc::clone(&parts.clock),
+        store: Arc::downgrade(&parts.store),
+        patience: Duration::from_nanos(parts.config.request_timeout),
+        #[cfg(feature = "plugin")]
+        runtime: tokio::runtime::Handle::current(),
     };
     let driver = Driver {
         inbox,
@@ -610,7 +614,7 @@ impl Driver {
             lease: leadership.lease,
             valid_until: leadership.valid_until,
         };
-        let term = deadlines.begin(leadership);
+        let term = deadlines.begin(&candidate.candidacy.name, leadership);
         candidate.last_epoch = epoch;
         candidate.has_yielded = false;
         candidate.tenure = Tenure::Leads(Arc::clone(&term));

@@ -205,7 +205,7 @@ impl Election {
             },
             seat: Seat { stage, events },
         });
-        Candidate::new(attendance, stages, first, later)
+        Candidate::new(attendance, &self.name, stages, first, later)
     }
 
     fn observation(&self, attendance: &Attendance) -> Observation {

@@ -10,7 +10,7 @@ use crate::candidate::Candidate;
 use crate::driver::{Handle, Wish};
 use crate::error::{Error, WriteError, written};
 use crate::term::Term;
-use crate::types::{Expectation, Mark, Mutation, Put, Reason};
+use crate::types::{Entry, Expectation, Failure, Mark, Mutation, Put, Reason};
 
 /// One term of leadership, from its election on. It can touch no later term.
 ///
@@ -244,6 +244,18 @@ impl Fence {
         self.term.is_valid()
     }
 
+    /// Reads a key, as it is now: what was acknowledged to anyone before shows in it. Its
+    /// `modified` is what a [`Write`] expects that builds on its value. Cancel safe.
+    ///
+    /// Anybody may read: the term need not stand.
+    ///
+    /// # Errors
+    ///
+    /// What the store says instead of an answer.
+    pub async fn get(&self, key: impl Into<Vec<u8>>) -> Result<Option<Entry>, Failure> {
+        self.handle.get(key.into()).await
+    }
+
     /// Sets a key, under no lease, and returns the revision of the change.
     ///
     /// # Errors
@@ -288,6 +300,18 @@ impl Fence {
         }
         // The driver was ended after it had taken the write.
         answer.await.map_or(Err(WriteError::Unknown), written)
+    }
+}
+
+/// For components, who hold a fence where others hold the leadership.
+#[cfg(feature = "plugin")]
+impl Fence {
+    pub(crate) fn term(&self) -> &Arc<Term> {
+        &self.term
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
     }
 }
 

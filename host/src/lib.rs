@@ -52,6 +52,8 @@ mod error;
 mod leadership;
 mod observer;
 pub mod outside;
+#[cfg(feature = "plugin")]
+pub mod plugin;
 mod session;
 pub mod store;
 mod term;

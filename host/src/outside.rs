@@ -199,6 +199,12 @@ async fn guarded(
     }
 }
 
+/// A key that a candidate of an election of this name may have, in whichever contest.
+#[cfg(feature = "plugin")]
+pub(crate) fn belongs_to(election: &str, key: &[u8]) -> bool {
+    is_own_key(election, Contest::Queue, key) || is_own_key(election, Contest::Race, key)
+}
+
 /// A key that a candidate of this election may have.
 fn is_own_key(election: &str, contest: Contest, key: &[u8]) -> bool {
     match contest {

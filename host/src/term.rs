@@ -16,6 +16,7 @@ use crate::types::{self, Mark, Reason};
 
 /// One term, from its election to its end, which is final.
 pub(crate) struct Term {
+    election: Box<str>,
     id: types::Term,
     key: Vec<u8>,
     lease: i64,
@@ -35,16 +36,22 @@ pub(crate) struct Term {
 /// What is to be called at the end.
 pub(crate) type Ending = Box<dyn FnOnce(Reason) + Send>;
 
+/// How a term stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
+pub(crate) enum Standing {
     Firm,
     Endangered,
     Over(Reason),
 }
 
 impl Term {
-    pub(crate) fn new(leadership: types::Leadership, deadlines: Arc<Deadlines>) -> Self {
+    pub(crate) fn new(
+        election: &str,
+        leadership: types::Leadership,
+        deadlines: Arc<Deadlines>,
+    ) -> Self {
         Self {
+            election: election.into(),
             id: leadership.term,
             key: leadership.key,
             lease: leadership.lease,
@@ -56,6 +63,10 @@ impl Term {
             yielded: AtomicBool::new(false),
             deadlines,
         }
+    }
+
+    pub(crate) fn election(&self) -> &str {
+        &self.election
     }
 
     pub(crate) fn id(&self) -> types::Term {
@@ -181,6 +192,50 @@ impl Term {
         let mut standing = self.standing.subscribe();
         // As above.
         let _ = standing.wait_for(|standing| *standing != Standing::Firm).await;
+    }
+
+    /// How it stands at this moment, by the clock.
+    #[cfg(feature = "plugin")]
+    pub(crate) fn standing(self: &Arc<Self>) -> Standing {
+        if self.is_valid() {
+            self.standing.borrow().clone()
+        } else {
+            Standing::Over(self.end(Reason::Expired))
+        }
+    }
+
+    /// Waits until it stands otherwise, or is over.
+    #[cfg(feature = "plugin")]
+    pub(crate) async fn changed(self: &Arc<Self>, last: &Standing) -> Standing {
+        let mut news = self.standing.subscribe();
+        loop {
+            news.mark_unchanged();
+            let standing = self.standing();
+            if standing != *last || matches!(standing, Standing::Over(_)) {
+                return standing;
+            }
+            tokio::select! {
+                // As above.
+                _ = news.changed() => {}
+                () = self.deadlines.clock().sleep_until(self.deadline()) => {}
+            }
+        }
+    }
+
+    /// What comes of a future before the deadline; none if nothing does.
+    #[cfg(feature = "plugin")]
+    pub(crate) async fn in_time<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut future => return Some(outcome),
+                () = self.deadlines.clock().sleep_until(self.deadline()) => {}
+            }
+            if self.deadline() <= self.now() {
+                return None;
+            }
+        }
     }
 
     /// Waits until no more than `early` is left, or the term is over.

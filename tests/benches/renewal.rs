@@ -80,7 +80,7 @@ fn stub() -> Vec<u8> {
     let mut resolve = Resolve::default();
     let (package, _) =
         resolve.push_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../wit")).expect("the WIT parses");
-    let world = resolve.select_world(&[package], None).expect("there is one world");
+    let world = resolve.select_world(&[package], Some("election")).expect("is there");
     let mut module = wat::parse_str(include_str!("stub.wat")).expect("the stub parses");
     embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
     let mut encoder = ComponentEncoder::default();

@@ -25,7 +25,7 @@ pub fn component(module: &str, wit: &str) -> Vec<u8> {
     let mut module = wat::parse_str(module).expect("the module parses");
     let mut resolve = Resolve::default();
     let (package, _) = resolve.push_dir(WIT).expect("the WIT parses");
-    let world = resolve.select_world(&[package], None).expect("has a world");
+    let world = resolve.select_world(&[package], Some("election")).expect("has the world");
     embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
     embed(&mut module, &mut resolve, wit);
     encoded(&module)

@@ -1,14 +1,18 @@
 //! How the users of a session reach its driver.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::candidate::Seat;
 use crate::clock::Clock;
+use crate::error::{WriteError, written};
 use crate::observer::Sighted;
+use crate::outside;
+use crate::store::Store;
 use crate::types::{
     self, Candidacy, ElectionId, Entry, Expectation, Failure, Mutation, Observation, WriteOutcome,
 };
@@ -21,6 +25,12 @@ pub(crate) struct Handle {
     pub(super) troubles: broadcast::WeakSender<Failure>,
     pub(super) identity: Arc<str>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) store: Weak<dyn Store>,
+    /// How long to wait for an answer of the store.
+    pub(super) patience: Duration,
+    /// Where the session lives.
+    #[cfg(feature = "plugin")]
+    pub(super) runtime: tokio::runtime::Handle,
 }
 
 impl Handle {
@@ -35,6 +45,33 @@ impl Handle {
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
+    }
+
+    #[cfg(feature = "plugin")]
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.runtime
+    }
+
+    /// Changes what others read of a candidate.
+    pub(crate) async fn proclaim(
+        &self,
+        election: ElectionId,
+        value: Vec<u8>,
+    ) -> Result<(), WriteError> {
+        let (outcome, answer) = oneshot::channel();
+        if !self.send(Wish::Proclaim { election, value, outcome }) {
+            return Err(WriteError::Closed);
+        }
+        // The driver was ended after it had taken the value.
+        answer.await.map_or(Err(WriteError::Unknown), written).map(|_| ())
+    }
+
+    /// Reads a key past the driver: it is nothing of the elector's.
+    pub(crate) async fn get(&self, key: Vec<u8>) -> Result<Option<Entry>, Failure> {
+        let Some(store) = self.store.upgrade() else {
+            return Err(Failure::Other("the session is closed".into()));
+        };
+        outside::get(&*store, key, self.patience).await
     }
 
     /// None if the driver is gone.

@@ -1,0 +1,220 @@
+//! Leadership for WebAssembly: what a platform on wasmtime adds to its linker, so that the
+//! components it runs can ask whether they lead, and write as leaders.
+//!
+//! The components import `incumbent:election/leadership` (`wit/leadership.wit`, which says
+//! what each function means to them). The platform holds the session and campaigns; each
+//! component has a [`LeadershipCtx`] in its store, made from what the library has given
+//! the platform:
+//!
+//! - [`LeadershipCtx::of_term`], from a [`Leadership`], for a component that runs in one
+//!   term. The platform starts it when it is elected, and ends it when the term is over;
+//!   it holds the leadership meanwhile, and drops it once the component has ended.
+//! - [`LeadershipCtx::of_candidate`], from a [`Candidate`], for a component that runs all
+//!   the time, and waits for its turns by itself. Its end leaves the election.
+//!
+//! ```
+//! use incumbent::plugin::{self, LeadershipCtx, LeadershipCtxView, LeadershipView};
+//! use incumbent::{Options, Session};
+//! use wasmtime::component::{Component, Linker, ResourceTable};
+//! use wasmtime::{Engine, Store};
+//!
+//! struct State {
+//!     leadership: LeadershipCtx,
+//!     table: ResourceTable,
+//! }
+//!
+//! impl LeadershipView for State {
+//!     fn leadership(&mut self) -> LeadershipCtxView<'_> {
+//!         LeadershipCtxView { ctx: &mut self.leadership, table: &mut self.table }
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::default();
+//! let mut linker = Linker::<State>::new(&engine);
+//! plugin::add_to_linker_async(&mut linker)?;
+//!
+//! let session = Session::connect("memory:", Options::default()).await?; // or "etcd://127.0.0.1:2379"
+//! let leadership = session.election("jobs").campaign().await?;
+//! let state = State {
+//!     leadership: LeadershipCtx::of_term(&leadership).grant("jobs/"),
+//!     table: ResourceTable::new(),
+//! };
+//! let mut store = Store::new(&engine, state);
+//! # let job = plugin::doctest_job();
+//! let component = Component::new(&engine, job)?;
+//! let instance = linker.instantiate_async(&mut store, &component).await?;
+//! let work = instance.get_typed_func::<(), (i64,)>(&mut store, "epoch")?;
+//! tokio::select! {
+//!     done = work.call_async(&mut store, ()) => assert_eq!(done?.0, leadership.epoch()),
+//!     reason = leadership.lost() => println!("demoted: {reason}"),
+//! }
+//! drop(store); // the work has stopped ...
+//! leadership.resign().await?; // ... so another one may lead
+//! # session.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What the platform sees to
+//!
+//! **That the work stops.** A component that is told that its term is over need not
+//! listen. One that is suspended, in a call of its own or in what it waits for, is stopped
+//! by dropping the future of `call_async`, as above. One that computes without end is
+//! stopped by wasmtime's epochs (`Config::epoch_interruption`), which belong to an engine:
+//! give applications an engine of their own. `examples/platform.rs` does both.
+//!
+//! **Which keys.** None, unless [granted](LeadershipCtx::grant). The election's own keys
+//! are never granted, whatever a prefix covers; those of other elections have to lie
+//! outside of what is.
+//!
+//! **Limits.** A component has one call under way, for wasm does not go on before it
+//! returns. One write is of [`MOST_BYTES`] and [`MOST_CHANGES`] at most, and a component
+//! holds [`MOST_HANDLES`] of terms at most. How often it asks is limited by what the store
+//! takes to answer. What one call hands over to the host is limited by
+//! `Store::set_hostcall_fuel`.
+//!
+//! # Blocking
+//!
+//! With [`add_to_linker_sync`] a component that waits blocks its thread, which must not be
+//! one of the session's runtime: call it on a thread of its own, or from
+//! `tokio::task::spawn_blocking`. A blocked component cannot be interrupted. But no
+//! function of a term outlasts the term's deadline, and nor does `elected` in a context
+//! [of a term](LeadershipCtx::of_term): interruption by epochs waits no longer than that.
+
+mod bindings;
+mod blocking;
+mod suspending;
+
+use wasmtime::component::{HasData, Linker, ResourceTable};
+
+use self::bindings::{blocking as blocking_bindings, suspending as suspending_bindings};
+use crate::candidate::Candidate;
+use crate::leadership::{Fence, Leadership};
+
+/// How many bytes of keys and values one write has at most.
+pub const MOST_BYTES: usize = 1 << 20;
+/// How many changes and expectations one write has at most.
+pub const MOST_CHANGES: usize = 128;
+/// How many handles of terms a component holds at most. One that wants more is trapped.
+pub const MOST_HANDLES: usize = 128;
+
+/// What one component knows of its election, and what it may do there. Lives in the state
+/// of the component's [`Store`](wasmtime::Store); its end is the end of the component's
+/// work.
+#[derive(Debug)]
+pub struct LeadershipCtx {
+    part: Part,
+    election: String,
+    id: String,
+    /// The prefixes of the keys that it may touch.
+    granted: Vec<Vec<u8>>,
+    /// How many handles of terms it holds.
+    handles: usize,
+}
+
+/// How the component takes part.
+#[derive(Debug)]
+enum Part {
+    /// In one term, which the platform holds.
+    Term(Fence),
+    /// In one term after the other, each from the first time that the component is told of
+    /// it, until it says that its work has stopped.
+    Candidate { candidate: Candidate, held: Option<Leadership> },
+}
+
+impl LeadershipCtx {
+    /// For a component that runs in one term. What becomes of the term is the platform's
+    /// business, who holds the leadership; a component that resigns ends it, and the
+    /// platform is told by [`Leadership::lost`].
+    pub fn of_term(leadership: &Leadership) -> Self {
+        let fence = leadership.fence();
+        let election = fence.term().election().to_owned();
+        let id = fence.handle().identity().to_owned();
+        Self::new(Part::Term(fence), election, id)
+    }
+
+    /// For a component that runs all the time, and campaigns by itself: each term of the
+    /// candidate's is the component's, which leads again only when it has stopped its work
+    /// of the term before. The context's end leaves the election.
+    pub fn of_candidate(candidate: Candidate) -> Self {
+        let election = candidate.election().to_owned();
+        let id = candidate.handle().identity().to_owned();
+        Self::new(Part::Candidate { candidate, held: None }, election, id)
+    }
+
+    fn new(part: Part, election: String, id: String) -> Self {
+        Self { part, election, id, granted: Vec::new(), handles: 0 }
+    }
+
+    /// Grants the keys that begin with `prefix`, to be read and written, beside those
+    /// granted before. Without any the component touches no keys. A prefix of a whole name
+    /// ends where the name ends: `jobs/`, lest `jobs-of-others` is granted as well.
+    #[must_use]
+    pub fn grant(mut self, prefix: impl Into<Vec<u8>>) -> Self {
+        self.granted.push(prefix.into());
+        self
+    }
+}
+
+/// A component's context, and the table of what the component holds.
+#[derive(Debug)]
+pub struct LeadershipCtxView<'a> {
+    /// The context.
+    pub ctx: &'a mut LeadershipCtx,
+    /// The table, which may be that of WASI as well.
+    pub table: &'a mut ResourceTable,
+}
+
+/// The state of a store whose component uses leadership.
+pub trait LeadershipView: Send {
+    /// The context, and the table beside it.
+    fn leadership(&mut self) -> LeadershipCtxView<'_>;
+}
+
+impl<T: LeadershipView + ?Sized> LeadershipView for &mut T {
+    fn leadership(&mut self) -> LeadershipCtxView<'_> {
+        T::leadership(self)
+    }
+}
+
+/// The [`HasData`] of the interface, for platforms that add it to a linker by a closure of
+/// their own.
+#[derive(Debug)]
+pub struct HasLeadership;
+
+impl HasData for HasLeadership {
+    type Data<'a> = LeadershipCtxView<'a>;
+}
+
+/// Adds `incumbent:election/leadership` to a linker. A component that waits is suspended:
+/// it is to be instantiated and called by the `_async` functions, on tokio's runtime.
+///
+/// # Errors
+///
+/// If the linker has this interface already.
+pub fn add_to_linker_async<T: LeadershipView + 'static>(
+    linker: &mut Linker<T>,
+) -> wasmtime::Result<()> {
+    use suspending_bindings::incumbent::election::leadership;
+    leadership::add_to_linker::<T, HasLeadership>(linker, T::leadership)
+}
+
+/// The same for components that are called without `_async`: one that waits blocks its
+/// thread.
+///
+/// # Errors
+///
+/// If the linker has this interface already.
+///
+/// # Panics
+///
+/// The calls of a component do, if they have to wait on the thread of a current-thread
+/// runtime, which would never go on.
+pub fn add_to_linker_sync<T: LeadershipView + 'static>(
+    linker: &mut Linker<T>,
+) -> wasmtime::Result<()> {
+    use blocking_bindings::incumbent::election::leadership;
+    leadership::add_to_linker::<T, HasLeadership>(linker, T::leadership)
+}

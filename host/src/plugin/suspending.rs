@@ -1,0 +1,309 @@
+//! What the functions of `incumbent:election/leadership` do, where a component that waits
+//! is suspended.
+
+use futures_util::FutureExt;
+use futures_util::future::{Either, pending};
+use wasmtime::component::Resource;
+
+use super::bindings::suspending::incumbent::election::leadership::{
+    Host, HostTerm, NoTerm, Refusal, Standing,
+};
+use super::{LeadershipCtx, LeadershipCtxView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES, Part};
+use crate::clock::nanoseconds;
+use crate::driver::Handle;
+use crate::error::{Error, WriteError};
+use crate::leadership::{Fence, Write};
+use crate::outside;
+use crate::term;
+use crate::types::{Entry, Expectation, Failure, Put, Reason};
+
+impl Host for LeadershipCtxView<'_> {
+    fn election(&mut self) -> wasmtime::Result<String> {
+        Ok(self.ctx.election.clone())
+    }
+
+    fn id(&mut self) -> wasmtime::Result<String> {
+        Ok(self.ctx.id.clone())
+    }
+
+    fn leading(&mut self) -> wasmtime::Result<Option<Resource<Fence>>> {
+        match self.ctx.elected().now_or_never() {
+            Some(Ok(fence)) => Ok(Some(self.hold(fence)?)),
+            Some(Err(_)) | None => Ok(None),
+        }
+    }
+
+    async fn elected(
+        &mut self,
+        within: Option<u64>,
+    ) -> wasmtime::Result<Result<Resource<Fence>, NoTerm>> {
+        let over = passed(self.ctx.handle(), within);
+        let elected = tokio::select! {
+            biased;
+            elected = self.ctx.elected() => elected,
+            () = over => Err(NoTerm::NotYet),
+        };
+        match elected {
+            Ok(fence) => Ok(Ok(self.hold(fence)?)),
+            Err(no_term) => Ok(Err(no_term)),
+        }
+    }
+}
+
+impl HostTerm for LeadershipCtxView<'_> {
+    fn epoch(&mut self, term: Resource<Fence>) -> wasmtime::Result<i64> {
+        Ok(self.table.get(&term)?.epoch())
+    }
+
+    fn remaining(&mut self, term: Resource<Fence>) -> wasmtime::Result<u64> {
+        Ok(nanoseconds(self.table.get(&term)?.term().remaining()))
+    }
+
+    fn standing(&mut self, term: Resource<Fence>) -> wasmtime::Result<Standing> {
+        Ok(self.table.get(&term)?.term().standing().into())
+    }
+
+    async fn changed(
+        &mut self,
+        term: Resource<Fence>,
+        last: Standing,
+        within: Option<u64>,
+    ) -> wasmtime::Result<Standing> {
+        let fence = self.table.get(&term)?;
+        let (term, last) = (fence.term(), last.into());
+        let over = passed(fence.handle(), within);
+        let standing = tokio::select! {
+            biased;
+            standing = term.changed(&last) => standing,
+            () = over => term.standing(),
+        };
+        Ok(standing.into())
+    }
+
+    async fn get(
+        &mut self,
+        term: Resource<Fence>,
+        key: Vec<u8>,
+    ) -> wasmtime::Result<Result<Option<Entry>, Refusal>> {
+        let fence = self.table.get(&term)?;
+        if let Err(refusal) = self.ctx.permit(&key) {
+            return Ok(Err(refusal));
+        }
+        if !fence.is_valid() {
+            return Ok(Err(Refusal::Stale));
+        }
+        Ok(match fence.term().in_time(fence.get(key)).await {
+            Some(found) => found.map_err(Refusal::Failed),
+            None => Err(Refusal::Stale),
+        })
+    }
+
+    async fn put(
+        &mut self,
+        term: Resource<Fence>,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        expected: Option<i64>,
+    ) -> wasmtime::Result<Result<i64, Refusal>> {
+        let expectations = expectation(&key, expected);
+        self.write(term, expectations, vec![Put { key, value }], Vec::new()).await
+    }
+
+    async fn delete(
+        &mut self,
+        term: Resource<Fence>,
+        key: Vec<u8>,
+        expected: Option<i64>,
+    ) -> wasmtime::Result<Result<i64, Refusal>> {
+        let expectations = expectation(&key, expected);
+        self.write(term, expectations, Vec::new(), vec![key]).await
+    }
+
+    async fn write(
+        &mut self,
+        term: Resource<Fence>,
+        expectations: Vec<Expectation>,
+        puts: Vec<Put>,
+        deletions: Vec<Vec<u8>>,
+    ) -> wasmtime::Result<Result<i64, Refusal>> {
+        let fence = self.table.get(&term)?;
+        let expected = expectations.iter().map(|expectation| &expectation.key);
+        let put = puts.iter().map(|put| &put.key);
+        let mut keys = expected.chain(put).chain(&deletions);
+        let permitted = keys.clone().try_for_each(|key| self.ctx.permit(key));
+        let values: usize = puts.iter().map(|put| put.value.len()).sum();
+        let bytes = keys.by_ref().map(Vec::len).sum::<usize>() + values;
+        let changes = expectations.len() + puts.len() + deletions.len();
+        if let Err(refusal) = permitted.and_then(|()| bounded(bytes, changes)) {
+            return Ok(Err(refusal));
+        }
+        let mut write = Write::new();
+        for Expectation { key, modified } in expectations {
+            write = write.expect(key, modified);
+        }
+        for Put { key, value } in puts {
+            write = write.put(key, value);
+        }
+        for key in deletions {
+            write = write.delete(key);
+        }
+        let written = fence.term().in_time(fence.write(write)).await;
+        Ok(written.unwrap_or(Err(WriteError::Unknown)).map_err(Refusal::from))
+    }
+
+    async fn proclaim(
+        &mut self,
+        term: Resource<Fence>,
+        value: Vec<u8>,
+    ) -> wasmtime::Result<Result<(), Refusal>> {
+        let fence = self.table.get(&term)?;
+        if let Err(refusal) = bounded(value.len(), 1) {
+            return Ok(Err(refusal));
+        }
+        if !fence.is_valid() {
+            return Ok(Err(Refusal::Stale));
+        }
+        let proclaimed = fence.handle().proclaim(fence.term().id().election, value);
+        let proclaimed = fence.term().in_time(proclaimed).await;
+        Ok(proclaimed.unwrap_or(Err(WriteError::Unknown)).map_err(Refusal::from))
+    }
+
+    fn resign(&mut self, term: Resource<Fence>) -> wasmtime::Result<()> {
+        let fence = self.table.get(&term)?;
+        // Who holds the leadership sees it, and releases the key once the work has stopped.
+        fence.term().end(Reason::Resigned);
+        self.ctx.let_go(fence.epoch());
+        Ok(())
+    }
+
+    fn drop(&mut self, term: Resource<Fence>) -> wasmtime::Result<()> {
+        self.table.delete(term)?;
+        self.ctx.handles = self.ctx.handles.saturating_sub(1);
+        Ok(())
+    }
+}
+
+impl LeadershipCtxView<'_> {
+    /// Hands a term out to the component.
+    fn hold(&mut self, fence: Fence) -> wasmtime::Result<Resource<Fence>> {
+        if self.ctx.handles >= MOST_HANDLES {
+            return Err(wasmtime::Error::msg(format!(
+                "the component holds {MOST_HANDLES} handles of terms already: it has to drop some"
+            )));
+        }
+        let held = self.table.push(fence)?;
+        self.ctx.handles += 1;
+        Ok(held)
+    }
+}
+
+impl LeadershipCtx {
+    /// The term in which the component leads, or its next one. Cancel safe.
+    async fn elected(&mut self) -> Result<Fence, NoTerm> {
+        match &mut self.part {
+            Part::Term(fence) if fence.is_valid() => Ok(fence.clone()),
+            Part::Term(_) => Err(NoTerm::Never(None)),
+            Part::Candidate { candidate, held } => {
+                if let Some(leadership) = held
+                    && leadership.is_valid()
+                {
+                    return Ok(leadership.fence());
+                }
+                // Whoever asks for another one has stopped.
+                *held = None;
+                match candidate.elected().await {
+                    Ok(leadership) => Ok(held.insert(leadership).fence()),
+                    Err(error) => Err(NoTerm::Never(cause(error))),
+                }
+            }
+        }
+    }
+
+    /// The work of a term has stopped.
+    fn let_go(&mut self, epoch: i64) {
+        if let Part::Candidate { held, .. } = &mut self.part {
+            held.take_if(|leadership| leadership.epoch() == epoch);
+        }
+    }
+
+    fn permit(&self, key: &[u8]) -> Result<(), Refusal> {
+        let granted = self.granted.iter().any(|prefix| key.starts_with(prefix));
+        if granted && !outside::belongs_to(&self.election, key) {
+            Ok(())
+        } else {
+            Err(Refusal::NotPermitted)
+        }
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        match &self.part {
+            Part::Term(fence) => fence.handle(),
+            Part::Candidate { candidate, .. } => candidate.handle(),
+        }
+    }
+}
+
+/// Why a candidacy is over that was not to be.
+fn cause(error: Error) -> Option<Failure> {
+    if let Error::Withdrawn(failure) = error { Some(failure) } else { None }
+}
+
+/// Waits for a time to pass, if there is one.
+fn passed(handle: &Handle, within: Option<u64>) -> impl Future<Output = ()> + Send + use<> {
+    match within {
+        Some(within) => {
+            let clock = handle.clock();
+            Either::Left(clock.sleep_until(clock.now().saturating_add(within)))
+        }
+        None => Either::Right(pending()),
+    }
+}
+
+fn expectation(key: &[u8], expected: Option<i64>) -> Vec<Expectation> {
+    expected.map(|modified| Expectation { key: key.to_vec(), modified }).into_iter().collect()
+}
+
+fn bounded(bytes: usize, changes: usize) -> Result<(), Refusal> {
+    let sentence = if bytes > MOST_BYTES {
+        format!("{bytes} bytes are too many for one write: {MOST_BYTES} at most")
+    } else if changes > MOST_CHANGES {
+        format!(
+            "{changes} changes and expectations are too many for one write: {MOST_CHANGES} at most"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::Failed(Failure::Invalid(sentence)))
+}
+
+impl From<WriteError> for Refusal {
+    fn from(error: WriteError) -> Self {
+        match error {
+            // A closed session has no terms.
+            WriteError::Stale | WriteError::Closed => Self::Stale,
+            WriteError::Conflict => Self::Conflict,
+            WriteError::Unknown => Self::Unknown,
+            WriteError::Failed(failure) => Self::Failed(failure),
+        }
+    }
+}
+
+impl From<term::Standing> for Standing {
+    fn from(standing: term::Standing) -> Self {
+        match standing {
+            term::Standing::Firm => Self::Firm,
+            term::Standing::Endangered => Self::Endangered,
+            term::Standing::Over(reason) => Self::Over(reason),
+        }
+    }
+}
+
+impl From<Standing> for term::Standing {
+    fn from(standing: Standing) -> Self {
+        match standing {
+            Standing::Firm => Self::Firm,
+            Standing::Endangered => Self::Endangered,
+            Standing::Over(reason) => Self::Over(reason),
+        }
+    }
+}
