@@ -42,7 +42,7 @@
 //!     table: ResourceTable::new(),
 //! };
 //! let mut store = Store::new(&engine, state);
-//! # let job = plugin::doctest_job();
+//! # let job = incumbent_tests::application::epoch();
 //! let component = Component::new(&engine, job)?;
 //! let instance = linker.instantiate_async(&mut store, &component).await?;
 //! let work = instance.get_typed_func::<(), (i64,)>(&mut store, "epoch")?;

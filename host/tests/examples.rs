@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+#[cfg(all(feature = "plugin", feature = "wasi"))]
+use incumbent_tests::application;
 use incumbent_tests::etcd::{Etcd, Version};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -94,4 +96,62 @@ fn a_paused_leaders_late_write_is_refused() {
     assert!(example.process.wait().expect("ends").success());
     let result = etcd.etcdctl(&["get", "--print-value-only", "fenced-write-example-result"]);
     assert_eq!(result.trim_end(), "by the successor");
+}
+
+#[cfg(all(feature = "plugin", feature = "wasi"))]
+#[test]
+fn a_platform_runs_each_component_only_where_it_leads() {
+    let etcd = Etcd::start(Version::V3_5);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut arguments = vec!["".to_owned()];
+    for (name, component) in [("tally", application::tally()), ("spin", application::spin())] {
+        let file = directory.path().join(name).with_extension("wasm");
+        std::fs::write(&file, component).expect("is written");
+        arguments.push(format!("{name}={}", file.display()));
+    }
+    let platform = |identity: &str| {
+        let mut arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        arguments[0] = identity;
+        Example::start(&etcd, "platform", &arguments)
+    };
+    let get = |key: &str| etcd.etcdctl(&["get", "--print-value-only", key]).trim_end().to_owned();
+    let strokes = || get("data/tally/count").len();
+    let leader = |name: &str| {
+        let all = ["get", "--prefix", name, "--sort-by=CREATE", "--limit=1", "--keys-only"];
+        etcd.etcdctl(&all).trim_end().to_owned()
+    };
+
+    let mut first = platform("platform-1");
+    eventually("both are at work", || strokes() > 3 && !get("data/spin/begun").is_empty());
+    let second = platform("platform-2");
+    eventually("both platforms are in line", || {
+        ["tally/", "spin/"].iter().all(|name| {
+            etcd.etcdctl(&["get", "--prefix", name, "--keys-only"]).split_whitespace().count() == 2
+        })
+    });
+
+    // What computes without end is stopped as well, and runs where it leads next.
+    etcd.etcdctl(&["del", "data/spin/begun"]);
+    etcd.etcdctl(&["del", &leader("spin/")]);
+    eventually("the other one spins", || !get("data/spin/begun").is_empty());
+
+    // A platform that ends leaves its work to the other.
+    let before = strokes();
+    first.interrupt();
+    eventually("the other one counts", || strokes() > before + 3);
+    let mut second = second;
+    second.interrupt();
+    // Nothing was lost and nothing done twice: each write has added one stroke.
+    let count = etcd.etcdctl(&["get", "data/tally/count", "--write-out=fields"]);
+    let version = format!("\"Version\" : {}", strokes());
+    assert!(count.lines().any(|line| line == version), "{version}: {count}");
+}
+
+#[cfg(all(feature = "plugin", feature = "wasi"))]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < std::time::Duration::from_secs(30), "not in time: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }

@@ -1,5 +1,7 @@
 //! What the tests share: transcripts, properties, and the tools around a real etcd.
 
+#[cfg(feature = "component")]
+pub mod application;
 #[cfg(feature = "etcd")]
 pub mod certificates;
 #[cfg(feature = "etcd")]

@@ -1,0 +1,158 @@
+//! A small platform: it runs WebAssembly components, each in an election of its own, and
+//! each only where it leads. Start it on two machines, or twice on one, and stop the first.
+//!
+//! ```text
+//! INCUMBENT_STORE=local cargo run --features plugin,wasi --example platform -- \
+//!     platform-1 reports=reports.wasm invoices=invoices.wasm
+//! ```
+//!
+//! An application is a command of WASI 0.2 (it exports `wasi:cli/run`), which may import
+//! `incumbent:election/leadership`: see `wit/leadership.wit`. Its keys begin with
+//! `data/NAME/`. The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use incumbent::plugin::{self, LeadershipCtx, LeadershipCtxView, LeadershipView};
+use incumbent::{Leadership, Options, Session};
+use wasmtime::component::{Component, Linker, ResourceTable};
+use wasmtime::{Config, Engine, Store, StoreLimits, StoreLimitsBuilder, UpdateDeadline};
+use wasmtime_wasi::p2::bindings::CommandPre;
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+const USAGE: &str = "usage: platform ID NAME=COMPONENT.wasm…";
+/// How often a component that computes is looked at.
+const TICK: Duration = Duration::from_millis(10);
+/// In bytes, for each application.
+const MEMORY: usize = 64 << 20;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let identity = arguments.next().context(USAGE)?;
+    let store = std::env::var("INCUMBENT_STORE");
+    let store = store.unwrap_or_else(|_| "etcd://127.0.0.1:2379".into());
+
+    let platform = Platform::new()?;
+    let applications = arguments
+        .map(|argument| {
+            let (name, file) = argument.split_once('=').context(USAGE)?;
+            platform.load(name, file).with_context(|| format!("{file} cannot be run"))
+        })
+        .collect::<Result<Vec<_>>>()?;
+
+    // One lease for all of them.
+    let session = Session::connect(&store, Options { identity, ..Options::default() }).await?;
+    for application in applications {
+        let election = session.election(&application.name);
+        tokio::spawn(async move {
+            let led = election.lead(|leadership| application.run(leadership)).await;
+            if let Err(error) = led {
+                eprintln!("{} does not take part any more: {error}", application.name);
+            }
+        });
+    }
+    tokio::signal::ctrl_c().await?;
+    // The components are stopped, and other platforms lead at once.
+    session.close().await?;
+    Ok(())
+}
+
+/// What all applications share: the compiler, and what they may import.
+struct Platform {
+    engine: Engine,
+    linker: Linker<State>,
+}
+
+impl Platform {
+    fn new() -> Result<Self> {
+        // An engine of the applications' own: the epochs that interrupt are an engine's, and
+        // the elector has another.
+        let engine = Engine::new(Config::new().epoch_interruption(true))?;
+        let mut linker = Linker::new(&engine);
+        wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+        plugin::add_to_linker_async(&mut linker)?;
+        let ticking = engine.weak();
+        thread::spawn(move || {
+            while let Some(engine) = ticking.upgrade() {
+                engine.increment_epoch();
+                drop(engine);
+                thread::sleep(TICK);
+            }
+        });
+        Ok(Self { engine, linker })
+    }
+
+    /// Compiles a component, and sees whether all that it imports is there.
+    fn load(&self, name: &str, file: &str) -> Result<Arc<Application>> {
+        let component = Component::from_file(&self.engine, file)?;
+        let command = CommandPre::new(self.linker.instantiate_pre(&component)?)?;
+        Ok(Arc::new(Application { name: name.into(), command }))
+    }
+}
+
+/// A component, and the election that decides where it runs.
+struct Application {
+    name: String,
+    command: CommandPre<State>,
+}
+
+impl Application {
+    /// Runs it in one term. `lead` drops this future in time when the term comes to its
+    /// end, and with it the component, whatever that is waiting for.
+    fn run(self: &Arc<Self>, leadership: Leadership) -> impl Future<Output = ()> + Send + use<> {
+        let application = Arc::clone(self);
+        async move {
+            let (name, epoch) = (application.name.clone(), leadership.epoch());
+            println!("{name} runs in epoch {epoch}");
+            match application.call(&leadership).await {
+                Ok(()) => println!("{name} is done in epoch {epoch}"),
+                Err(error) => println!("{name} failed in epoch {epoch}: {error:#}"),
+            }
+        }
+    }
+
+    async fn call(&self, leadership: &Leadership) -> Result<()> {
+        let state = State {
+            wasi: WasiCtx::builder().inherit_stdout().inherit_stderr().build(),
+            table: ResourceTable::new(),
+            leadership: LeadershipCtx::of_term(leadership).grant(format!("data/{}/", self.name)),
+            limits: StoreLimitsBuilder::new().memory_size(MEMORY).build(),
+        };
+        let mut store = Store::new(self.command.engine(), state);
+        store.limiter(|state| &mut state.limits);
+        // One that computes without end lets others have their turn, and `lead` drop it, at
+        // each tick; and does not go on beyond its term even if `lead` comes late.
+        store.set_epoch_deadline(1);
+        let fence = leadership.fence();
+        store.epoch_deadline_callback(move |_| {
+            let stands = fence.is_valid();
+            Ok(if stands { UpdateDeadline::Yield(1) } else { UpdateDeadline::Interrupt })
+        });
+        let command = self.command.instantiate_async(&mut store).await?;
+        let done = command.wasi_cli_run().call_run(&mut store).await?;
+        done.map_err(|()| anyhow!("it ended with an error"))
+    }
+}
+
+/// What belongs to a running application.
+struct State {
+    wasi: WasiCtx,
+    table: ResourceTable,
+    leadership: LeadershipCtx,
+    limits: StoreLimits,
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl LeadershipView for State {
+    fn leadership(&mut self) -> LeadershipCtxView<'_> {
+        LeadershipCtxView { ctx: &mut self.leadership, table: &mut self.table }
+    }
+}

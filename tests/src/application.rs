@@ -1,0 +1,221 @@
+//! Applications as components, which use leadership.
+
+use std::fmt::Write;
+
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::abi::{AbiVariant, WasmType};
+use wit_parser::{Resolve, Type, TypeDefKind};
+
+const WIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
+const LEADERSHIP: &str = "incumbent:election/leadership@0.1.0";
+
+/// A component around a core module as text, of the last world of the WIT packages, which
+/// may use the project's own.
+///
+/// # Panics
+///
+/// If they do not go together.
+pub fn component(packages: &[&str], module: &str) -> Vec<u8> {
+    let mut module = wat::parse_str(module).expect("the module parses");
+    let resolve = resolve(packages);
+    let (world, _) = resolve.worlds.iter().next_back().expect("has a world");
+    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
+    let mut encoder = ComponentEncoder::default();
+    let encoder = encoder.module(&module).expect("fits");
+    encoder.validate(true).encode().expect("is a component")
+}
+
+fn resolve(packages: &[&str]) -> Resolve {
+    let mut resolve = Resolve::default();
+    resolve.push_dir(WIT).expect("the WIT parses");
+    for package in packages {
+        resolve.push_str("more.wit", package).expect("the WIT parses");
+    }
+    resolve
+}
+
+/// A component that does what its host tells it to: it exports all functions that it
+/// imports.
+///
+/// # Panics
+///
+/// If there is one in `puppet.wit` that `leadership` does not have.
+pub fn puppet() -> Vec<u8> {
+    let wit = include_str!("application/puppet.wit");
+    let resolve = resolve(&[wit]);
+    let (_, strings) = resolve.interfaces.iter().next_back().expect("has an interface");
+    let (mut imports, mut exports) = (String::new(), String::new());
+    for (name, function) in &strings.functions {
+        let is_handle = |id| matches!(resolve.types[id].kind, TypeDefKind::Handle(_));
+        let of_term = function.params.first().is_some_and(|first| match first.ty {
+            Type::Id(id) => is_handle(id),
+            _ => false,
+        });
+        let export = resolve.wasm_signature(AbiVariant::GuestExport, function);
+        let (parameters, results) =
+            (declared("param", &export.params), declared("result", &export.results));
+        let mut call = String::new();
+        if name != "forget" {
+            let import = resolve.wasm_signature(AbiVariant::GuestImport, function);
+            let asked = if of_term { format!("[method]term.{name}") } else { name.clone() };
+            let (given, answered) =
+                (declared("param", &import.params), declared("result", &import.results));
+            writeln!(
+                imports,
+                r#"(import "{LEADERSHIP}" "{asked}" (func ${name} {given} {answered}))"#
+            )
+            .expect("is written");
+            let arguments: String =
+                (0..export.params.len()).map(|at| format!("(local.get {at})")).collect();
+            call = if export.retptr {
+                format!("(call ${name} {arguments} (i32.const {ANSWER})) (i32.const {ANSWER})")
+            } else {
+                format!("(call ${name} {arguments})")
+            };
+        }
+        // What was lent is given back, and what is to be forgotten dropped.
+        let drop = if of_term { "(call $drop (local.get 0))" } else { "" };
+        let done = declared("param", &export.results);
+        writeln!(
+            exports,
+            r#"(func (export "incumbent:test/strings#{name}") {parameters} {results} {call} {drop})
+            (func (export "cabi_post_incumbent:test/strings#{name}") {done}
+                (global.set $free (i32.const {HEAP})))"#,
+        )
+        .expect("is written");
+    }
+    component(
+        &[wit],
+        &format!(
+            r#"(module
+            {imports}
+            (import "{LEADERSHIP}" "[resource-drop]term" (func $drop (param i32)))
+            (memory (export "memory") 64)
+            {REALLOC}
+            {exports})"#
+        ),
+    )
+}
+
+/// Where a function's answer lies, and where what it points to begins.
+const ANSWER: u32 = 64;
+const HEAP: u32 = 4_096;
+
+/// Memory is given, and all of it taken back at the end of a call.
+const REALLOC: &str = r#"
+    (global $free (mut i32) (i32.const 4096))
+    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
+        (local $at i32)
+        (local.set $at (i32.and (i32.add (global.get $free) (i32.const 7)) (i32.const -8)))
+        (global.set $free (i32.add (local.get $at) (local.get 3)))
+        local.get $at)"#;
+
+fn declared(what: &str, types: &[WasmType]) -> String {
+    let names = types.iter().map(|ty| match ty {
+        WasmType::I32 | WasmType::Pointer | WasmType::Length => " i32",
+        WasmType::I64 | WasmType::PointerOrI64 => " i64",
+        WasmType::F32 => " f32",
+        WasmType::F64 => " f64",
+    });
+    if types.is_empty() { String::new() } else { format!("({what}{})", names.collect::<String>()) }
+}
+
+/// A component that exports `epoch`: the one in which it leads, or 0.
+pub fn epoch() -> Vec<u8> {
+    component(
+        &["package incumbent:test;
+        world job {
+            import incumbent:election/leadership@0.1.0;
+            export epoch: func() -> s64;
+        }"],
+        &format!(
+            r#"(module
+            (import "{LEADERSHIP}" "leading" (func $leading (param i32)))
+            (import "{LEADERSHIP}" "[method]term.epoch" (func $epoch (param i32) (result i64)))
+            (memory (export "memory") 1)
+            (func (export "epoch") (result i64)
+                (call $leading (i32.const {ANSWER}))
+                (if (result i64) (i32.load8_u (i32.const {ANSWER}))
+                    (then (call $epoch (i32.load offset=4 (i32.const {ANSWER}))))
+                    (else (i64.const 0)))))"#
+        ),
+    )
+}
+
+/// A command that counts in the key `data/tally/count` while it leads: a stroke every few
+/// milliseconds, each put only where nobody has written since it was read.
+pub fn tally() -> Vec<u8> {
+    command(&format!(
+        r#"(module
+        (import "{LEADERSHIP}" "leading" (func $leading (param i32)))
+        (import "{LEADERSHIP}" "[method]term.get" (func $get (param i32 i32 i32 i32)))
+        (import "{LEADERSHIP}" "[method]term.put"
+            (func $put (param i32 i32 i32 i32 i32 i32 i64 i32)))
+        (import "{LEADERSHIP}" "[method]term.changed"
+            (func $changed (param i32 i32 i32 i32 i32 i32 i64 i32)))
+        (memory (export "memory") 64)
+        {REALLOC}
+        (data (i32.const 0) "data/tally/count")
+        (func (export "wasi:cli/run@0.2.0#run") (result i32)
+            (local $term i32) (local $strokes i32) (local $many i32) (local $modified i64)
+            (call $leading (i32.const {ANSWER}))
+            (local.set $term (i32.load offset=4 (i32.const {ANSWER})))
+            (loop $again
+                (global.set $free (i32.const {HEAP}))
+                (call $get (local.get $term) (i32.const 0) (i32.const 16) (i32.const {ANSWER}))
+                (if (i32.load8_u (i32.const {ANSWER})) (then (return (i32.const 1))))
+                (local.set $strokes (i32.const {HEAP}))
+                (local.set $many (i32.const 0))
+                (local.set $modified (i64.const 0))
+                (if (i32.load8_u offset=8 (i32.const {ANSWER}))
+                    (then
+                        (local.set $strokes (i32.load offset=24 (i32.const {ANSWER})))
+                        (local.set $many (i32.load offset=28 (i32.const {ANSWER})))
+                        (local.set $modified (i64.load offset=48 (i32.const {ANSWER})))))
+                (i32.store8 (i32.add (local.get $strokes) (local.get $many)) (i32.const 0x7c))
+                (call $put (local.get $term) (i32.const 0) (i32.const 16)
+                    (local.get $strokes) (i32.add (local.get $many) (i32.const 1))
+                    (i32.const 1) (local.get $modified) (i32.const {ANSWER}))
+                (if (i32.load8_u (i32.const {ANSWER})) (then (return (i32.const 1))))
+                ;; Unless the term changes, a rest of 5 ms.
+                (call $changed (local.get $term)
+                    (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+                    (i32.const 1) (i64.const 5_000_000) (i32.const {ANSWER}))
+                (br_if $again (i32.ne (i32.load8_u (i32.const {ANSWER})) (i32.const 2))))
+            i32.const 0))"#
+    ))
+}
+
+/// A command that writes the key `data/spin/begun`, and then computes without end.
+pub fn spin() -> Vec<u8> {
+    command(&format!(
+        r#"(module
+        (import "{LEADERSHIP}" "leading" (func $leading (param i32)))
+        (import "{LEADERSHIP}" "[method]term.put"
+            (func $put (param i32 i32 i32 i32 i32 i32 i64 i32)))
+        (memory (export "memory") 1)
+        {REALLOC}
+        (data (i32.const 0) "data/spin/begun")
+        (func (export "wasi:cli/run@0.2.0#run") (result i32)
+            (call $leading (i32.const {ANSWER}))
+            (call $put (i32.load offset=4 (i32.const {ANSWER})) (i32.const 0) (i32.const 15)
+                (i32.const 0) (i32.const 15) (i32.const 0) (i64.const 0) (i32.const {ANSWER}))
+            (loop $again (br $again))
+            unreachable))"#
+    ))
+}
+
+fn command(module: &str) -> Vec<u8> {
+    component(
+        &[
+            "package wasi:cli@0.2.0;
+            interface run { run: func() -> result; }",
+            "package incumbent:test;
+            world command {
+                import incumbent:election/leadership@0.1.0;
+                export wasi:cli/run@0.2.0;
+            }",
+        ],
+        module,
+    )
+}
