@@ -14,11 +14,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
 use incumbent::plugin::{self, LeadershipCtx, LeadershipCtxView, LeadershipView};
 use incumbent::{Leadership, Options, Session};
 use wasmtime::component::{Component, Linker, ResourceTable};
-use wasmtime::{Config, Engine, Store, StoreLimits, StoreLimitsBuilder, UpdateDeadline};
+use wasmtime::error::Context;
+use wasmtime::{
+    Config, Engine, Error, Result, Store, StoreLimits, StoreLimitsBuilder, UpdateDeadline,
+};
 use wasmtime_wasi::p2::bindings::CommandPre;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
@@ -133,7 +135,7 @@ impl Application {
         });
         let command = self.command.instantiate_async(&mut store).await?;
         let done = command.wasi_cli_run().call_run(&mut store).await?;
-        done.map_err(|()| anyhow!("it ended with an error"))
+        done.map_err(|()| Error::msg("it says so"))
     }
 }
 

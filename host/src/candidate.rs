@@ -104,13 +104,13 @@ impl Candidate {
     }
 
     #[cfg(feature = "plugin")]
-    pub(crate) fn election(&self) -> &str {
-        &self.election
-    }
-
-    #[cfg(feature = "plugin")]
     pub(crate) fn handle(&self) -> &Handle {
         self.attendance.handle()
+    }
+
+    /// The election's name.
+    pub fn election(&self) -> &str {
+        &self.election
     }
 
     /// Waits for this candidate's next term. Cancel safe, and to be called again

@@ -64,6 +64,11 @@ impl Leadership {
         Arc::clone(&self.term)
     }
 
+    /// The election's name.
+    pub fn election(&self) -> &str {
+        self.term.election()
+    }
+
     /// The fencing token: it rises strictly from one leadership of an election
     /// to the next, and is never 0.
     pub fn epoch(&self) -> i64 {

@@ -36,6 +36,7 @@
 //! - [`store`]: the places to elect on, by a [`StoreUrl`], and the contract for others.
 //! - `testing` (feature `testing`): a store and a clock that a test directs, to take the
 //!   leadership away from your own code at any line.
+//! - `plugin` (feature `plugin`): for platforms on wasmtime, whose components use leadership.
 //! - [`Component`] and [`Elector`]: the elector itself, for other hosts and for
 //!   tests.
 

@@ -78,10 +78,11 @@
 //! # Blocking
 //!
 //! With [`add_to_linker_sync`] a component that waits blocks its thread, which must not be
-//! one of the session's runtime: call it on a thread of its own, or from
+//! the only one of a runtime: call it on a thread of its own, or from
 //! `tokio::task::spawn_blocking`. A blocked component cannot be interrupted. But no
-//! function of a term outlasts the term's deadline, and nor does `elected` in a context
+//! function of a term outlasts the term's deadline, nor does `elected` in a context
 //! [of a term](LeadershipCtx::of_term): interruption by epochs waits no longer than that.
+//! Whoever waits in `elected` for a candidate's next term is let go by closing the session.
 
 mod bindings;
 mod blocking;
@@ -119,9 +120,15 @@ pub struct LeadershipCtx {
 enum Part {
     /// In one term, which the platform holds.
     Term(Fence),
-    /// In one term after the other, each from the first time that the component is told of
-    /// it, until it says that its work has stopped.
-    Candidate { candidate: Candidate, held: Option<Leadership> },
+    /// In one term after the other.
+    Campaign(Box<Campaign>),
+}
+
+#[derive(Debug)]
+struct Campaign {
+    candidate: Candidate,
+    /// The term that the component was told of, until it says that its work has stopped.
+    held: Option<Leadership>,
 }
 
 impl LeadershipCtx {
@@ -130,7 +137,7 @@ impl LeadershipCtx {
     /// platform is told by [`Leadership::lost`].
     pub fn of_term(leadership: &Leadership) -> Self {
         let fence = leadership.fence();
-        let election = fence.term().election().to_owned();
+        let election = leadership.election().to_owned();
         let id = fence.handle().identity().to_owned();
         Self::new(Part::Term(fence), election, id)
     }
@@ -141,7 +148,7 @@ impl LeadershipCtx {
     pub fn of_candidate(candidate: Candidate) -> Self {
         let election = candidate.election().to_owned();
         let id = candidate.handle().identity().to_owned();
-        Self::new(Part::Candidate { candidate, held: None }, election, id)
+        Self::new(Part::Campaign(Box::new(Campaign { candidate, held: None })), election, id)
     }
 
     fn new(part: Part, election: String, id: String) -> Self {
@@ -171,12 +178,6 @@ pub struct LeadershipCtxView<'a> {
 pub trait LeadershipView: Send {
     /// The context, and the table beside it.
     fn leadership(&mut self) -> LeadershipCtxView<'_>;
-}
-
-impl<T: LeadershipView + ?Sized> LeadershipView for &mut T {
-    fn leadership(&mut self) -> LeadershipCtxView<'_> {
-        T::leadership(self)
-    }
 }
 
 /// The [`HasData`] of the interface, for platforms that add it to a linker by a closure of

@@ -259,6 +259,7 @@ async fn a_component_knows_its_term_and_writes_in_it() {
     let Scene { world, leadership, mut puppet, term, worker: _worker, rival: _rival, next: _next } =
         scene().await;
     assert_eq!(puppet.election().await, NAME);
+    assert_eq!(leadership.election(), NAME);
     assert_eq!(puppet.id().await, "worker");
     assert_eq!(puppet.epoch(term).await, leadership.epoch());
     assert_eq!(puppet.remaining(term).await, leadership.remaining());

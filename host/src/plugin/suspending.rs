@@ -8,7 +8,9 @@ use wasmtime::component::Resource;
 use super::bindings::suspending::incumbent::election::leadership::{
     Host, HostTerm, NoTerm, Refusal, Standing,
 };
-use super::{LeadershipCtx, LeadershipCtxView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES, Part};
+use super::{
+    Campaign, LeadershipCtx, LeadershipCtxView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES, Part,
+};
 use crate::clock::nanoseconds;
 use crate::driver::Handle;
 use crate::error::{Error, WriteError};
@@ -203,7 +205,8 @@ impl LeadershipCtx {
         match &mut self.part {
             Part::Term(fence) if fence.is_valid() => Ok(fence.clone()),
             Part::Term(_) => Err(NoTerm::Never(None)),
-            Part::Candidate { candidate, held } => {
+            Part::Campaign(campaign) => {
+                let Campaign { candidate, held } = &mut **campaign;
                 if let Some(leadership) = held
                     && leadership.is_valid()
                 {
@@ -221,8 +224,8 @@ impl LeadershipCtx {
 
     /// The work of a term has stopped.
     fn let_go(&mut self, epoch: i64) {
-        if let Part::Candidate { held, .. } = &mut self.part {
-            held.take_if(|leadership| leadership.epoch() == epoch);
+        if let Part::Campaign(campaign) = &mut self.part {
+            campaign.held.take_if(|leadership| leadership.epoch() == epoch);
         }
     }
 
@@ -238,7 +241,7 @@ impl LeadershipCtx {
     pub(super) fn handle(&self) -> &Handle {
         match &self.part {
             Part::Term(fence) => fence.handle(),
-            Part::Candidate { candidate, .. } => candidate.handle(),
+            Part::Campaign(campaign) => campaign.candidate.handle(),
         }
     }
 }
