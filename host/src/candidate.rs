@@ -7,8 +7,6 @@ use futures_util::stream::{self, StreamExt};
 use tokio::sync::{broadcast, watch};
 
 use crate::driver::Attendance;
-#[cfg(feature = "plugin")]
-use crate::driver::Handle;
 use crate::error::Error;
 use crate::leadership::Leadership;
 use crate::observer::{Leader, received};
@@ -23,7 +21,6 @@ use crate::types::{Failure, Mark, Reason};
 #[derive(Debug)]
 pub struct Candidate {
     attendance: Attendance,
-    election: Box<str>,
     stage: watch::Receiver<Stage>,
     /// Holds what happened since the start, until somebody asks.
     first: Mutex<Option<broadcast::Receiver<Event>>>,
@@ -94,23 +91,11 @@ pub enum Event {
 impl Candidate {
     pub(crate) fn new(
         attendance: Attendance,
-        election: &str,
         stage: watch::Receiver<Stage>,
         events: broadcast::Receiver<Event>,
         later: broadcast::WeakSender<Event>,
     ) -> Self {
-        let first = Mutex::new(Some(events));
-        Self { attendance, election: election.into(), stage, first, later }
-    }
-
-    #[cfg(feature = "plugin")]
-    pub(crate) fn handle(&self) -> &Handle {
-        self.attendance.handle()
-    }
-
-    /// The election's name.
-    pub fn election(&self) -> &str {
-        &self.election
+        Self { attendance, stage, first: Mutex::new(Some(events)), later }
     }
 
     /// Waits for this candidate's next term. Cancel safe, and to be called again

@@ -34,6 +34,11 @@ impl Election {
         Self { handle, name, contest: Contest::Queue, value }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How candidates share the election: [`Contest::Queue`] unless set.
     #[must_use]
     pub fn contest(mut self, contest: Contest) -> Self {
@@ -190,7 +195,12 @@ impl Election {
         Ok(self.candidates().await?.into_iter().next())
     }
 
-    fn candidate(&self, rejoin: bool) -> Candidate {
+    #[cfg(feature = "plugin")]
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(crate) fn candidate(&self, rejoin: bool) -> Candidate {
         let attendance = Attendance::new(self.handle.clone());
         let (stage, stages) = watch::channel(Stage::Joining);
         let (events, first) = broadcast::channel::<Event>(RING);
@@ -205,7 +215,7 @@ impl Election {
             },
             seat: Seat { stage, events },
         });
-        Candidate::new(attendance, &self.name, stages, first, later)
+        Candidate::new(attendance, stages, first, later)
     }
 
     fn observation(&self, attendance: &Attendance) -> Observation {

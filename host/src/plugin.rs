@@ -9,8 +9,8 @@
 //! - [`LeadershipCtx::of_term`], from a [`Leadership`], for a component that runs in one
 //!   term. The platform starts it when it is elected, and ends it when the term is over;
 //!   it holds the leadership meanwhile, and drops it once the component has ended.
-//! - [`LeadershipCtx::of_candidate`], from a [`Candidate`], for a component that runs all
-//!   the time, and waits for its turns by itself. Its end leaves the election.
+//! - [`LeadershipCtx::of_election`], from an [`Election`], for a component that runs all
+//!   the time, and takes its turns by itself. Its end leaves the election.
 //!
 //! ```
 //! use incumbent::plugin::{self, LeadershipCtx, LeadershipCtxView, LeadershipView};
@@ -82,7 +82,7 @@
 //! `tokio::task::spawn_blocking`. A blocked component cannot be interrupted. But no
 //! function of a term outlasts the term's deadline, nor does `elected` in a context
 //! [of a term](LeadershipCtx::of_term): interruption by epochs waits no longer than that.
-//! Whoever waits in `elected` for a candidate's next term is let go by closing the session.
+//! Whoever waits in `elected` for a turn is let go by closing the session.
 
 mod bindings;
 mod blocking;
@@ -92,6 +92,7 @@ use wasmtime::component::{HasData, Linker, ResourceTable};
 
 use self::bindings::{blocking as blocking_bindings, suspending as suspending_bindings};
 use crate::candidate::Candidate;
+use crate::election::Election;
 use crate::leadership::{Fence, Leadership};
 
 /// How many bytes of keys and values one write has at most.
@@ -126,8 +127,10 @@ enum Part {
 
 #[derive(Debug)]
 struct Campaign {
-    candidate: Candidate,
-    /// The term that the component was told of, until it says that its work has stopped.
+    election: Election,
+    /// In line, since the component has asked for a term.
+    candidate: Option<Candidate>,
+    /// The term that it was given, until it says that its work has stopped.
     held: Option<Leadership>,
 }
 
@@ -142,13 +145,14 @@ impl LeadershipCtx {
         Self::new(Part::Term(fence), election, id)
     }
 
-    /// For a component that runs all the time, and campaigns by itself: each term of the
-    /// candidate's is the component's, which leads again only when it has stopped its work
-    /// of the term before. The context's end leaves the election.
-    pub fn of_candidate(candidate: Candidate) -> Self {
-        let election = candidate.election().to_owned();
-        let id = candidate.handle().identity().to_owned();
-        Self::new(Part::Campaign(Box::new(Campaign { candidate, held: None })), election, id)
+    /// For a component that runs all the time, and campaigns by itself: it is a candidate
+    /// from the moment on that it asks for a term, until that is over, and again when it
+    /// asks for another. The context's end leaves the election.
+    pub fn of_election(election: Election) -> Self {
+        let name = election.name().to_owned();
+        let id = election.handle().identity().to_owned();
+        let campaign = Campaign { election, candidate: None, held: None };
+        Self::new(Part::Campaign(Box::new(campaign)), name, id)
     }
 
     fn new(part: Part, election: String, id: String) -> Self {

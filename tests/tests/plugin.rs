@@ -16,6 +16,7 @@ use incumbent::{
 use incumbent_tests::application::puppet;
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use wasmtime::component::{Component, Linker, Resource, ResourceTable};
@@ -237,11 +238,11 @@ struct Campaign {
 async fn campaign() -> Campaign {
     let world = World::new();
     let worker = world.process("worker").await.expect("starts");
-    let candidate = worker.session().election(NAME).join().await.expect("joins");
+    let election = worker.session().election(NAME);
+    let mut puppet = Puppet::new(LeadershipCtx::of_election(election).grant("jobs/")).await;
+    let term = puppet.elected(None).await.expect("leads");
     let rival = world.process("rival").await.expect("starts");
     let next = rival.session().election(NAME).join().await.expect("joins");
-    let mut puppet = Puppet::new(LeadershipCtx::of_candidate(candidate).grant("jobs/")).await;
-    let term = puppet.elected(None).await.expect("leads");
     Campaign { world, worker, puppet, term, next, _rival: rival }
 }
 
@@ -548,15 +549,18 @@ async fn a_component_that_resigns_ends_the_term_and_its_platform_releases_it() {
 }
 
 #[tokio::test]
-async fn a_component_that_campaigns_resigns_by_itself_and_gets_back_in_line() {
+async fn a_component_that_campaigns_resigns_by_itself_and_is_in_line_when_it_asks() {
     let Campaign { world, mut puppet, term, mut next, worker: _worker, _rival } = campaign().await;
     assert!(next.elected().now_or_never().is_none());
     puppet.resign(term).await;
     assert_eq!(puppet.standing(term).await, Standing::Over(types::Reason::Resigned));
     world.settle().await;
+    // Who has resigned and asks for nothing does not lead with nothing to do.
     let rivals = now(next.elected()).expect("leads");
+    drop((rivals, next));
+    world.settle().await;
+    assert!(world.leader(NAME).await.is_none());
     assert!(puppet.leading().await.is_none());
-    drop(rivals);
     world.settle().await;
     let again = puppet.leading().await.expect("leads");
     assert!(puppet.epoch(again).await > puppet.epoch(term).await);
@@ -587,9 +591,8 @@ async fn the_end_of_a_component_that_campaigns_leaves_the_election() {
 #[tokio::test]
 async fn whoever_never_leads_again_is_told_why() {
     let Campaign { world, worker, mut puppet, term, .. } = campaign().await;
-    let unacceptable = worker.session().election("of\tfice").enter();
-    let mut refused = Puppet::new(LeadershipCtx::of_candidate(unacceptable)).await;
-    world.settle().await;
+    let unacceptable = worker.session().election("of\tfice");
+    let mut refused = Puppet::new(LeadershipCtx::of_election(unacceptable)).await;
     let never = refused.elected(None).await.expect_err("has no such name");
     assert!(matches!(never, NoTerm::Never(Some(Failure::Invalid(_)))), "{never:?}");
 
@@ -631,8 +634,8 @@ async fn a_component_cannot_hoard_terms() {
     assert!(format!("{trap:?}").contains("handles of terms"), "{trap:?}");
 }
 
-/// A component that takes its turn, and blocks whoever called it.
-fn take_a_turn(leadership: LeadershipCtx) {
+/// A component that takes its turn, once it has `asked` for it, and blocks whoever called it.
+fn take_a_turn(leadership: LeadershipCtx, asked: oneshot::Sender<()>) {
     use blocking::incumbent::election::leadership::{NoTerm, Refusal, Standing};
     use blocking::incumbent::election::types::{Expectation, Failure, Put, Reason};
 
@@ -650,6 +653,9 @@ fn take_a_turn(leadership: LeadershipCtx) {
 
     assert_eq!(ask!(call_election), NAME);
     assert_eq!(ask!(call_id), "worker");
+    assert!(ask!(call_leading).is_none());
+    assert_eq!(ask!(call_elected, Some(1)).unwrap_err(), NoTerm::NotYet);
+    asked.send(()).expect("is waited for");
     let term = Held::from(ask!(call_elected, None).expect("leads"));
     let again = ask!(call_leading).expect("leads");
     assert_eq!(ask!(call_epoch, again), ask!(call_epoch, term.lent()));
@@ -678,15 +684,40 @@ fn take_a_turn(leadership: LeadershipCtx) {
     assert_eq!(end, Standing::Over(Reason::Deposed));
     assert_eq!(ask!(call_put, term.lent(), b"jobs/a", b"", None), Err(Refusal::Stale));
     assert_eq!(ask!(call_changed, term.lent(), &end, None), end);
-    assert_eq!(ask!(call_elected, Some(0)).unwrap_err(), NoTerm::NotYet);
     let next = ask!(call_elected, None).expect("leads again");
     ask!(call_resign, Resource::new_borrow(next.rep()));
     ask!(call_forget, next);
 }
 
-/// Lets the component have its turn, and deposes it when it is done.
-async fn depose_when_done(store: MemoryStore, work: JoinHandle<()>) {
+/// Somebody leads, and a component comes next.
+struct Waiting {
+    store: MemoryStore,
+    session: Session,
+    leader: Leadership,
+    next: LeadershipCtx,
+    other: Session,
+}
+
+async fn waiting() -> Waiting {
+    let store = MemoryStore::default();
+    let session = Session::open(store.clone(), Options::default()).await.expect("starts");
+    let leader = session.election(NAME).campaign().await.expect("leads");
+    let options = Options { identity: "worker".into(), ..Options::default() };
+    let other = Session::open(store.clone(), options).await.expect("starts");
+    let next = LeadershipCtx::of_election(other.election(NAME)).grant("jobs/");
+    Waiting { store, session, leader, next, other }
+}
+
+/// Lets the component have its turn when it has asked, and deposes it when it is done.
+async fn lead_on(
+    store: MemoryStore,
+    leader: Leadership,
+    asked: oneshot::Receiver<()>,
+    work: JoinHandle<()>,
+) {
     let deposed = async {
+        asked.await.expect("asks");
+        leader.resign().await.expect("leads");
         while outside::get(&store, "jobs/done", PATIENCE).await.expect("is read").is_none() {
             tokio::task::yield_now().await;
         }
@@ -696,35 +727,31 @@ async fn depose_when_done(store: MemoryStore, work: JoinHandle<()>) {
     timeout(PATIENCE, work).await.expect("it is woken").expect("it does all of it");
 }
 
-async fn blocking_scene() -> (MemoryStore, Session, LeadershipCtx) {
-    let store = MemoryStore::default();
-    let options = Options { identity: "worker".into(), ..Options::default() };
-    let session = Session::open(store.clone(), options).await.expect("starts");
-    let candidate = session.election(NAME).join().await.expect("joins");
-    (store, session, LeadershipCtx::of_candidate(candidate).grant("jobs/"))
-}
-
 #[tokio::test]
 async fn a_component_that_blocks_a_thread_of_its_own_leaves_the_runtime_alone() {
-    let (store, session, leadership) = blocking_scene().await;
-    let work = tokio::task::spawn_blocking(move || take_a_turn(leadership));
-    depose_when_done(store, work).await;
+    let Waiting { store, session, leader, next, other } = waiting().await;
+    let (asks, asked) = oneshot::channel();
+    let work = tokio::task::spawn_blocking(move || take_a_turn(next, asks));
+    lead_on(store, leader, asked, work).await;
     session.close().await.expect("closes");
+    other.close().await.expect("closes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_component_that_blocks_a_runtimes_thread_leaves_the_other_tasks_another() {
-    let (store, session, leadership) = blocking_scene().await;
-    let work = tokio::spawn(async move { take_a_turn(leadership) });
-    depose_when_done(store, work).await;
+    let Waiting { store, session, leader, next, other } = waiting().await;
+    let (asks, asked) = oneshot::channel();
+    let work = tokio::spawn(async move { take_a_turn(next, asks) });
+    lead_on(store, leader, asked, work).await;
     session.close().await.expect("closes");
+    other.close().await.expect("closes");
 }
 
 #[tokio::test]
 #[should_panic(expected = "can call blocking only when running on the multi-threaded runtime")]
 async fn a_component_does_not_block_the_only_thread_there_is() {
-    let (_store, _session, leadership) = blocking_scene().await;
-    take_a_turn(leadership);
+    let Waiting { next, leader: _leader, .. } = waiting().await;
+    take_a_turn(next, oneshot::channel().0);
 }
 
 on_each_version!(two_components_take_turns_on_an_etcd);
@@ -735,8 +762,7 @@ async fn two_components_take_turns_on_an_etcd(version: Version) {
     for identity in ["first", "second"] {
         let options = Options { identity: identity.into(), ..Options::default() };
         let session = Session::connect(&etcd.url(), options).await.expect("connects");
-        let candidate = session.election(NAME).join().await.expect("joins");
-        let context = LeadershipCtx::of_candidate(candidate).grant("jobs/");
+        let context = LeadershipCtx::of_election(session.election(NAME)).grant("jobs/");
         parties.push((session, Puppet::new(context).await));
     }
     let (session, mut second) = parties.pop().expect("is there");

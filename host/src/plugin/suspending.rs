@@ -206,7 +206,7 @@ impl LeadershipCtx {
             Part::Term(fence) if fence.is_valid() => Ok(fence.clone()),
             Part::Term(_) => Err(NoTerm::Never(None)),
             Part::Campaign(campaign) => {
-                let Campaign { candidate, held } = &mut **campaign;
+                let Campaign { election, candidate, held } = &mut **campaign;
                 if let Some(leadership) = held
                     && leadership.is_valid()
                 {
@@ -214,10 +214,17 @@ impl LeadershipCtx {
                 }
                 // Whoever asks for another one has stopped.
                 *held = None;
-                match candidate.elected().await {
-                    Ok(leadership) => Ok(held.insert(leadership).fence()),
-                    Err(error) => Err(NoTerm::Never(cause(error))),
-                }
+                // In line from now on, also where nobody waits for the turn.
+                let in_line = candidate.get_or_insert_with(|| election.candidate(false));
+                let leadership = match in_line.elected().await {
+                    Ok(leadership) => leadership,
+                    Err(error) => return Err(NoTerm::Never(cause(error))),
+                };
+                let leadership = match candidate.take() {
+                    Some(candidate) => leadership.with_candidate(candidate),
+                    None => leadership,
+                };
+                Ok(held.insert(leadership).fence())
             }
         }
     }
@@ -241,7 +248,7 @@ impl LeadershipCtx {
     pub(super) fn handle(&self) -> &Handle {
         match &self.part {
             Part::Term(fence) => fence.handle(),
-            Part::Campaign(campaign) => campaign.candidate.handle(),
+            Part::Campaign(campaign) => campaign.election.handle(),
         }
     }
 }
