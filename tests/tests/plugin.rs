@@ -532,6 +532,18 @@ async fn the_clock_tells_a_component_what_nobody_has_told_it() {
 }
 
 #[tokio::test]
+async fn the_clock_wakes_whom_nobody_wakes() {
+    let Scene { world, worker, leadership, mut puppet, term, rival: _rival, next: _next } =
+        scene().await;
+    worker.pause().await;
+    let mut change = Box::pin(puppet.changed(term, &Standing::Firm, None));
+    world.pass(leadership.remaining() - Duration::from_nanos(1)).await;
+    assert!(change.as_mut().now_or_never().is_none());
+    world.pass(Duration::from_nanos(1)).await;
+    assert_eq!(now(change), Standing::Over(types::Reason::Expired));
+}
+
+#[tokio::test]
 async fn a_component_that_resigns_ends_the_term_and_its_platform_releases_it() {
     let Scene { world, leadership, mut puppet, term, mut next, worker: _worker, rival: _rival } =
         scene().await;
