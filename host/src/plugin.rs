@@ -88,10 +88,11 @@ mod bindings;
 mod blocking;
 mod suspending;
 
+use tokio::sync::watch;
 use wasmtime::component::{HasData, Linker, ResourceTable};
 
 use self::bindings::{blocking as blocking_bindings, suspending as suspending_bindings};
-use crate::candidate::Candidate;
+use crate::candidate::{Candidate, Stage};
 use crate::election::Election;
 use crate::leadership::{Fence, Leadership};
 
@@ -132,6 +133,9 @@ struct Campaign {
     candidate: Option<Candidate>,
     /// The term that it was given, until it says that its work has stopped.
     held: Option<Leadership>,
+    /// The candidacy of that term, and of nothing else: it has to be over before another one
+    /// of this name begins.
+    last: Option<watch::Receiver<Stage>>,
 }
 
 impl LeadershipCtx {
@@ -151,7 +155,7 @@ impl LeadershipCtx {
     pub fn of_election(election: Election) -> Self {
         let name = election.name().to_owned();
         let id = election.handle().identity().to_owned();
-        let campaign = Campaign { election, candidate: None, held: None };
+        let campaign = Campaign { election, candidate: None, held: None, last: None };
         Self::new(Part::Campaign(Box::new(campaign)), name, id)
     }
 

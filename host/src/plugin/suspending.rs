@@ -11,6 +11,7 @@ use super::bindings::suspending::incumbent::election::leadership::{
 use super::{
     Campaign, LeadershipCtx, LeadershipCtxView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES, Part,
 };
+use crate::candidate::Stage;
 use crate::clock::nanoseconds;
 use crate::driver::Handle;
 use crate::error::{Error, WriteError};
@@ -206,7 +207,7 @@ impl LeadershipCtx {
             Part::Term(fence) if fence.is_valid() => Ok(fence.clone()),
             Part::Term(_) => Err(NoTerm::Never(None)),
             Part::Campaign(campaign) => {
-                let Campaign { election, candidate, held } = &mut **campaign;
+                let Campaign { election, candidate, held, last } = &mut **campaign;
                 if let Some(leadership) = held
                     && leadership.is_valid()
                 {
@@ -214,6 +215,11 @@ impl LeadershipCtx {
                 }
                 // Whoever asks for another one has stopped.
                 *held = None;
+                if let Some(stage) = last {
+                    // An error means that the driver is gone, which the next one is told.
+                    let _ = stage.wait_for(|stage| matches!(stage, Stage::Over(_))).await;
+                    *last = None;
+                }
                 // In line from now on, also where nobody waits for the turn.
                 let in_line = candidate.get_or_insert_with(|| election.candidate(false));
                 let leadership = match in_line.elected().await {
@@ -221,7 +227,10 @@ impl LeadershipCtx {
                     Err(error) => return Err(NoTerm::Never(cause(error))),
                 };
                 let leadership = match candidate.take() {
-                    Some(candidate) => leadership.with_candidate(candidate),
+                    Some(candidate) => {
+                        *last = Some(candidate.stage());
+                        leadership.with_candidate(candidate)
+                    }
                     None => leadership,
                 };
                 Ok(held.insert(leadership).fence())
