@@ -38,10 +38,6 @@ const { store = '', process: me = '', logs = '', election } = options;
 const contest = options.contest === 'race' ? 'race' : 'queue';
 const key = `counter-of-${election}`;
 
-// It does not outlive whoever started it.
-const parent = process.ppid;
-setInterval(() => process.ppid === parent || process.kill(process.pid, 'SIGKILL'), 100).unref();
-
 const over = new AbortController();
 process.once('SIGTERM', () => over.abort());
 const log = openSync(path.join(logs, `${me}.jsonl`), 'ax');
@@ -66,7 +62,7 @@ async function connect() {
   const patience = Date.now() + PATIENCE;
   for (;;) {
     try {
-      return await Session.connect(store, { id: me, ttl: Number(options.ttl) });
+      return await Session.connect(store, { identity: me, ttl: Number(options.ttl) });
     } catch (error) {
       if (over.signal.aborted) process.exit(0);
       if (Date.now() > patience) throw error;

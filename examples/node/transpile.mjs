@@ -1,7 +1,7 @@
 // Makes the elector's component into modules that Node runs, in component/.
 
 import { existsSync } from 'node:fs';
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { transpile } from '@bytecodealliance/jco-transpile';
@@ -18,19 +18,25 @@ if (!component) {
 }
 
 const outDir = path.join(here, 'component');
-await rm(outDir, { recursive: true, force: true });
+// Made beside it, and put in its place: whoever starts meanwhile finds one or the other.
+const [made, former] = [`${outDir}.new`, `${outDir}.old`];
 // With `instantiation`, each elector is an instance of its own.
 const { files, imports } = await transpile(component, {
   name: 'incumbent',
-  outDir,
+  outDir: made,
   instantiation: 'sync',
 });
 if (imports.length > 0) {
   console.error(`${component} imports ${imports.join(', ')}: an elector imports nothing`);
   process.exit(1);
 }
+await rm(made, { recursive: true, force: true });
 for (const [file, bytes] of Object.entries(files)) {
   await mkdir(path.dirname(file), { recursive: true });
   await writeFile(file, bytes);
 }
+await rm(former, { recursive: true, force: true });
+if (existsSync(outDir)) await rename(outDir, former);
+await rename(made, outDir);
+await rm(former, { recursive: true, force: true });
 console.log(`component/: made from ${component}`);

@@ -1,14 +1,14 @@
 // Campaigns, and works while it leads: start it twice, and stop the first.
 //
-//     node worker.mjs [ELECTION] [ID]
+//     node worker.mjs [ELECTION] [IDENTITY]
 //
 // The store is INCUMBENT_STORE, or etcd://127.0.0.1:2379.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Session } from './incumbent/session.mjs';
 
-const [name = 'my-service', id] = process.argv.slice(2);
-const session = await Session.connect(process.env.INCUMBENT_STORE, { id }).catch((error) => {
+const [name = 'my-service', identity] = process.argv.slice(2);
+const session = await Session.connect(process.env.INCUMBENT_STORE, { identity }).catch((error) => {
   console.error(error.message);
   process.exit(4);
 });
@@ -25,8 +25,7 @@ while (!over.signal.aborted) {
   if (!leadership) break;
   console.log(`leading ${name} in epoch ${leadership.epoch}`);
   await work(leadership).catch((error) => console.log(`the work stopped: ${error.message}`));
-  await leadership.resign();
-  console.log(`led no more: ${await leadership.lost()}`);
+  console.log(`led no more: ${await leadership.resign()}`);
 }
 await session.close();
 

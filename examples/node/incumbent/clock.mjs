@@ -9,21 +9,23 @@ const STEP = 10_000_000n;
  * A clock in nanoseconds since the start of the machine, as Linux's `CLOCK_BOOTTIME`.
  *
  * Node has `hrtime`, which is exact and stands still while the machine is suspended, and
- * `os.uptime()`, which goes on, in steps of 10 ms. So: `hrtime`, and what the uptime has
- * gained on it. Only a gain beyond a step is a suspension, and it is rounded up: the clock
- * never goes back, and is behind the true time by a step at most, less than any margin.
+ * `os.uptime()`, which goes on, in steps of 10 ms; a container may have an uptime of its own. So:
+ * `hrtime`, and what the uptime has gained on it since now. Only a gain beyond a step is a
+ * suspension, and it is rounded up: the clock never goes back, and is behind the true time by
+ * less than two steps, and than any margin.
  *
  * @param {() => bigint} hrtime
  * @param {() => number} uptime in seconds
  * @returns {() => bigint}
  */
 export function bootClock(hrtime = process.hrtime.bigint, uptime = os.uptime) {
-  // In this order: whatever comes between the two makes the gain smaller, never larger.
-  const gained = () => BigInt(Math.round(uptime() * 1e9)) - hrtime();
+  // In this order: what comes between the two now is counted as suspended later, not the reverse.
+  const ahead = () => BigInt(Math.round(uptime() * 1e9)) - hrtime();
+  const start = ahead();
   let suspended = 0n;
   return () => {
-    const gain = gained();
-    if (gain > suspended) suspended = gain + STEP;
+    const gain = ahead() - start;
+    if (gain > suspended + STEP) suspended = gain + STEP;
     return hrtime() + suspended;
   };
 }

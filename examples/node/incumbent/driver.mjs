@@ -122,7 +122,11 @@ export class Driver {
     process.nextTick(this.parts.broken, error);
     if (now() - this.#opened > PROBATION) this.#pause = SHORTEST;
     this.#disarm = at(now() + this.#pause, () => {
-      this.#open();
+      try {
+        this.#open();
+      } catch (again) {
+        return this.#broke(/** @type {Error} */ (again));
+      }
       this.parts.replaced();
     });
     this.#pause = this.#pause * 2n < LONGEST ? this.#pause * 2n : LONGEST;

@@ -6,7 +6,7 @@
  * Why something did not come about; `code` is for programs:
  *
  * - `unreachable`: no etcd answers
- * - `configuration`: what was asked for cannot be
+ * - `configuration`: what was given or asked for cannot be
  * - `withdrawn`: the store refuses the candidacy
  * - `closed`: the session is closed
  * - `lost`: the term is over (the reason of a leadership's `signal`)
@@ -14,7 +14,7 @@
  * - `conflict`: the key is not at the revision expected, and nothing was changed
  * - `unknown`: no answer. It may have been written, and may be yet, as long as the term's key is
  *   there: write that key again only with `modified`, or in another term
- * - `refused`: the store refuses the write, or too many are under way; nothing was changed
+ * - `refused`: the store refuses the write; nothing was changed
  *
  * @typedef {'unreachable' | 'configuration' | 'withdrawn' | 'closed' | 'lost' | 'stale' | 'conflict'
  *   | 'unknown' | 'refused'} Code

@@ -1,5 +1,6 @@
 // One term, as its holder sees it.
 
+import { bytes, revision } from './arguments.mjs';
 import { at, now } from './clock.mjs';
 import { ElectionError } from './errors.mjs';
 
@@ -22,6 +23,10 @@ export class Leadership {
   /** @type {string | undefined} */
   #reason;
   #controller = new AbortController();
+  /** @type {(reason: string) => void} */
+  #tell = () => {};
+  /** @type {Promise<string>} */
+  #lost = new Promise((resolve) => { this.#tell = resolve; });
   #disarm = () => {};
 
   /**
@@ -65,48 +70,49 @@ export class Leadership {
    *
    * @returns {Promise<string>}
    */
-  async lost() {
-    if (this.#reason === undefined) {
-      await new Promise((over) => this.signal.addEventListener('abort', over, { once: true }));
-    }
-    return /** @type {string} */ (this.#reason);
+  lost() {
+    return this.#lost;
   }
 
   /**
    * Writes a key while this term stands, never after it, and answers with the revision.
    *
-   * @param {string} key any but the elections' own
+   * @param {string | Uint8Array} key any but the elections' own
    * @param {string | Uint8Array} value
    * @param {{ modified?: bigint }} [expected] the revision of the key's last change, or 0n where
    *   there is to be none yet
    * @returns {Promise<bigint>}
-   * @throws {ElectionError} `stale`, `conflict`, `unknown`, `refused`
+   * @throws {ElectionError} `stale`, `conflict`, `unknown`, `refused`, `configuration`
    */
-  put(key, value, { modified } = {}) {
-    const put = { key: Buffer.from(key), value: Buffer.from(value) };
-    return this.#desk.write({ tag: 'put', val: put }, modified);
+  async put(key, value, { modified } = {}) {
+    const put = { key: bytes('key', key), value: bytes('value', value) };
+    return this.#desk.write({ tag: 'put', val: put }, revision(modified));
   }
 
   /**
    * Deletes a key, as `put` writes one.
    *
-   * @param {string} key
+   * @param {string | Uint8Array} key
    * @param {{ modified?: bigint }} [expected]
    * @returns {Promise<bigint>}
-   * @throws {ElectionError} `stale`, `conflict`, `unknown`, `refused`
+   * @throws {ElectionError} `stale`, `conflict`, `unknown`, `refused`, `configuration`
    */
-  delete(key, { modified } = {}) {
-    return this.#desk.write({ tag: 'delete', val: Buffer.from(key) }, modified);
+  async delete(key, { modified } = {}) {
+    const mutation = { tag: /** @type {const} */ ('delete'), val: bytes('key', key) };
+    return this.#desk.write(mutation, revision(modified));
   }
 
   /**
-   * The work has stopped: gives the leadership back. Call it after a loss as well: there is no
-   * other candidacy of this name on the session before it. Settles when nothing is left in the
-   * store, which takes a lease time at most.
+   * The work has stopped: gives the leadership back, and says why it is over. Call it after a
+   * loss as well: there is no other candidacy of this name on the session before it. Settles when
+   * nothing is left in the store, which takes a lease time at most.
+   *
+   * @returns {Promise<string>}
    */
-  resign() {
+  async resign() {
     this.end('resigned');
-    return this.#desk.yielded();
+    await this.#desk.yielded();
+    return this.#lost;
   }
 
   /**
@@ -131,6 +137,7 @@ export class Leadership {
     if (this.#reason !== undefined) return;
     this.#reason = reason;
     this.#disarm();
+    this.#tell(reason);
     this.#controller.abort(new ElectionError('lost', `the leadership of ${this.name} is over: ${reason}`));
   }
 }

@@ -2,6 +2,7 @@
 
 import { EventEmitter } from 'node:events';
 import { hostname } from 'node:os';
+import { bytes, contest, seconds, text } from './arguments.mjs';
 import { Driver } from './driver.mjs';
 import { ElectionError, sentence } from './errors.mjs';
 import { Leadership } from './leadership.mjs';
@@ -15,20 +16,21 @@ export { ElectionError, Leadership };
  *   from '../component/interfaces/incumbent-election-types.js'
  */
 
-/** How many writes may be under way on one session. */
+/** How many writes may be under way on one session; others wait for them. */
 const WRITES = 256;
 
 /**
  * @typedef {object} Options
- * @property {string} [id] what others read of this process: its machine and number unless given
+ * @property {string} [identity] what others read of this process: its machine and number unless given
  * @property {number} [ttl] how long its lease lives, in seconds: 10 unless given; etcd grants 2 at
  *   least
  * @property {number} [margin] taken off every deadline, in seconds, for clocks that run at
  *   different rates; 1% of the lease time at least
- * @property {number} [requestTimeout] how long to wait for etcd, in seconds: 5 unless given
- * @property {Partial<import('etcd3').IOptions>} [etcd] etcd3's own options, for TLS and users
  * @property {typeof import('./component.mjs').openElector} [open] another elector, for tests
  */
+
+/** How long etcd may take to answer, in nanoseconds. */
+const REQUEST = 5_000_000_000n;
 
 /**
  * A candidacy until its end.
@@ -39,6 +41,7 @@ const WRITES = 256;
  * @property {PromiseWithResolvers<Leadership>} elected
  * @property {PromiseWithResolvers<void>} over
  * @property {Leadership} [leadership]
+ * @property {boolean} [leaves] it was given up, or its work has stopped
  * @property {boolean} [orphaned] the elector that knew of its leadership broke
  */
 
@@ -59,6 +62,9 @@ export class Session extends EventEmitter {
   #candidates = new Map();
   /** @type {Map<bigint, (outcome: WriteOutcome) => void>} */
   #writes = new Map();
+  #writing = 0;
+  /** Those that wait to write. @type {(() => void)[]} */
+  #line = [];
   /** @type {PromiseWithResolvers<void>} */
   #closed = deferred();
   #closing = false;
@@ -66,12 +72,12 @@ export class Session extends EventEmitter {
   /**
    * Connects to etcd, and finds out that it answers.
    *
-   * @param {string} [url] `etcd://HOST:PORT[,HOST:PORT…]`, or `etcds://…` for TLS
+   * @param {string} [url] `etcd://HOST:PORT[,HOST:PORT…]`
    * @param {Options} [options]
    * @throws {ElectionError} `unreachable`, `configuration`
    */
   static async connect(url = 'etcd://127.0.0.1:2379', options = {}) {
-    const store = new Store(url, options.etcd);
+    const store = new Store(url);
     try {
       await store.probe();
       return new Session(store, options);
@@ -87,16 +93,16 @@ export class Session extends EventEmitter {
    * @param {Store} store
    * @param {Options} options
    */
-  constructor(store, { id, ttl = 10, margin = 0, requestTimeout = 5, open }) {
+  constructor(store, { identity = `${hostname()}-${process.pid}`, ttl = 10, margin = 0, open }) {
     super();
     /** What others read of this process. */
-    this.id = id ?? `${hostname()}-${process.pid}`;
+    this.identity = text('identity', identity);
     this.#store = store;
     this.#driver = new Driver({
       config: {
-        leaseTtl: nanoseconds(ttl),
-        safetyMargin: nanoseconds(margin),
-        requestTimeout: nanoseconds(requestTimeout),
+        leaseTtl: seconds('ttl', ttl),
+        safetyMargin: seconds('margin', margin),
+        requestTimeout: REQUEST,
       },
       store,
       open,
@@ -107,28 +113,35 @@ export class Session extends EventEmitter {
   }
 
   /**
-   * Stands for election, and waits to lead, as long as it takes.
+   * Stands for election, and waits to lead, as long as it takes; first, until an earlier candidacy
+   * of the name that is given up is over.
    *
    * @param {string} name
    * @param {object} [how]
    * @param {Contest} [how.contest] first come, first served; or `race`: one key, and whoever makes
    *   it leads. All candidates of a name have to agree
-   * @param {string} [how.value] what others read of this candidate: the session's id unless given
+   * @param {string | Uint8Array} [how.value] what others read of this candidate: the session's
+   *   identity unless given
    * @param {AbortSignal} [how.signal] gives up, and leaves nothing behind
    * @returns {Promise<Leadership>}
-   * @throws {ElectionError} `withdrawn`, `closed`; or the signal's reason
+   * @throws {ElectionError} `withdrawn`, `closed`, `configuration`; or the signal's reason
    */
-  async campaign(name, { contest = 'queue', value = this.id, signal } = {}) {
+  async campaign(name, { contest: asked = 'queue', value = this.identity, signal } = {}) {
+    const wish = { name: text('name', name), contest: contest(asked), value: bytes('value', value) };
+    for (const earlier of [...this.#candidates.values()]) {
+      if (earlier.leaves && earlier.candidacy.name === name) await earlier.over.promise;
+    }
     signal?.throwIfAborted();
     if (this.#closing) throw new ElectionError('closed', 'the session is closed');
     const election = ++this.#ids;
-    const candidacy = { election, name, contest, value: Buffer.from(value), rejoin: false };
+    const candidacy = { election, ...wish, rejoin: false };
     /** @type {Candidate} */
     const candidate = { candidacy, signal, elected: deferred(), over: deferred() };
     this.#candidates.set(election, candidate);
     this.#driver.push({ tag: 'campaign', val: candidacy });
     const leave = () => {
       if (candidate.leadership) return;
+      candidate.leaves = true;
       if (this.#driver.isRunning) this.#driver.push({ tag: 'leave', val: election });
       else this.#over(candidate);
     };
@@ -139,12 +152,12 @@ export class Session extends EventEmitter {
   /**
    * A key as it is now, and the revision of its last change, which a write may expect.
    *
-   * @param {string} key
+   * @param {string | Uint8Array} key
    * @returns {Promise<{ value: Uint8Array, modified: bigint } | undefined>}
-   * @throws {ElectionError} `unreachable`
+   * @throws {ElectionError} `unreachable`, `configuration`
    */
   async get(key) {
-    return this.#store.get(key);
+    return this.#store.get(bytes('key', key));
   }
 
   /**
@@ -219,15 +232,12 @@ export class Session extends EventEmitter {
    * @returns {Promise<bigint>}
    */
   async #write(term, mutation, modified) {
-    if (!this.#driver.isRunning) throw new ElectionError('refused', 'the elector is gone, or being replaced');
-    if (this.#writes.size >= WRITES) throw new ElectionError('refused', `${WRITES} writes are under way`);
-    const ticket = BigInt(++this.#ids);
-    const key = mutation.tag === 'put' ? mutation.val.key : mutation.val;
-    const expect = modified === undefined ? [] : [{ key, modified }];
-    this.#driver.push({ tag: 'write', val: { term, ticket, expect, mutations: [mutation] } });
-    /** @type {WriteOutcome} */
-    const outcome = await new Promise((settle) => this.#writes.set(ticket, settle));
-    this.#writes.delete(ticket);
+    if (this.#writing < WRITES) this.#writing += 1;
+    else await new Promise((turn) => this.#line.push(() => turn(undefined)));
+    const outcome = await this.#written(term, mutation, modified);
+    const next = this.#line.shift();
+    if (next) next();
+    else this.#writing -= 1;
     switch (outcome.tag) {
       case 'applied': return outcome.val;
       case 'stale': throw new ElectionError('stale', 'the term is over: nothing was changed');
@@ -238,10 +248,30 @@ export class Session extends EventEmitter {
   }
 
   /**
+   * @param {Term} term
+   * @param {Mutation} mutation
+   * @param {bigint} [modified]
+   * @returns {Promise<WriteOutcome>}
+   */
+  async #written(term, mutation, modified) {
+    // Its elector is gone, and with it the term.
+    if (!this.#driver.isRunning) return { tag: 'stale' };
+    const ticket = BigInt(++this.#ids);
+    const key = mutation.tag === 'put' ? mutation.val.key : mutation.val;
+    const expect = modified === undefined ? [] : [{ key, modified }];
+    this.#driver.push({ tag: 'write', val: { term, ticket, expect, mutations: [mutation] } });
+    /** @type {WriteOutcome} */
+    const outcome = await new Promise((settle) => this.#writes.set(ticket, settle));
+    this.#writes.delete(ticket);
+    return outcome;
+  }
+
+  /**
    * @param {Candidate} candidate
    * @param {Term} term
    */
   #yielded(candidate, term) {
+    candidate.leaves = true;
     if (candidate.orphaned) this.#over(candidate);
     else this.#driver.push({ tag: 'yielded', val: term });
     return candidate.over.promise;
@@ -260,14 +290,15 @@ export class Session extends EventEmitter {
 
   /** @param {Error} error */
   #broke(error) {
-    this.emit('trouble', `the elector broke, and is replaced: ${error.message}`);
     for (const settle of this.#writes.values()) settle({ tag: 'unknown' });
-    if (this.#closing) return this.#end();
+    if (this.#closing) this.#end();
     for (const candidate of this.#candidates.values()) {
-      // A leadership lasts to its deadline: nobody else leads before it, and nobody extends it.
-      if (candidate.leadership) candidate.orphaned = true;
-      else if (candidate.signal?.aborted) this.#over(candidate);
+      if (candidate.leaves) this.#over(candidate);
+      // Nobody extends it any more. The lease runs out by itself: until then nobody else leads.
+      candidate.leadership?.end(`the elector broke: ${error.message}`);
+      candidate.orphaned = candidate.leadership !== undefined;
     }
+    this.emit('trouble', `the elector broke, and is replaced: ${error.message}`);
   }
 
   #campaignAgain() {
@@ -283,12 +314,6 @@ export class Session extends EventEmitter {
     for (const settle of this.#writes.values()) settle({ tag: 'unknown' });
     this.#closed.resolve();
   }
-}
-
-/** @param {number} seconds */
-function nanoseconds(seconds) {
-  if (seconds >= 0 && seconds <= 1e9) return BigInt(Math.round(seconds * 1e9));
-  throw new ElectionError('configuration', `${seconds} is no number of seconds`);
 }
 
 /**

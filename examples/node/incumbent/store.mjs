@@ -14,72 +14,72 @@ import { ElectionError, sentence } from './errors.mjs';
 /** @typedef {{ tag: 'ok', val: Response } | { tag: 'err', val: Failure }} Outcome */
 
 const SECOND = 1_000_000_000n;
-/** How long a renewal's answer counts, in milliseconds. */
-const LATE = 60_000;
-/** How long etcd may take to open a watch, or to log in, in milliseconds. */
+/** Where etcd listens unless it is told otherwise. */
+const PORT = 2379;
+/** How long etcd may take to open a watch, or for a first answer, in milliseconds. */
 const OPENING = 5_000;
 
-/** A connection to etcd. */
+/** A connection to etcd: to one member, until it fails. */
 export class Store {
-  #etcd;
-  #url;
+  #hosts;
+  #members;
+  /** Which of them is asked: it counts on with each that fails. */
+  #turn;
+  /** How long the lease lives, as etcd said last, in milliseconds. */
+  #lifetime = 0;
+
+  /** @param {string} url `etcd://HOST:PORT[,HOST:PORT…]` */
+  constructor(url) {
+    this.#hosts = parsed(url);
+    this.#members = this.#hosts.map(connection);
+    // Sessions spread.
+    this.#turn = Math.floor(Math.random() * this.#members.length);
+  }
+
+  get #member() {
+    return /** @type {Etcd3} */ (this.#members[this.#turn % this.#members.length]);
+  }
 
   /**
-   * @param {string} url `etcd://HOST:PORT[,HOST:PORT…]`, or `etcds://…` for TLS
-   * @param {Partial<import('etcd3').IOptions>} [options] etcd3's own, for TLS and users
+   * Has the next member asked from now on, unless that has happened.
+   *
+   * @param {number} turn in which there was no answer
    */
-  constructor(url, options) {
-    const [, scheme, hosts] = /^(etcds?):\/\/([^/,\s]+(?:,[^/,\s]+)*)\/?$/.exec(url) ?? [];
-    if (!scheme || !hosts) {
-      throw new ElectionError('configuration',
-        `${url} names no etcd: write etcd://HOST:PORT[,HOST:PORT…], without a path`);
-    }
-    this.#url = url;
-    const protocol = scheme === 'etcds' ? 'https' : 'http';
-    this.#etcd = new Etcd3({
-      hosts: hosts.split(',').map((host) => `${protocol}://${host}`),
-      // etcd3 would ask again by itself; a claim or a write must never be sent twice.
-      faultHandling: { host: () => noop, global: noop },
-      defaultCallOptions: ({ isStream }) => ({
-        interceptors: [requireLeader],
-        ...(isStream ? {} : { deadline: Date.now() + OPENING }),
-      }),
-      grpcOptions: {
-        // A dead link is noticed by pings; etcd hangs up on more than one in 5 s.
-        'grpc.keepalive_time_ms': 10_000,
-        'grpc.keepalive_timeout_ms': 3_000,
-        'grpc.enable_http_proxy': 0,
-        'grpc.initial_reconnect_backoff_ms': 100,
-        'grpc.max_reconnect_backoff_ms': 1_000,
-        // Others may have put large values where candidates are.
-        'grpc.max_receive_message_length': -1,
-      },
-      ...options,
-    });
+  #passOn(turn) {
+    if (turn === this.#turn) this.#turn += 1;
   }
 
   /** Finds out that etcd answers. */
   async probe() {
-    try {
-      await this.#etcd.maintenance.status();
-    } catch (error) {
-      const { message } = /** @type {Error} */ (error);
-      const why = /Last error: (?:Error: )?(.*?)\. /.exec(message)?.[1] ?? message;
-      throw new ElectionError('unreachable', `no etcd answers at ${this.#url} (${why}): is it running there?`);
+    for (let left = this.#members.length; ; left -= 1) {
+      try {
+        await this.#member.maintenance.status({ deadline: Date.now() + OPENING / this.#members.length });
+        return;
+      } catch (error) {
+        this.#passOn(this.#turn);
+        if (left > 1) continue;
+        const { message } = /** @type {Error} */ (error);
+        const why = /Last error: (?:Error: )?(.*?)\. /.exec(message)?.[1] ?? message;
+        throw new ElectionError('unreachable', `no etcd answers at etcd://${this.#hosts} (${why}): is it running there?`);
+      }
     }
   }
 
   /**
    * A key as it is now.
    *
-   * @param {string} key
+   * @param {Uint8Array} key
    */
   async get(key) {
-    const selection = { key: Buffer.from(key), prefix: false, order: /** @type {const} */ ('oldest-first'), limit: 1 };
-    const outcome = await this.ask({ tag: 'read', val: [selection] }, OPENING);
-    if (outcome.tag === 'ok' && outcome.val.tag === 'snapshot') return outcome.val.val.found[0]?.[0];
-    const why = outcome.tag === 'err' ? sentence(outcome.val) : outcome.val.tag;
-    throw new ElectionError('unreachable', `${key} cannot be read at ${this.#url}: ${why}`);
+    const selection = { key, prefix: false, order: /** @type {const} */ ('oldest-first'), limit: 1 };
+    for (let left = this.#members.length; ; left -= 1) {
+      const outcome = await this.ask({ tag: 'read', val: [selection] }, OPENING / this.#members.length);
+      if (outcome.tag === 'ok' && outcome.val.tag === 'snapshot') return outcome.val.val.found[0]?.[0];
+      // A read may be sent twice.
+      if (left > 1) continue;
+      const why = outcome.tag === 'err' ? sentence(outcome.val) : outcome.val.tag;
+      throw new ElectionError('unreachable', `${Buffer.from(key)} cannot be read at etcd://${this.#hosts}: ${why}`);
+    }
   }
 
   /**
@@ -89,13 +89,20 @@ export class Store {
    * @param {number} patience how long to wait for the answer, in milliseconds
    * @returns {Promise<Outcome>}
    */
-  ask(operation, patience) {
-    // A renewal's answer counts however late it is.
-    const within = operation.tag === 'keep-alive' ? LATE : patience;
-    return this.#answer(operation, { deadline: Date.now() + within }).then(
-      (val) => ({ tag: 'ok', val }),
-      (error) => answeredByError(operation, error),
-    );
+  async ask(operation, patience) {
+    const turn = this.#turn;
+    const impatient = setTimeout(() => this.#passOn(turn), patience);
+    // A renewal's answer counts for as long as the lease can live, and not only for so long.
+    const within = operation.tag === 'keep-alive' ? Math.max(patience, this.#lifetime) : patience;
+    try {
+      return { tag: 'ok', val: await this.#answer(operation, { deadline: Date.now() + within }) };
+    } catch (error) {
+      const outcome = answeredByError(operation, /** @type {Error} */ (error));
+      if (outcome.tag === 'err' && isSilence(outcome.val)) this.#passOn(turn);
+      return outcome;
+    } finally {
+      clearTimeout(impatient);
+    }
   }
 
   /**
@@ -104,12 +111,13 @@ export class Store {
    * @returns {Promise<Response>}
    */
   async #answer(operation, options) {
-    const { kv, leaseClient } = this.#etcd;
+    const { leaseClient } = this.#member;
     switch (operation.tag) {
       case 'grant': {
         const { lease, ttl } = operation.val;
         const seconds = (ttl + SECOND - 1n) / SECOND || 1n;
         const granted = await leaseClient.leaseGrant({ ID: `${lease}`, TTL: `${seconds}` }, options);
+        this.#lifetime = Number(granted.TTL) * 1_000;
         return { tag: 'granted', val: BigInt(granted.TTL) * SECOND };
       }
       case 'keep-alive': {
@@ -169,7 +177,7 @@ export class Store {
    * @returns {Promise<any>}
    */
   #transact(txn, options) {
-    return this.#etcd.kv.txn(/** @type {any} */ (txn), options);
+    return this.#member.kv.txn(/** @type {any} */ (txn), options);
   }
 
   /**
@@ -181,7 +189,7 @@ export class Store {
    * @returns {Promise<bigint>} the time to live in seconds
    */
   async #renew(lease, options) {
-    const leases = /** @type {any} */ (this.#etcd.leaseClient); // its types lack the options
+    const leases = /** @type {any} */ (this.#member.leaseClient); // its types lack the options
     const stream = await leases.leaseKeepAlive(options);
     return new Promise((resolve, reject) => {
       stream.on('data', (/** @type {any} */ answer) => resolve(BigInt(answer.TTL)));
@@ -200,6 +208,7 @@ export class Store {
    * @returns {() => void} ends it; nothing is told after that
    */
   watch({ key, prefix, since }, tell) {
+    const turn = this.#turn;
     /** @type {any} */
     let stream;
     let over = false;
@@ -214,6 +223,7 @@ export class Store {
     const end = (failure) => {
       if (over) return;
       close();
+      if (isSilence(failure)) this.#passOn(turn);
       tell({ tag: 'ended', val: failure });
     };
     const timer = setTimeout(end, OPENING, { tag: 'timeout' });
@@ -237,7 +247,7 @@ export class Store {
         }
       }
     };
-    this.#etcd.watchClient.watch().then((opened) => {
+    this.#member.watchClient.watch().then((opened) => {
       stream = opened;
       if (over) return close();
       stream.on('data', hear);
@@ -252,8 +262,58 @@ export class Store {
 
   /** Ends the connection, and all that is under way. */
   close() {
-    this.#etcd.close();
+    for (const member of this.#members) member.close();
   }
+}
+
+/**
+ * The members that a URL names, as `HOST:PORT`.
+ *
+ * @param {string} url
+ */
+function parsed(url) {
+  const [, list = ''] = /^etcd:\/\/([^/]+)\/?$/.exec(url) ?? [];
+  const hosts = list.split(',').map((host) => {
+    const [, name, port = PORT] = /^([^:@[\]\s]+|\[[\da-f:.]+\])(?::(\d+))?$/i.exec(host) ?? [];
+    return name && Number(port) >= 1 && Number(port) <= 65_535 ? `${name}:${port}` : '';
+  });
+  if (hosts.every(Boolean)) return hosts;
+  // What may be a password is not repeated.
+  const shown = String(url).replace(/\/\/.*@/s, '//…@');
+  throw new ElectionError('configuration',
+    `${shown} names no etcd: write etcd://HOST:PORT[,HOST:PORT…], without a user and without a path`);
+}
+
+/** @param {string} host */
+function connection(host) {
+  return new Etcd3({
+    hosts: [`http://${host}`],
+    // etcd3 would ask again by itself; a claim or a write must never be sent twice.
+    faultHandling: { host: () => noop, global: noop },
+    defaultCallOptions: { interceptors: [requireLeader] },
+    grpcOptions: {
+      // So would gRPC, or have DNS tell it to.
+      'grpc.enable_retries': 0,
+      'grpc.service_config_disable_resolution': 1,
+      // A dead link is noticed by pings; etcd hangs up on more than one in 5 s.
+      'grpc.keepalive_time_ms': 10_000,
+      'grpc.keepalive_timeout_ms': 3_000,
+      'grpc.enable_http_proxy': 0,
+      'grpc.initial_reconnect_backoff_ms': 100,
+      'grpc.max_reconnect_backoff_ms': 1_000,
+      // Others may have put large values where candidates are.
+      'grpc.max_receive_message_length': -1,
+    },
+  });
+}
+
+/**
+ * Whether another member may answer where this one did not.
+ *
+ * @param {Failure} failure
+ */
+function isSilence({ tag }) {
+  return tag === 'timeout' || tag === 'unavailable';
 }
 
 /**

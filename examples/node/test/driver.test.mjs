@@ -19,9 +19,12 @@ test('what an elector asked for is not told to the next one', async () => {
   });
   /** @type {string[][]} */
   const given = [];
+  let opens = 0;
   /** @type {bigint[]} */
   const seeds = [];
   const open = (/** @type {any} */ { seed }) => {
+    opens += 1;
+    if (opens === 2) throw new Error('another trap');
     const events = /** @type {string[]} */ ([]);
     given.push(events);
     seeds.push(...seed);
@@ -38,16 +41,19 @@ test('what an elector asked for is not told to the next one', async () => {
     });
   };
   const config = { leaseTtl: 1n, safetyMargin: 0n, requestTimeout: 1n };
-  /** @type {(error: Error) => void} */
-  let broken = () => {};
-  const broke = new Promise((resolve) => { broken = resolve; });
-  const driver = new Driver({ config, store, open, notify() {}, broken: (error) => broken(error), replaced() {} });
+  /** @type {string[]} */
+  const broke = [];
+  const driver = new Driver({
+    config, store, open, notify() {}, broken: ({ message }) => broke.push(message), replaced() {},
+  });
   driver.push({ tag: 'wake' });
   await new Promise((turn) => setImmediate(turn));
   driver.push({ tag: 'close' });
-  assert.match(String(await broke), /a trap/);
+  await new Promise((turn) => setImmediate(turn));
+  assert.deepEqual(broke, ['a trap']);
   assert.ok(!watching && !driver.isRunning);
   while (!driver.isRunning) await new Promise((turn) => setImmediate(turn));
+  assert.deepEqual(broke, ['a trap', 'another trap'], 'one that does not open is broken too');
   answer({ tag: 'ok', val: { tag: 'expired' } });
   tell({ tag: 'ended', val: { tag: 'timeout' } });
   driver.push({ tag: 'wake' });

@@ -1,6 +1,7 @@
 // Candidates on a real etcd, when nothing goes wrong.
 
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import { ElectionError, Session } from '../incumbent/session.mjs';
 import { Etcd, eventually, VERSIONS } from './etcd.mjs';
@@ -19,8 +20,8 @@ for (const version of VERSIONS) {
     for (const contest of /** @type {const} */ (['queue', 'race'])) {
       test(`two candidates of a ${contest} take turns`, async () => {
         const name = `turns-${contest}`;
-        const one = await Session.connect(etcd.url, { id: 'one' });
-        const two = await Session.connect(etcd.url, { id: 'two' });
+        const one = await Session.connect(etcd.url, { identity: 'one' });
+        const two = await Session.connect(etcd.url, { identity: 'two' });
         let epoch = 0n;
         let leadership = await one.campaign(name, { contest });
         for (let turn = 1; turn <= 6; turn += 1) {
@@ -32,7 +33,7 @@ for (const version of VERSIONS) {
           const next = rival.campaign(name, { contest }).finally(() => { elected = true; });
           await leadership.put('turn', `${turn}`);
           assert.ok(!elected, 'one at a time');
-          await leadership.resign();
+          assert.equal(await leadership.resign(), 'resigned');
           assert.equal(await leadership.lost(), 'resigned');
           assert.ok(!leadership.isValid() && leadership.signal.aborted);
           leadership = await next;
@@ -58,7 +59,7 @@ for (const version of VERSIONS) {
       assert.equal(await session.get('writes-result'), undefined);
       await second.resign();
       await session.close();
-      await assert.rejects(second.put('writes-result', 'too late'), refusedAs('refused'));
+      await assert.rejects(second.put('writes-result', 'too late'), refusedAs('stale'));
       await assert.rejects(session.campaign('writes'), refusedAs('closed'));
     });
 
@@ -72,6 +73,62 @@ for (const version of VERSIONS) {
       assert.match(await leadership.lost(), /^(fenced|deposed)$/);
       assert.equal(await session.get('guards-result'), undefined);
       await leadership.resign();
+      await session.close();
+    });
+
+    test('what does not fit is refused, and nobody else hears of it', async () => {
+      const session = await Session.connect(etcd.url, { ttl: 2 });
+      session.on('trouble', (sentence) => assert.fail(sentence));
+      const good = await session.campaign('border');
+      const { put, delete: remove } = /** @type {Record<string, (...given: any[]) => Promise<bigint>>} */ (
+        { put: good.put.bind(good), delete: good.delete.bind(good) });
+      const campaign = /** @type {(...given: any[]) => Promise<any>} */ (session.campaign.bind(session));
+      const get = /** @type {(key: any) => Promise<any>} */ (session.get.bind(session));
+      const attempts = [
+        ...[undefined, null, 5, Buffer.from('x'), '\ud800'].map((name) => campaign(name)),
+        ...['rase', null, 1].map((contest) => campaign('border-2', { contest })),
+        ...[null, 5, [1], {}].map((value) => campaign('border-3', { value })),
+        ...[null, 5, undefined].flatMap((key) => [put?.(key, ''), remove?.(key), get(key)]),
+        ...[null, 5, undefined, [1], '\ud800'].map((value) => put?.('border-key', value)),
+        ...[null, 0, 1.5, 'abc', -1n, 2n ** 63n, 2n ** 70n].flatMap((modified) => (
+          [put?.('border-key', '', { modified }), remove?.('border-key', { modified })])),
+      ];
+      for (const attempt of attempts) {
+        await assert.rejects(attempt ?? assert.fail(), refusedAs('configuration'));
+      }
+      await assert.rejects(put?.('border-key', '', { modified: 2n ** 63n - 1n }) ?? assert.fail(), refusedAs('conflict'));
+      assert.ok(good.isValid());
+      await good.put('border-key', Uint8Array.of(1));
+      await good.resign();
+      await session.close();
+    });
+
+    test('a campaign waits for an earlier one of the name that is given up', async () => {
+      const session = await Session.connect(etcd.url);
+      const rival = await Session.connect(etcd.url);
+      const leadership = await rival.campaign('again');
+      const patience = new AbortController();
+      const given = assert.rejects(session.campaign('again', { signal: patience.signal }), /no patience/);
+      await eventually(() => etcd.keys('again/').length === 2, 'it is in line');
+      patience.abort(new Error('no patience'));
+      const next = session.campaign('again');
+      await given;
+      const [, won] = await Promise.all([leadership.resign(), next]);
+      const resigned = won.resign();
+      const second = await session.campaign('again');
+      assert.equal(await resigned, 'resigned');
+      assert.ok(second.epoch > won.epoch);
+      await second.resign();
+      await Promise.all([session.close(), rival.close()]);
+    });
+
+    test('who waits for the end of a term burdens nothing', async () => {
+      const session = await Session.connect(etcd.url);
+      const leadership = await session.campaign('waiters');
+      const waiters = Array.from({ length: 20 }, () => leadership.lost());
+      assert.equal(getEventListeners(leadership.signal, 'abort').length, 0);
+      await leadership.resign();
+      assert.deepEqual(new Set(await Promise.all(waiters)), new Set(['resigned']));
       await session.close();
     });
 
@@ -96,9 +153,9 @@ for (const version of VERSIONS) {
       assert.deepEqual(won.map(({ name }) => name), names);
       await assert.rejects(session.campaign('many-1'), refusedAs('withdrawn'));
       await assert.rejects(session.campaign(''), refusedAs('withdrawn'));
-      const writes = Array.from({ length: 300 }, (_, number) => won[number % 20]?.put(`load-${number}`, ''));
-      const settled = await Promise.allSettled(writes);
-      assert.equal(settled.filter(({ status }) => status === 'fulfilled').length, 256);
+      // More than may be under way: the others wait.
+      await Promise.all(Array.from({ length: 600 }, (_, number) => won[number % 20]?.put(`load-${number}`, '')));
+      assert.equal(etcd.keys('load-').length, 600);
       await Promise.all(won.map((leadership) => leadership.resign()));
       await session.close();
     });
@@ -120,16 +177,30 @@ test('an etcd that is not there is said in a sentence', async () => {
     assert.match(error.message, /^no etcd answers at etcd:\/\/127\.0\.0\.1:1 \(connect ECONNREFUSED 127\.0\.0\.1:1\): is it running there\?$/);
     return true;
   });
+  // Where etcd listens by default; something may listen here as well.
+  await Session.connect('etcd://127.0.0.1').then((session) => session.close(), ({ message }) => {
+    assert.match(message, /^no etcd answers at etcd:\/\/127\.0\.0\.1:2379 /);
+  });
 });
 
 test('what cannot be is said in a sentence', async () => {
-  for (const url of ['127.0.0.1:2379', 'etcd://', 'etcd://one:2379/folder', 'http://one:2379']) {
-    await assert.rejects(Session.connect(url), refusedAs('configuration'));
+  const urls = ['127.0.0.1:2379', 'etcd://', 'etcd://one:2379/folder', 'http://one:2379', 'etcds://one',
+    'etcd://one:0', 'etcd://one:99999', 'etcd://one:2379,', 'etcd://one two', 'etcd://::1'];
+  for (const url of urls) {
+    await assert.rejects(Session.connect(url), (error) => (
+      refusedAs('configuration')(error) && String(error).includes(`${url} names no etcd`)));
   }
+  for (const url of ['etcd://me:secret@one:2379', 'etcd://me:sec/ret@one', 'etcd://one,me:secret@two']) {
+    await assert.rejects(Session.connect(url), (error) => (
+      refusedAs('configuration')(error) && !/sec|ret@/.test(String(error))));
+  }
+  const given = /** @type {(url: any, options?: any) => Promise<Session>} */ (Session.connect);
+  await assert.rejects(given(5), refusedAs('configuration'));
   const etcd = await Etcd.start('3.5');
   try {
-    for (const options of [{ ttl: 2, margin: 2 }, { ttl: 0 }, { ttl: -1 }, { ttl: NaN }]) {
-      await assert.rejects(Session.connect(etcd.url, options), refusedAs('configuration'));
+    for (const options of [{ ttl: 2, margin: 2 }, { ttl: 0 }, { ttl: -1 }, { ttl: NaN }, { ttl: 'x' },
+      { margin: null }, { identity: 5 }]) {
+      await assert.rejects(given(etcd.url, options), refusedAs('configuration'));
     }
   } finally {
     await etcd.stop();

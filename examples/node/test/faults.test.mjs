@@ -23,12 +23,16 @@ for (const version of VERSIONS) {
     before(async () => { etcd = await Etcd.start(version); });
     after(() => etcd.stop());
 
-    test('a paused leader is none when it wakes, nor is a killed one', async () => {
+    test('a paused leader is none when it wakes, nor is a killed one', async (context) => {
       const logs = mkdtempSync(path.join(os.tmpdir(), 'incumbent-node-logs-'));
       const rival = await Session.connect(etcd.url, { ttl: 2 });
       /** @param {string} name */
-      const start = (name) => spawn(process.execPath, [counter, '--store', etcd.url,
-        '--process', name, '--logs', logs, '--election', 'paused', '--ttl', '2'], { stdio: 'inherit' });
+      const start = (name) => {
+        const child = spawn(process.execPath, [counter, '--store', etcd.url,
+          '--process', name, '--logs', logs, '--election', 'paused', '--ttl', '2'], { stdio: 'inherit' });
+        context.after(() => child.kill('SIGKILL'));
+        return child;
+      };
       /** @param {string} name */
       const lines = (name) => {
         const text = readFileSync(path.join(logs, `${name}.jsonl`), 'utf8');
@@ -53,13 +57,15 @@ for (const version of VERSIONS) {
       assert.ok(lines('sleeper').every(({ valid_until = 0 }) => valid_until < elected));
       sleeper.kill('SIGCONT');
       await eventually(() => lines('sleeper').some(({ event }) => event === 'demoted'), 'it is told');
-      const awake = lines('sleeper').filter(({ event, mark }) => event === 'invoke' && mark > elected);
-      assert.ok(awake.length > 0 && awake.every(({ leads }) => !leads), 'it does not lead');
+      const late = () => lines('sleeper').filter(({ event, mark }) => event === 'invoke' && mark > elected);
+      await eventually(() => late().length > 0, 'it counts on');
+      const awake = late();
+      assert.ok(awake.every(({ leads }) => !leads), 'it does not lead');
       for (const { increment } of awake) {
         await eventually(() => lines('sleeper').some((line) => (
           line.event === 'return' && line.increment === increment)), 'its late write is answered');
-        const late = lines('sleeper').find((line) => line.event === 'return' && line.increment === increment);
-        assert.equal(late?.outcome, 'nothing');
+        const answer = lines('sleeper').find((line) => line.event === 'return' && line.increment === increment);
+        assert.equal(answer?.outcome, 'nothing');
       }
       await leadership.resign();
 
@@ -93,13 +99,14 @@ for (const version of VERSIONS) {
       const next = session.campaign('cut');
       await eventually(() => etcd.keys('cut/').length === 2, 'it is in line');
       const { kvs } = JSON.parse(etcd.ctl('get', '--prefix', 'cut/', '-w', 'json'));
-      const [, place] = kvs.map((/** @type {any} */ kv) => BigInt(kv.create_revision)).sort();
+      const [, place] = kvs.map((/** @type {any} */ kv) => kv.create_revision)
+        .sort((/** @type {number} */ a, /** @type {number} */ b) => a - b);
       relay.cut();
       // Longer than the lease: it lives on over other connections, and so does the place in line.
       await sleep(2_500);
       await leadership.resign();
       const won = await next;
-      assert.equal(won.epoch, place);
+      assert.equal(won.epoch, BigInt(place));
       const extended = once(session, 'extended');
       relay.cut();
       await extended;
@@ -148,7 +155,7 @@ for (const version of VERSIONS) {
       await session.close();
     });
 
-    test('an elector that traps is replaced, and its leadership ends by the clock', async () => {
+    test('an elector that traps is replaced, and its leadership ends', async () => {
       const trap = trapdoor();
       const session = await Session.connect(etcd.url, { ttl: 2, open: trap.open });
       const leadership = await session.campaign('trap');
@@ -160,23 +167,80 @@ for (const version of VERSIONS) {
       const pending = session.campaign('held');
       await written;
       trap.armed = true;
-      const lost = leadership.put('trap-result', 'two');
-      const [sentence] = await once(session, 'trouble');
-      assert.match(sentence, /^the elector broke, and is replaced: .*unreachable/);
+      await Promise.all([broken(session), assert.rejects(leadership.put('trap-result', 'two'),
+        (error) => error instanceof ElectionError && error.code === 'unknown')]);
       trap.armed = false;
-      await assert.rejects(lost, (error) => error instanceof ElectionError && error.code === 'unknown');
-      assert.ok(leadership.isValid(), 'nobody else leads before its deadline');
-      await assert.rejects(leadership.put('trap-result', 'three'), ElectionError);
-      const { validUntil } = leadership;
-      assert.equal(await leadership.lost(), 'expired');
-      assert.ok(now() >= validUntil);
-      await leadership.resign();
+      assert.ok(!leadership.isValid(), 'nobody extends it any more');
+      await assert.rejects(leadership.put('trap-result', 'three'), (error) => (
+        error instanceof ElectionError && error.code === 'stale'));
+      assert.match(await leadership.resign(), /^the elector broke: .*unreachable/);
       const again = await session.campaign('trap');
       assert.ok(again.epoch > leadership.epoch);
+      assert.ok(now() >= leadership.validUntil, 'its lease ran out before');
       await held.resign();
       await (await pending).resign();
       await again.resign();
       await Promise.all([session.close(), waits.close()]);
+    });
+
+    test('an elector that traps leaves nobody waiting', async () => {
+      const trap = trapdoor();
+      const session = await Session.connect(etcd.url, { ttl: 2, open: trap.open });
+      const [one, two] = [await session.campaign('left-1'), await session.campaign('left-2')];
+      // One release is under way; the other is wished for when it is too late.
+      trap.armed = true;
+      const [first, second] = [one.resign(), new Promise((turn) => setImmediate(turn)).then(() => two.resign())];
+      const writes = Array.from({ length: 300 }, () => two.put('left-result', '').catch(({ code }) => code));
+      assert.equal(await first, 'resigned');
+      assert.match(await second, /^the elector broke/);
+      assert.deepEqual((await Promise.all(writes)).reduce((all, code) => ({ ...all, [code]: (all[code] ?? 0) + 1 }), {}),
+        { unknown: 256, stale: 44 });
+      // It breaks again, while somebody waits and somebody gives up.
+      const patience = new AbortController();
+      const given = assert.rejects(session.campaign('left-3', { signal: patience.signal }), /no patience/);
+      const waits = session.campaign('left-4');
+      await broken(session);
+      patience.abort(new Error('no patience'));
+      await given;
+      trap.armed = false;
+      await (await waits).resign();
+      await session.close();
+    });
+
+    test('a member that hangs is left for another', async () => {
+      const relays = [await Relay.to(etcd.port), await Relay.to(etcd.port)];
+      const url = relays.map((relay) => relay.url).join().replace(',etcd://', ',');
+      const session = await Session.connect(url, { ttl: 3 });
+      const names = ['hung-1', 'hung-2', 'hung-3'];
+      const won = await Promise.all(names.map((name) => session.campaign(name)));
+      const [used, ...others] = relays.filter(({ connections }) => connections > 0);
+      assert.deepEqual(others, [], 'one is used until it fails');
+      used?.silence();
+      const { validUntil } = won[0] ?? assert.fail();
+      await Promise.all(won.map((leadership) => eventually(
+        () => now() > validUntil && (leadership.isValid() || assert.fail('it was lost')), 'it leads on')));
+      await won[0]?.put('hung-result', '');
+      assert.ok(await session.get('hung-result'));
+      await Promise.all(won.map((leadership) => leadership.resign()));
+      // And by who comes now.
+      for (let count = 0; count < 3; count += 1) {
+        const next = await Session.connect(url, { ttl: 3 });
+        await (await next.campaign('hung-1')).resign();
+        await next.close();
+      }
+      await session.close();
+      for (const relay of relays) relay.close();
+    });
+
+    test('a member that is down is passed over', async () => {
+      for (let count = 0; count < 10; count += 1) {
+        const session = await Session.connect(`etcd://127.0.0.1:1,127.0.0.1:${etcd.port}`);
+        const leadership = await session.campaign('down');
+        await leadership.put('down-result', '');
+        assert.ok(await session.get('down-result'));
+        await leadership.resign();
+        await session.close();
+      }
     });
 
     test('an etcd that restarts is come back to', async () => {
@@ -195,6 +259,17 @@ for (const version of VERSIONS) {
       await Promise.all([session.close(), rival.close()]);
     });
   });
+}
+
+/**
+ * Waits until its elector breaks.
+ *
+ * @param {Session} session
+ */
+async function broken(session) {
+  let last = '';
+  session.on('trouble', (sentence) => { last = sentence; });
+  await eventually(() => /^the elector broke, and is replaced: .*unreachable/.test(last), 'it breaks');
 }
 
 /** An elector whose `handle` is, when it is armed, WebAssembly's `unreachable`. */

@@ -8,7 +8,9 @@ import { openElector } from '../incumbent/component.mjs';
 import { decode, encode } from './steps.mjs';
 
 const stories = new URL(process.env.INCUMBENT_STEPS ?? '../../../tests/transcripts/steps/', import.meta.url);
-const skip = !existsSync(stories) && `there is no ${stories.pathname}`;
+// This folder may be alone; in the project they have to be there.
+const alone = !existsSync(new URL('../../../wit/elector.wit', import.meta.url));
+const skip = alone && !existsSync(stories) && `there is no ${stories.pathname}`;
 const files = skip ? [] : readdirSync(stories).filter((file) => file.endsWith('.jsonl'));
 
 test('there are stories', { skip }, () => assert.ok(files.length > 50, `${files.length}`));

@@ -5,6 +5,7 @@ import http2 from 'node:http2';
 import { after, before, describe, test } from 'node:test';
 import { failure, Store } from '../incumbent/store.mjs';
 import { Etcd, VERSIONS } from './etcd.mjs';
+import { Relay } from './relay.mjs';
 
 /** @import { Operation } from '../component/interfaces/incumbent-election-types.js' */
 
@@ -101,6 +102,22 @@ for (const version of VERSIONS) {
       assert.deepEqual(await ask({ tag: 'keep-alive', val: 7n }), { tag: 'expired' });
       assert.deepEqual(await ask({ tag: 'revoke', val: 7n }), { tag: 'expired' });
       assert.deepEqual(await ask({ tag: 'claim', val: { key, value, lease: 7n } }), { tag: 'expired' });
+    });
+
+    test('the answer to a renewal is waited for as long as the lease lives', async () => {
+      const relay = await Relay.to(etcd.port);
+      const cut = new Store(relay.url);
+      const granted = await cut.ask({ tag: 'grant', val: { lease: 5n, ttl: 2_000_000_000n } }, 5_000);
+      assert.equal(granted.tag, 'ok');
+      relay.silence();
+      const began = performance.now();
+      const read = cut.ask({ tag: 'read', val: [] }, 50).then(() => performance.now() - began);
+      const renewal = await cut.ask({ tag: 'keep-alive', val: 5n }, 50);
+      const took = performance.now() - began;
+      assert.deepEqual(renewal.val.tag, 'timeout');
+      assert.ok(took >= 1_900 && took < 30_000 && await read < took, `${await read} and ${took}`);
+      cut.close();
+      relay.close();
     });
 
     test('claims, reads, guards', async () => {

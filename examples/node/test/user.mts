@@ -3,7 +3,7 @@
 import { ElectionError, now, Session, type Leadership } from 'incumbent-node-host';
 
 export async function use(patience: AbortSignal): Promise<bigint> {
-  const session = await Session.connect('etcd://127.0.0.1:2379', { id: 'worker-1', ttl: 5 });
+  const session = await Session.connect('etcd://127.0.0.1:2379', { identity: 'worker-1', ttl: 5 });
   session.on('endangered', (leadership) => console.log(leadership.validUntil - now()));
   session.on('trouble', (sentence) => console.log(sentence.length));
   const leadership: Leadership = await session.campaign('my-service', { contest: 'race', signal: patience });
@@ -22,7 +22,8 @@ export async function use(patience: AbortSignal): Promise<bigint> {
   leadership.validUntil = 0n;
   const reason: string = await leadership.lost();
   console.log(reason, leadership.signal.aborted, leadership.isValid());
-  await leadership.resign();
+  const same: string = await leadership.resign();
+  console.log(same.length);
   await session.close();
   return epoch;
 }

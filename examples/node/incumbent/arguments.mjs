@@ -1,0 +1,62 @@
+// What an application gives, looked at before the elector does: of what does not fit its types
+// it would break, and with it all that the session has.
+
+import { inspect } from 'node:util';
+import { isUint8Array } from 'node:util/types';
+import { ElectionError } from './errors.mjs';
+
+/** @import { Contest } from '../component/interfaces/incumbent-election-types.js' */
+
+/**
+ * @param {string} what
+ * @param {unknown} given
+ */
+export function text(what, given) {
+  return typeof given === 'string' && given.isWellFormed() ? given : refuse(what, given, 'a string');
+}
+
+/**
+ * @param {string} what
+ * @param {unknown} given
+ */
+export function bytes(what, given) {
+  if (isUint8Array(given)) return Buffer.from(given);
+  if (typeof given === 'string' && given.isWellFormed()) return Buffer.from(given);
+  return refuse(what, given, 'a string or a Uint8Array');
+}
+
+/**
+ * @param {unknown} given
+ * @returns {Contest}
+ */
+export function contest(given) {
+  return given === 'queue' || given === 'race' ? given : refuse('contest', given, "'queue' or 'race'");
+}
+
+/** @param {unknown} given */
+export function revision(given) {
+  const fits = given === undefined || (typeof given === 'bigint' && given >= 0n && given < 2n ** 63n);
+  return fits ? given : refuse('modified', given, 'a revision, which is a BigInt');
+}
+
+/**
+ * A number of seconds, in nanoseconds.
+ *
+ * @param {string} what
+ * @param {unknown} given
+ */
+export function seconds(what, given) {
+  const fits = typeof given === 'number' && given >= 0 && given <= 1e9;
+  return fits ? BigInt(Math.round(given * 1e9)) : refuse(what, given, 'a number of seconds');
+}
+
+/**
+ * @param {string} what
+ * @param {unknown} given
+ * @param {string} wanted
+ * @returns {never}
+ */
+function refuse(what, given, wanted) {
+  const shown = inspect(given, { depth: 0, maxStringLength: 40, maxArrayLength: 4 });
+  throw new ElectionError('configuration', `${what}: ${shown} is not ${wanted}`);
+}
