@@ -171,6 +171,7 @@ node *FILES: component
     set -euo pipefail
     export INCUMBENT_COMPONENT=$(realpath "${CARGO_TARGET_DIR:-target}")/incumbent.wasm
     cd examples/node
+    { [ -d node_modules ] && command -v npm; } >/dev/null || { echo 'Node.js, or examples/node/node_modules, is not there: ./setup.sh node' >&2; exit 1; }
     npm run --silent build
     (($#)) || set -- test/*.test.mjs
     node --test --test-timeout 600000 "$@"

@@ -231,6 +231,10 @@ node_host() {
     npm ci --prefix "$host" --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null \
       || { lacks "the packages of $host (npm ci, in it)"; return; }
   fi
+  # What the build writes last, and all that it is made of.
+  local made=$host/types/session.d.mts
+  local sources=(guest/{src,Cargo.toml} wit/*.wit Cargo.{toml,lock} host/build.rs "$host"/{incumbent,*.json,transpile.mjs})
+  [[ -e $made && -e $host/component/incumbent.js && ! $(find "${sources[@]}" -newer "$made" -print -quit) ]] && return
   say "making the elector's component, and Node's modules of it, in $host/component"
   just component >/dev/null && npm run --prefix "$host" --silent build >/dev/null \
     || lacks "the elector in $host/component (just component, and npm run build in $host)"
