@@ -8,7 +8,6 @@ written it since. What it sees is a JSON object a line in LOGS/PROCESS.jsonl. SI
 
 import argparse
 import asyncio
-import ctypes
 import json
 import random
 import signal
@@ -31,7 +30,6 @@ T = TypeVar("T")
 PAUSE = 0.025
 #: How long etcd may be away at the start, and at the end, in seconds.
 PATIENCE, FAREWELL = 60.0, 5.0
-PR_SET_PDEATHSIG = 1
 
 increments = count()
 
@@ -167,8 +165,6 @@ def main() -> None:
     arguments.add_argument("--ttl", required=True, type=float, help="how long a lease lives, in seconds")
     arguments.add_argument("--seed", type=int, help="when to let others have their turn is drawn from it")
     chosen = arguments.parse_args()
-    # It does not outlive whoever started it, also where that was killed.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         asyncio.run(run(chosen))
     except TimeoutError:

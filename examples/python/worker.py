@@ -16,6 +16,9 @@ from incumbent import ElectionError, Leadership, connect
 
 
 async def main(name: str = "my-service", identity: str | None = None) -> None:
+    # As Ctrl-C: this is cancelled, resigns, and gives its lease back.
+    if task := asyncio.current_task():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     url = os.environ.get("INCUMBENT_STORE", "etcd://127.0.0.1:2379")
     async with await connect(url, identity) as session:
         while True:
@@ -53,11 +56,9 @@ async def unless_lost(leadership: Leadership, work: Coroutine[None, None, None])
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    # As Ctrl-C: `main` is cancelled, resigns, and gives its lease back.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         asyncio.run(main(*sys.argv[1:]))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         pass
     except (ElectionError, OSError, ValueError) as error:
         sys.exit(str(error))

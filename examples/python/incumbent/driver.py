@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from wasmtime import WasmtimeError
 from wasmtime.component import Variant
 
 from .component import FUEL, Elector, now, record
@@ -25,6 +24,10 @@ ROOM = 1024
 WRITES = 256
 #: Timers know nothing of suspended time: once a second the clock is looked at, in seconds.
 LONGEST_SLEEP = 1.0
+#: Before a broken elector is replaced: the first pause and the longest, in seconds.
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
+#: After one that worked for so long the pause is the first one again, in nanoseconds.
+PROBATION = 60 * SECOND
 
 
 class Candidacy:
@@ -51,11 +54,16 @@ class Driver:
         self.store, self.on_notice, self.fuel = store, on_notice, FUEL
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.closes = self.is_over = False
+        #: What broke the loop itself, which it never should.
+        self.broken: Exception | None = None
         self.candidacies: dict[int, Candidacy] = {}
         self._config, self._last = config, 0
+        #: The lease's time as etcd granted it: it may be longer than what was asked for.
+        self._ttl = config["lease_ttl"]
         self._writes: dict[int, asyncio.Future[Variant]] = {}
         self.may_write = asyncio.Semaphore(WRITES)
-        self._elector = self._open()
+        self._pause, self._opened = SHORTEST_PAUSE, now()
+        self._elector: Elector | None = self._open()
         self._deadline: int | None = None
         self._events: list[Variant] = []
         self._bell, self._room = asyncio.Event(), asyncio.Semaphore(ROOM)
@@ -80,10 +88,11 @@ class Driver:
 
     def leave(self, candidacy: Candidacy) -> None:
         """Also where it has just come to lead: nobody works for that term."""
-        candidacy.leaves = True
+        candidacy.leaves, elected = True, candidacy.elected
         self.tell("leave", candidacy.wish.election)
-        if candidacy.elected.done() and not candidacy.elected.cancelled():
-            self.tell("yielded", candidacy.elected.result().term)
+        # It may have been withdrawn in the same moment.
+        if elected.done() and not elected.cancelled() and not elected.exception():
+            self.tell("yielded", elected.result().term)
 
     async def write(self, term: Any, expect: list[Any], mutations: list[Variant]) -> Any:
         """A `write-outcome` of the WIT."""
@@ -106,18 +115,19 @@ class Driver:
     # The loop.
 
     async def run(self) -> None:
-        pause = 0.1
         try:
             while not self.closed.done():
                 await self._news()
                 try:
                     self._turn()
-                except WasmtimeError as error:
-                    self._replace(f"the elector trapped: {str(error).splitlines()[-1].strip()}")
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, 30.0)
+                except Exception as error:
+                    # A trap, or a value that does not go through.
+                    await self._replace(error)
                 # Whatever the elector wants, others have their turn.
                 await asyncio.sleep(0)
+        except Exception as error:
+            self.broken = error
+            log.critical("%s, by an error of its own", OVER, exc_info=error)
         finally:
             self.closes = self.is_over = True
             self._drop(OVER)
@@ -135,6 +145,8 @@ class Driver:
             timer.cancel()
 
     def _turn(self) -> None:
+        if not self._elector:
+            self._opened, self._elector = now(), self._open()
         events, self._events = self._events, []
         for event in events:
             if event.tag == "watched":
@@ -150,29 +162,36 @@ class Driver:
             self._notify(what.tag, what.payload)
             asyncio.get_running_loop().call_soon(self.on_notice, what)
         elif tag == "call":
-            call = asyncio.create_task(self._call(what))
+            call = asyncio.create_task(self._call(self._elector, what))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
         elif tag == "watch":
-            self._watches[what.id] = asyncio.create_task(self._watch(what))
+            self._watches[what.id] = asyncio.create_task(self._watch(self._elector, what))
         elif watch := self._watches.pop(what, None):
             watch.cancel()
 
-    async def _call(self, call: Any) -> None:
+    # An elector that was replaced is told nothing, and neither is its successor: its ids start over.
+
+    async def _call(self, elector: Elector | None, call: Any) -> None:
         within = (getattr(call, "give-up") - now()) / SECOND
         if call.operation.tag == "keep-alive":
             # What comes late still counts, for as long as it can prove anything.
-            within = max(within, self._config["lease_ttl"] / SECOND)
-        outcome = await self.store.call(call.operation, max(within, 0.0))
-        self.tell("reply", record(id=call.id, outcome=outcome))
+            within = max(within, self._ttl / SECOND)
+        outcome: Any = await self.store.call(call.operation, max(within, 0.0))
+        if elector is self._elector:
+            if outcome.tag == "ok" and outcome.payload.tag in ("granted", "renewed"):
+                self._ttl = outcome.payload.payload
+            self.tell("reply", record(id=call.id, outcome=outcome))
 
-    async def _watch(self, watch: Any) -> None:
+    async def _watch(self, elector: Elector | None, watch: Any) -> None:
         async def tell(change: Variant) -> None:
             await self._room.acquire()
-            self.tell("watched", record(id=watch.id, change=change))
+            if elector is self._elector:
+                self.tell("watched", record(id=watch.id, change=change))
 
         await self.store.watch(watch, tell)
-        del self._watches[watch.id]
+        if elector is self._elector:
+            self._watches.pop(watch.id, None)
 
     # What the elector says.
 
@@ -216,7 +235,9 @@ class Driver:
     def _withdraw(self, candidacy: Candidacy, cause: Any) -> None:
         candidacy.over.set_result(None)
         if not candidacy.elected.done():
-            candidacy.elected.set_exception(Withdrawn(sentence(cause)) if cause else Closed(OVER))
+            error = Withdrawn(sentence(cause)) if cause else Closed(OVER)
+            error.__cause__ = self.broken
+            candidacy.elected.set_exception(error)
 
     # When the elector breaks.
 
@@ -236,11 +257,13 @@ class Driver:
             if candidacy.elected.done():
                 self._end(candidacy, why)
 
-    def _replace(self, why: str) -> None:
-        """Has another elector take up those who wait."""
+    async def _replace(self, error: Exception) -> None:
+        """Has another elector take up those who wait, after a pause that doubles."""
+        last_line = (str(error) or repr(error)).splitlines()[-1].strip()
+        why = f"the elector broke: {last_line}"
         log.error("%s; it is replaced", why)
         self._drop(why)
-        self._elector, self._deadline = self._open(), None
+        self._elector, self._deadline = None, None
         for election, candidacy in list(self.candidacies.items()):
             if candidacy.elected.done() or candidacy.leaves:
                 self._withdraw(self.candidacies.pop(election), None)
@@ -248,3 +271,7 @@ class Driver:
                 self.tell("campaign", candidacy.wish)
         if self.closes:
             self.tell("close")
+        if now() - self._opened > PROBATION:
+            self._pause = SHORTEST_PAUSE
+        await asyncio.sleep(self._pause)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)

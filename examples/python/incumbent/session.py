@@ -14,6 +14,9 @@ from .driver import Candidacy, Driver
 from .errors import Closed, Conflict, Refused, Stale, Unknown, Unreachable, sentence
 from .store import SECOND, Etcd
 
+#: Text is written as UTF-8.
+Data = str | bytes | bytearray | memoryview
+
 
 class Leadership:
     """One term, and no later one. A context manager: its end is `resign`."""
@@ -47,20 +50,25 @@ class Leadership:
         """Waits for the end, and says why: resigned, expired, lease-lost, deposed, fenced, or a sentence."""
         return await asyncio.shield(self._candidacy.lost)
 
-    async def put(self, key: str | bytes, value: str | bytes, modified: int | None = None) -> int:
+    async def put(self, key: Data, value: Data, modified: int | None = None) -> int:
         """Writes a key while this term stands, never after it, and gives the revision.
 
         `modified` is the revision of the key's last change, 0 where there is to be none yet.
         Raises Stale, Conflict, Refused, Unknown. Not cancel safe: it may happen all the same.
         """
-        put = Variant("put", record(key=_bytes(key), value=_bytes(value)))
-        return await self._write(put, _bytes(key), modified)
+        key = _bytes("key", key)
+        return await self._write(Variant("put", record(key=key, value=_bytes("value", value))), key, modified)
 
-    async def delete(self, key: str | bytes, modified: int | None = None) -> int:
+    async def delete(self, key: Data, modified: int | None = None) -> int:
         """Deletes a key, as `put` writes one."""
-        return await self._write(Variant("delete", _bytes(key)), _bytes(key), modified)
+        key = _bytes("key", key)
+        return await self._write(Variant("delete", key), key, modified)
 
     async def _write(self, mutation: Variant, key: bytes, modified: int | None) -> int:
+        if modified is not None and not isinstance(modified, int):
+            raise TypeError(f"modified is {modified!r}, and has to be a revision, an int")
+        if modified is not None and not 0 <= modified < 2**63:
+            raise ValueError(f"modified is {modified}, and has to be a revision, 0 to 2**63 - 1")
         expect = [] if modified is None else [record(key=key, modified=modified)]
         outcome = await self._driver.write(self._term, expect, [mutation])
         match outcome.tag:
@@ -100,7 +108,7 @@ class Session:
         self._loop = asyncio.create_task(driver.run())
 
     async def campaign(
-        self, name: str, contest: Literal["queue", "race"] = "queue", value: str | bytes | None = None
+        self, name: str, contest: Literal["queue", "race"] = "queue", value: Data | None = None
     ) -> Leadership:
         """Stands for election, and waits to lead, as long as it takes. Leaves when it is cancelled.
 
@@ -109,13 +117,16 @@ class Session:
         """
         if contest not in ("queue", "race"):
             raise ValueError(f"{contest!r} is no contest: queue or race")
+        if not isinstance(name, str):
+            raise TypeError(f"the name of the election is {name!r}, and has to be a str")
         name.encode()  # What has no UTF-8 is refused here, and not in the driver.
+        value = _bytes("value", self.identity if value is None else value)
         for earlier in list(self._driver.candidacies.values()):
             if earlier.leaves and earlier.wish.name == name:
                 await asyncio.shield(earlier.over)
         if self._driver.closes:
-            raise Closed("the session is closed")
-        candidacy = self._driver.campaign(name, contest, _bytes(self.identity if value is None else value))
+            raise Closed("the session is closed") from self._driver.broken
+        candidacy = self._driver.campaign(name, contest, value)
         try:
             await candidacy.elected
         except asyncio.CancelledError:
@@ -123,10 +134,10 @@ class Session:
             raise
         return Leadership(self._driver, candidacy)
 
-    async def get(self, key: str | bytes, within: float = 5.0) -> tuple[bytes | None, int]:
+    async def get(self, key: Data, within: float = 5.0) -> tuple[bytes | None, int]:
         """A key's value as it is now, and the revision of its last change: None and 0 without one."""
         try:
-            return await self._store.get(_bytes(key), within)
+            return await self._store.get(_bytes("key", key), within)
         except rpc.AioRpcError as error:
             raise Unreachable(f"etcd does not answer: {error.details()}") from error
 
@@ -163,12 +174,16 @@ async def connect(
     `identity` is what others read of this process, and `ttl` how long they wait if it dies.
     `margin` is taken off every deadline, for clocks that run at different rates; 1% of the
     lease time at least. `on_notice` hears what the elector says: a `notice` of wit/types.wit.
-    Raises Unreachable; ValueError.
+    Raises Unreachable; ValueError or TypeError where it is not what it has to be.
     """
-    times = {"lease_ttl": ttl, "safety_margin": margin, "request_timeout": 5.0}
-    for name, time in times.items():
+    for name, time in {"ttl": ttl, "margin": margin, "within": within}.items():
+        if not isinstance(time, int | float):
+            raise TypeError(f"{name} is {time!r}, and has to be a number of seconds")
         if not 0 <= time <= 1e9:
-            raise ValueError(f"{name}: {time} is no number of seconds")
+            raise ValueError(f"{name} is {time}, and has to be a number of seconds from 0 to 1e9")
+    if not isinstance(identity, str | None):
+        raise TypeError(f"identity is {identity!r}, and has to be a str")
+    times = {"lease_ttl": ttl, "safety_margin": margin, "request_timeout": 5.0}
     store = Etcd(url)
     try:
         await store.prove(within)
@@ -184,5 +199,10 @@ async def connect(
     return Session(store, driver, identity or f"{socket.gethostname()}-{os.getpid()}")
 
 
-def _bytes(text: str | bytes) -> bytes:
-    return text.encode() if isinstance(text, str) else text
+def _bytes(what: str, data: Data) -> bytes:
+    """As the elector takes it; anything else is refused here, where only the caller suffers."""
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise TypeError(f"the {what} is {data!r}, and has to be str or bytes")

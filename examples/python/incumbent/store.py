@@ -1,6 +1,7 @@
 """etcd: the operations and watches of wit/types.wit, as requests, and what their answers mean."""
 
 import asyncio
+import ipaddress
 import random
 import re
 from collections.abc import Awaitable, Callable
@@ -38,11 +39,8 @@ class Etcd:
     """A connection to etcd, which gRPC mends. Decides nothing about elections."""
 
     def __init__(self, url: str) -> None:
-        match = re.fullmatch(r"etcd://([^/,@\s]+:\d+(,[^/,@\s]+:\d+)*)", url)
-        if not match:
-            raise ValueError(f"{url!r} is not etcd://HOST:PORT, or, with addresses, etcd://IP:PORT,IP:PORT")
-        self.members = match[1]
-        self._channel = rpc.insecure_channel(("ipv4:" if "," in match[1] else "") + match[1], options=OPTIONS)
+        self.members, target = _members(url)
+        self._channel = rpc.insecure_channel(target, options=OPTIONS)
         self._kv, self._leases = rpc.KVStub(self._channel), rpc.LeaseStub(self._channel)
         self._watches, self._maintenance = rpc.WatchStub(self._channel), rpc.MaintenanceStub(self._channel)
 
@@ -146,7 +144,9 @@ class Etcd:
             stream = self._watches.Watch(metadata=LEADER)
             try:
                 await stream.write(rpc.WatchRequest(create_request=create))
-                answer = await asyncio.wait_for(stream.read(), OPENING)
+                # `wait_for` would lose a cancellation that comes with the answer.
+                async with asyncio.timeout(OPENING):
+                    answer = await stream.read()
                 while answer:
                     if answer.canceled:
                         refusal = _cancellation(answer)
@@ -172,6 +172,30 @@ class Etcd:
                 stream.cancel()
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, 1.0)
+
+
+def _members(url: str) -> tuple[str, str]:
+    """The members that a URL names, for people and for gRPC."""
+    if not isinstance(url, str):
+        raise TypeError(f"the URL is {url!r}, and has to be a str")
+    if "@" in url:
+        # It is not shown: there may be a password in it.
+        raise ValueError("the URL of etcd has an @ in it: this host knows no users and passwords")
+    members, families = [], set[str]()
+    for member in url.removeprefix("etcd://").split(","):
+        parts = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^][/:?#\s]+)(?::(\d{1,5}))?", member)
+        if not url.startswith("etcd://") or not parts or not 0 < int(parts[2] or 2379) < 65536:
+            raise ValueError(f"{url!r} is not etcd://HOST:PORT, or, with addresses, etcd://IP:PORT,IP:PORT")
+        members.append(f"{parts[1]}:{parts[2] or 2379}")
+        try:
+            families.add(f"ipv{ipaddress.ip_address(parts[1].strip('[]')).version}:")
+        except ValueError:
+            families.add("")
+    if len(members) == 1:
+        return members[0], members[0]
+    if len(families) > 1 or "" in families:
+        raise ValueError(f"{url!r} has several members, of which gRPC wants the IP addresses, all of one version")
+    return ",".join(members), families.pop() + ",".join(members)
 
 
 def failure(code: StatusCode, text: str) -> Variant:

@@ -85,3 +85,8 @@ class Relay:
                 writer.write(data)
                 await writer.drain()
         writer.transport.abort()
+
+
+def candidates(etcd: Etcd) -> list[str]:
+    """The keys of the election `office`."""
+    return etcd.ctl("get", "office/", "--prefix", "--keys-only").split()

@@ -32,7 +32,10 @@ class Etcd:
             self.programs / "etcd", "--data-dir", folder / "data", "--log-level", "error",
             "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
         ]
-        if members:
+        if not members:
+            # A member alone elects itself after a time-out: a second, unless told otherwise.
+            self._command += ["--heartbeat-interval", "10", "--election-timeout", "100"]
+        else:
             self._command += ["--name", folder.name, "--initial-cluster", members,
                               "--initial-advertise-peer-urls", peer]
         self.start()

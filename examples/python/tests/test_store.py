@@ -139,6 +139,31 @@ async def test_a_watch_misses_nothing_over_restarts_and_tells_nothing_twice(etcd
         assert told[-1] == Variant("ended", Variant("compacted", revisions[5]))
 
 
+async def test_a_watch_that_is_cancelled_as_it_begins_ends(etcd: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with store_on(etcd) as store:
+        watch = store._watches.Watch
+
+        def cancelled_with_the_answer(**options: Any) -> Any:
+            stream = watch(**options)
+            read = stream.read
+
+            async def read_and_cancel() -> Any:
+                answer = await read()
+                watching.cancel()
+                return answer
+
+            monkeypatch.setattr(stream, "read", read_and_cancel)
+            return stream
+
+        async def tell(change: Any) -> None:
+            pass
+
+        monkeypatch.setattr(store._watches, "Watch", cancelled_with_the_answer)
+        watching = asyncio.create_task(store.watch(record(id=1, key=b"w", prefix=False, since=None), tell))
+        with pytest.raises(asyncio.CancelledError):
+            await within_patience(asyncio.shield(watching))
+
+
 async def test_a_denial_ends_a_watch_and_is_told(etcd: Server) -> None:
     async with store_on(etcd) as store:
         etcd.ctl("user", "add", "root:secret")

@@ -1,0 +1,108 @@
+"""What an application can get wrong: it is told in a sentence, and nobody else suffers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from conftest import candidates, until, within_patience
+from etcd import Etcd
+
+from incumbent import connect
+from incumbent.store import _members
+
+MISTAKES: dict[str, Any] = {
+    "a value that is a number": lambda s, t: t.put("key", 5),
+    "no key": lambda s, t: t.put(None, "value"),
+    "no key to delete": lambda s, t: t.delete(None),
+    "a list for a key": lambda s, t: s.get([107]),
+    "a revision as text": lambda s, t: t.put("key", "value", modified="5"),
+    "a revision that is no whole number": lambda s, t: t.delete("key", modified=1.5),
+    "a revision beyond all": lambda s, t: t.put("key", "value", modified=2**63),
+    "a revision below all": lambda s, t: t.put("key", "value", modified=-1),
+    "a name that is none": lambda s, t: s.campaign(None),
+    "a name of bytes": lambda s, t: s.campaign(b"office"),
+    "a name without UTF-8": lambda s, t: s.campaign("\ud800"),
+    "a contest that is none": lambda s, t: s.campaign("other", "rase"),
+    "a candidate's value that is a number": lambda s, t: s.campaign("other", value=5),
+}
+
+
+async def test_a_mistake_is_told_and_harms_nobody_else(etcd: Etcd) -> None:
+    async with await connect(etcd.url) as session, await connect(etcd.url) as other:
+        async with await within_patience(session.campaign("office")) as leadership:
+            waits = asyncio.create_task(other.campaign("office"))
+            await until(lambda: len(candidates(etcd)) == 2)
+            for told, mistake in MISTAKES.items():
+                for candidate in (session, other):
+                    with pytest.raises((TypeError, ValueError)):
+                        await within_patience(mistake(candidate, leadership))
+                        pytest.fail(f"{told} was taken")
+                    assert await within_patience(leadership.put("result", told)) and leadership.is_valid(), told
+            assert not waits.done()
+        async with await within_patience(waits):
+            pass
+
+
+async def test_keys_and_values_are_text_or_bytes_of_any_kind(etcd: Etcd) -> None:
+    async with await connect(etcd.url) as session:
+        async with await within_patience(session.campaign("office", value=bytearray(b"me"))) as leadership:
+            assert etcd.ctl("get", "office/", "--prefix", "--print-value-only").strip() == "me"
+            modified = 0
+            for value in ("value", b"value", bytearray(b"value"), memoryview(b"value")):
+                modified = await leadership.put(bytearray(b"key"), value, modified)
+                assert await session.get(memoryview(b"key")) == (b"value", modified)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"ttl": "10"}, "ttl is '10', and has to be a number of seconds"),
+        ({"ttl": float("nan")}, "ttl is nan, and has to be a number of seconds from 0 to 1e9"),
+        ({"margin": -1}, "margin is -1, and has to be a number of seconds from 0 to 1e9"),
+        ({"margin": 20}, "the margin leaves no time to lead: choose a longer ttl"),
+        ({"within": None}, "within is None, and has to be a number of seconds"),
+        ({"identity": 5}, "identity is 5, and has to be a str"),
+        ({"url": None}, "the URL is None, and has to be a str"),
+    ],
+)
+async def test_what_is_wrong_is_said_before_there_is_a_session(etcd: Etcd, wrong: Any, sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError)) as told:
+        await connect(**{"url": etcd.url, **wrong})
+    assert str(told.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("etcd://127.0.0.1", "127.0.0.1:2379"),
+        ("etcd://a.example:1", "a.example:1"),
+        ("etcd://[::1]", "[::1]:2379"),
+        ("etcd://127.0.0.1,127.0.0.2:1", "ipv4:127.0.0.1:2379,127.0.0.2:1"),
+        ("etcd://[::1]:1,[::2]:2", "ipv6:[::1]:1,[::2]:2"),
+    ],
+)
+def test_where_a_url_leads_to(url: str, target: str) -> None:
+    assert _members(url)[1] == target
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "127.0.0.1:2379", "http://127.0.0.1:2379", "etcd://", "etcd://a:1/prefix", "etcd://a:99999", "etcd://a:0",
+     "etcd://a:x", "etcd://a:1,", "etcd://::1"],
+)
+async def test_a_url_that_is_none_of_ours_is_named(url: str) -> None:
+    with pytest.raises(ValueError, match="is not etcd://HOST:PORT"):
+        await connect(url)
+
+
+@pytest.mark.parametrize("url", ["etcd://localhost:1,127.0.0.1:2", "etcd://127.0.0.1:1,[::1]:2"])
+async def test_several_members_are_addresses_of_one_kind(url: str) -> None:
+    with pytest.raises(ValueError, match="gRPC wants the IP addresses, all of one version"):
+        await connect(url)
+
+
+@pytest.mark.parametrize("url", ["etcd://user:secret@127.0.0.1:2379", "http://user:secret@127.0.0.1"])
+async def test_a_password_is_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match="no users and passwords") as told:
+        await connect(url)
+    assert "secret" not in str(told.value)
