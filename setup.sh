@@ -259,7 +259,10 @@ python_host() {
       && touch "$venv/complete" \
       || { lacks "the packages of $host (pip install, in $venv)"; return; }
   fi
-  say 'making the component, as target/incumbent.wasm'
+  local wasm=target/incumbent.wasm
+  local sources=(guest/{src,Cargo.toml} wit Cargo.{toml,lock} host/build.rs)
+  [[ -e $wasm && ! $(find "${sources[@]}" -newer $wasm -print -quit) ]] && return
+  say "making the component, as $wasm"
   just component >/dev/null || lacks "the component, for $host (just component)"
 }
 
