@@ -32,10 +32,10 @@ class Etcd:
             self.programs / "etcd", "--data-dir", folder / "data", "--log-level", "error",
             "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
         ]
-        if not members:
-            # A member alone elects itself after a time-out: a second, unless told otherwise.
-            self._command += ["--heartbeat-interval", "10", "--election-timeout", "100"]
-        else:
+        # A member alone elects itself after a time-out: a second, unless told otherwise.
+        heartbeat = 50 if members else 10
+        self._command += ["--heartbeat-interval", str(heartbeat), "--election-timeout", str(10 * heartbeat)]
+        if members:
             self._command += ["--name", folder.name, "--initial-cluster", members,
                               "--initial-advertise-peer-urls", peer]
         self.start()

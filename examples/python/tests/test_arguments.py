@@ -53,9 +53,8 @@ async def test_keys_and_values_are_text_or_bytes_of_any_kind(etcd: Etcd) -> None
                 assert await session.get(memoryview(b"key")) == (b"value", modified)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
+async def test_what_is_wrong_is_said_before_there_is_a_session(etcd: Etcd) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"ttl": "10"}, "ttl is '10', and has to be a number of seconds"),
         ({"ttl": float("nan")}, "ttl is nan, and has to be a number of seconds from 0 to 1e9"),
         ({"margin": -1}, "margin is -1, and has to be a number of seconds from 0 to 1e9"),
@@ -63,12 +62,11 @@ async def test_keys_and_values_are_text_or_bytes_of_any_kind(etcd: Etcd) -> None
         ({"within": None}, "within is None, and has to be a number of seconds"),
         ({"identity": 5}, "identity is 5, and has to be a str"),
         ({"url": None}, "the URL is None, and has to be a str"),
-    ],
-)
-async def test_what_is_wrong_is_said_before_there_is_a_session(etcd: Etcd, wrong: Any, sentence: str) -> None:
-    with pytest.raises((TypeError, ValueError)) as told:
-        await connect(**{"url": etcd.url, **wrong})
-    assert str(told.value) == sentence
+    ]
+    for options, sentence in wrong:
+        with pytest.raises((TypeError, ValueError)) as told:
+            await connect(**{"url": etcd.url, **options})
+        assert str(told.value) == sentence
 
 
 @pytest.mark.parametrize(
