@@ -261,7 +261,7 @@ class Driver:
         """Has another elector take up those who wait, after a pause that doubles."""
         last_line = (str(error) or repr(error)).splitlines()[-1].strip()
         why = f"the elector broke: {last_line}"
-        log.error("%s; it is replaced", why)
+        log.error("%s; it is replaced", why, exc_info=error)
         self._drop(why)
         self._elector, self._deadline = None, None
         for election, candidacy in list(self.candidacies.items()):
