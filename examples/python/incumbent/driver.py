@@ -173,11 +173,11 @@ class Driver:
     # An elector that was replaced is told nothing, and neither is its successor: its ids start over.
 
     async def _call(self, elector: Elector | None, call: Any) -> None:
-        within = (getattr(call, "give-up") - now()) / SECOND
+        within = give_up = max((getattr(call, "give-up") - now()) / SECOND, 0.0)
         if call.operation.tag == "keep-alive":
             # What comes late still counts, for as long as it can prove anything.
             within = max(within, self._ttl / SECOND)
-        outcome: Any = await self.store.call(call.operation, max(within, 0.0))
+        outcome: Any = await self.store.call(call.operation, within, give_up)
         if elector is self._elector:
             if outcome.tag == "ok" and outcome.payload.tag in ("granted", "renewed"):
                 self._ttl = outcome.payload.payload

@@ -39,26 +39,58 @@ class Etcd:
     """A connection to etcd, which gRPC mends. Decides nothing about elections."""
 
     def __init__(self, url: str) -> None:
-        self.members, target = _members(url)
-        self._channel = rpc.insecure_channel(target, options=OPTIONS)
+        self._scheme, self._members = _members(url)
+        self.members, self._closing = ",".join(self._members), set[asyncio.Task[None]]()
+        self._connect()
+
+    def _connect(self) -> None:
+        self._channel = rpc.insecure_channel(self._scheme + ",".join(self._members), options=OPTIONS)
         self._kv, self._leases = rpc.KVStub(self._channel), rpc.LeaseStub(self._channel)
         self._watches, self._maintenance = rpc.WatchStub(self._channel), rpc.MaintenanceStub(self._channel)
 
     async def close(self) -> None:
-        await self._channel.close()
+        await asyncio.gather(self._channel.close(), *self._closing)
+
+    def _move_on(self, channel: Any) -> None:
+        """Leaves a member that does not answer, or cannot, for the next; gRPC would stay with it.
+
+        What is under way there is given up.
+        """
+        if channel is self._channel and len(self._members) > 1:
+            self._members.append(self._members.pop(0))
+            self._connect()
+            closing = asyncio.create_task(channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def prove(self, within: float) -> None:
-        """Raises `rpc.AioRpcError` unless an etcd answers."""
-        await self._maintenance.Status(rpc.StatusRequest(), timeout=within)
+        """Raises `rpc.AioRpcError` unless an etcd answers: each member has its share of the time."""
+        for left in reversed(range(len(self._members))):
+            try:
+                await self._maintenance.Status(rpc.StatusRequest(), timeout=within / len(self._members))
+                return
+            except rpc.AioRpcError:
+                if not left:
+                    raise
+                self._move_on(self._channel)
 
     async def get(self, key: bytes, within: float) -> tuple[bytes | None, int]:
         """A key's value and the revision of its last change, as of now."""
-        answer = await self._kv.Range(rpc.RangeRequest(key=key), timeout=within, metadata=LEADER)
-        return (answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else (None, 0)
+        while True:
+            try:
+                answer = await self._kv.Range(rpc.RangeRequest(key=key), timeout=within, metadata=LEADER)
+                return (answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else (None, 0)
+            except asyncio.CancelledError:
+                if _is_cancelled():
+                    raise  # Else the channel is closed, and a read may be asked again.
 
-    async def call(self, operation: Variant, within: float) -> Variant:
-        """Asks once, and gives the `outcome` of a reply: etcd's answer, or why there is none."""
-        ask = getattr(self, "_" + operation.tag.replace("-", "_"))
+    async def call(self, operation: Variant, within: float, give_up: float = float("inf")) -> Variant:
+        """Asks once, and gives the `outcome` of a reply: etcd's answer, or why there is none.
+
+        After `give_up` another member is asked whatever comes next.
+        """
+        ask, channel = getattr(self, "_" + operation.tag.replace("-", "_")), self._channel
+        late = asyncio.get_running_loop().call_later(min(within, give_up), self._move_on, channel)
         try:
             return Variant("ok", await ask(operation.payload, within))
         except rpc.AioRpcError as error:
@@ -67,9 +99,18 @@ class Etcd:
                 return Variant("ok", Variant("expired"))
             if error.code() is StatusCode.FAILED_PRECONDITION and "lease already exists" in text:
                 return Variant("ok", Variant("exists"))
-            return Variant("err", failure(error.code(), text))
+            refusal = failure(error.code(), text)
+            if refusal.tag in ("timeout", "unavailable"):
+                self._move_on(channel)
+            return Variant("err", refusal)
         except asyncio.InvalidStateError:
             return Variant("err", Variant("unavailable"))
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            return Variant("err", Variant("unavailable"))  # The channel is closed.
+        finally:
+            late.cancel()
 
     async def _grant(self, grant: Any, within: float) -> Variant:
         seconds = max(1, -(-grant.ttl // SECOND))
@@ -168,14 +209,23 @@ class Etcd:
                     return await tell(Variant("ended", refusal))
             except (TimeoutError, asyncio.InvalidStateError):
                 pass  # It broke, or nothing came of it.
+            except asyncio.CancelledError:
+                if _is_cancelled():
+                    raise  # Else the channel is closed.
             finally:
                 stream.cancel()
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, 1.0)
 
 
-def _members(url: str) -> tuple[str, str]:
-    """The members that a URL names, for people and for gRPC."""
+def _is_cancelled() -> bool:
+    """Whether it was this task that was cancelled, and not just what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _members(url: str) -> tuple[str, list[str]]:
+    """The members that a URL names, and how gRPC calls their kind."""
     if not isinstance(url, str):
         raise TypeError(f"the URL is {url!r}, and has to be a str")
     if "@" in url:
@@ -192,10 +242,10 @@ def _members(url: str) -> tuple[str, str]:
         except ValueError:
             families.add("")
     if len(members) == 1:
-        return members[0], members[0]
+        return "", members
     if len(families) > 1 or "" in families:
         raise ValueError(f"{url!r} has several members, of which gRPC wants the IP addresses, all of one version")
-    return ",".join(members), families.pop() + ",".join(members)
+    return families.pop(), members
 
 
 def failure(code: StatusCode, text: str) -> Variant:

@@ -45,10 +45,11 @@ def etcd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Etcd]:
 
 
 class Relay:
-    """A way to etcd that can be cut, and refuse."""
+    """A way to etcd that can be cut, and refuse, and stall."""
 
     def __init__(self, port: int) -> None:
         self._to, self._writers, self.accepts = port, set[asyncio.StreamWriter](), True
+        self.stalls = False
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -82,6 +83,8 @@ class Relay:
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
+                while self.stalls:
+                    await asyncio.sleep(0.01)
                 writer.write(data)
                 await writer.drain()
         writer.transport.abort()

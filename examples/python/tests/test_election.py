@@ -224,6 +224,28 @@ async def test_a_cut_connection_and_a_restarted_etcd_are_survived(etcd: Etcd) ->
             await leadership.resign()
 
 
+async def test_a_member_that_stalls_is_left_for_another(etcd: Etcd) -> None:
+    async with Relay.to(etcd) as relay:
+        url = f"{relay.url},{etcd.url.removeprefix('etcd://')}"
+        async with await connect(url) as first, await connect(url) as second:
+            leadership = await within_patience(first.campaign("office"))
+            waits = asyncio.create_task(second.campaign("office"))
+            await until(lambda: len(candidates(etcd)) == 2)
+            relay.stalls, valid_until = True, leadership.valid_until
+            reads = asyncio.create_task(first.get("result", within=2 * PATIENCE))
+            await until(lambda: leadership.valid_until > valid_until)
+            assert leadership.is_valid() and not leadership._candidacy.lost.done()
+            assert await within_patience(reads) == (None, 0)
+            await leadership.put("result", "in time")
+            # Whoever comes now begins with the first one as well.
+            async with await connect(url) as third:
+                assert (await third.get("result"))[0] == b"in time"
+            # Watches moved as well, of both.
+            assert await within_patience(leadership.resign()) == "resigned"
+            async with await within_patience(waits):
+                relay.stalls = False
+
+
 async def test_an_etcd_that_is_not_there_is_named_in_one_sentence() -> None:
     sentence = r"^no etcd answers at 127.0.0.1:1 within 5 s: is one running there\? \(.*refused.*\)$"
     with pytest.raises(Unreachable, match=sentence):
