@@ -227,7 +227,7 @@ async def test_a_cut_connection_and_a_restarted_etcd_are_survived(etcd: Etcd) ->
 async def test_a_member_that_stalls_is_left_for_another(etcd: Etcd) -> None:
     async with Relay.to(etcd) as relay:
         url = f"{relay.url},{etcd.url.removeprefix('etcd://')}"
-        async with await connect(url) as first, await connect(url) as second:
+        async with await connect(url, ttl=6) as first, await connect(url, ttl=6) as second:
             leadership = await within_patience(first.campaign("office"))
             waits = asyncio.create_task(second.campaign("office"))
             await until(lambda: len(candidates(etcd)) == 2)
@@ -241,6 +241,10 @@ async def test_a_member_that_stalls_is_left_for_another(etcd: Etcd) -> None:
             async with await connect(url) as third:
                 assert (await third.get("result"))[0] == b"in time"
             # Watches moved as well, of both.
+            await until(lambda: all(session._store._members[0] in etcd.url for session in (first, second)))
+            await until(lambda: not any(session._store._closing for session in (first, second)))
+            watches = [*first._driver._watches.values(), *second._driver._watches.values()]
+            assert watches and not any(watch.done() for watch in watches)
             assert await within_patience(leadership.resign()) == "resigned"
             async with await within_patience(waits):
                 relay.stalls = False

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import until, within_patience
+from conftest import Relay, until, within_patience
 from etcd import PATIENCE, VERSIONS
 from etcd import Etcd as Server
 from wasmtime.component import Variant
@@ -17,6 +17,7 @@ from incumbent.store import Etcd, _end
 
 LEASE = 0x694D71DDACFDA227
 SECOND = 1_000_000_000
+GIVEN_UP = Variant("err", Variant("unavailable"))
 
 
 @contextlib.asynccontextmanager
@@ -87,6 +88,19 @@ async def test_why_there_is_no_answer(etcd: Server) -> None:
         etcd.kill()
         for tag, payload in (("read", []), ("keep-alive", LEASE)):
             assert await store.call(Variant(tag, payload), 5.0) == Variant("err", Variant("unavailable"))
+
+
+async def test_what_a_stalled_member_was_asked_is_given_up_when_it_is_left(etcd: Server) -> None:
+    async with Relay.to(etcd) as relay:
+        store = Etcd(f"{relay.url},{etcd.url.removeprefix('etcd://')}")
+        assert await ask(store, "revoke", LEASE) == Variant("expired")
+        relay.stalls = True
+        other = asyncio.create_task(store.call(Variant("read", []), 2 * PATIENCE))
+        assert await within_patience(store.call(Variant("read", []), 2 * PATIENCE, 0.1)) == GIVEN_UP
+        assert await within_patience(other) == GIVEN_UP
+        assert await ask(store, "revoke", LEASE) == Variant("expired")
+        await store.close()
+        relay.stalls = False
 
 
 @pytest.mark.parametrize("version", VERSIONS)
