@@ -12,6 +12,8 @@ pub mod counter;
 pub mod etcd;
 #[cfg(feature = "component")]
 pub mod hostile;
+#[cfg(feature = "component")]
+pub mod job;
 #[cfg(feature = "etcd")]
 pub mod netns;
 pub mod properties;

@@ -9,7 +9,8 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use incumbent::store::url::StoreUrl;
 
 use super::input::{
-    Checked, Target, election_name, identity, lease_time, passed_on, span, store_url, target,
+    Checked, Directory, Target, Variable, directory, election_name, identity, lease_time, passed_on,
+    span, store_url, target, variable,
 };
 
 #[derive(Debug, Parser)]
@@ -329,9 +330,64 @@ pub struct Run {
         value_parser = Checked::new(span)
     )]
     pub restart_delay: Duration,
-    /// The command to run while leading, after --
-    #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
+    /// Run this WASI component, in this process, instead of a command
+    #[arg(
+        long,
+        env = "INCUMBENT_JOB",
+        hide_env_values = true,
+        value_name = "FILE",
+        conflicts_with = "isolate",
+        help_heading = COMPONENT
+    )]
+    pub component: Option<PathBuf>,
+    #[command(flatten)]
+    pub grants: Grants,
+    /// The command to run while leading, after --; or what the component is given as
+    /// arguments
+    #[arg(last = true, required_unless_present = "component", num_args = 1.., value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+const COMPONENT: &str = "Component";
+
+/// What a component may reach.
+#[derive(Debug, Args)]
+pub struct Grants {
+    /// Let the component use this directory, under this name [default: the same]; may be
+    /// given more than once
+    #[arg(
+        long = "dir",
+        env = "INCUMBENT_DIR",
+        hide_env_values = true,
+        value_name = "HOST[::GUEST]",
+        value_parser = Checked::new(directory),
+        requires = "component",
+        help_heading = COMPONENT
+    )]
+    pub directories: Vec<Directory>,
+    /// Let the component have this variable, with our value unless one is given; may be
+    /// given more than once
+    #[arg(
+        long = "env",
+        env = "INCUMBENT_ENV",
+        hide_env_values = true,
+        value_name = "NAME[=VALUE]",
+        value_parser = Checked::new(variable),
+        requires = "component",
+        help_heading = COMPONENT
+    )]
+    pub variables: Vec<Variable>,
+    /// Let the component use the network
+    #[arg(
+        long = "allow-network",
+        env = "INCUMBENT_ALLOW_NETWORK",
+        hide_env_values = true,
+        action = ArgAction::SetTrue,
+        value_parser = BoolishValueParser::new(),
+        requires = "component",
+        help_heading = COMPONENT
+    )]
+    pub network: bool,
 }
 
 #[derive(Debug, Args)]

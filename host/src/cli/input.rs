@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -104,6 +104,50 @@ impl FromStr for Target {
         })?;
         Ok(Self { election: election_name(name)?, epoch: Some(epoch) })
     }
+}
+
+/// A directory, and the name by which a component knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    pub host: PathBuf,
+    pub guest: String,
+}
+
+/// `HOST[::GUEST]`.
+pub fn directory(text: &str) -> Result<Directory, String> {
+    let (host, guest) = text.split_once("::").unwrap_or((text, text));
+    if host.is_empty() || guest.is_empty() {
+        return Err("a directory is missing: write HOST, or HOST::GUEST".into());
+    }
+    Ok(Directory { host: host.into(), guest: guest.into() })
+}
+
+/// A variable, and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable(pub (String, String));
+
+/// `NAME[=VALUE]`: without a value it is inherited.
+pub fn variable(text: &str) -> Result<Variable, String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, value.to_owned()),
+        None => (text, inherited(text)?),
+    };
+    if name.is_empty() {
+        return Err("its name is missing: write NAME, or NAME=VALUE".into());
+    }
+    if name.starts_with("INCUMBENT_") {
+        return Err("what begins with INCUMBENT_ is said by us: give it another name".into());
+    }
+    Ok(Variable((name.to_owned(), value)))
+}
+
+fn inherited(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|error| match error {
+        env::VarError::NotPresent => format!("it is not set here: write {name}=VALUE"),
+        env::VarError::NotUnicode(_) => {
+            format!("its value here is no text (UTF-8): write {name}=VALUE")
+        }
+    })
 }
 
 impl Target {

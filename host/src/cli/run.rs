@@ -1,12 +1,16 @@
-//! `incumbent run`: runs a command while leading, and only then.
+//! `incumbent run`: runs a command, or a component, while leading, and only then.
 //!
-//! Three processes, a child each of the one before: the supervisor, which the user has
-//! started; a guard, for one term; and the work. Supervisor and guard adopt what loses
-//! its parent below them, so that nothing of the work escapes, and each looks after what
-//! the death of the other leaves.
+//! For a command there are three processes, a child each of the one before: the
+//! supervisor, which the user has started; a guard, for one term; and the work.
+//! Supervisor and guard adopt what loses its parent below them, so that nothing of the
+//! work escapes, and each looks after what the death of the other leaves. A component
+//! runs in this process.
 //!
 //! | room | what is in it |
 //! | --- | --- |
+//! | `duty` | what is done while leading: one of the two |
+//! | `component` | a component, its runs, and their limit |
+//! | `outcome` | how a term of the work went |
 //! | `program` | whether the command can be run at all |
 //! | `supervisor` | one term of it: start, watch, stop |
 //! | `schedule` | when it has to stop |
@@ -19,11 +23,14 @@
 //! | `delay` | how soon the command may come back |
 
 mod children;
+mod component;
 mod delay;
+mod duty;
 mod family;
 mod guard;
 mod isolation;
 pub mod launch;
+mod outcome;
 mod program;
 mod schedule;
 mod supervisor;
@@ -32,7 +39,6 @@ mod work;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,10 +47,13 @@ use futures_util::{Stream, StreamExt};
 use incumbent::{BootClock, Candidate, Credentials, Event, Leadership, Session, StoreUrl};
 use tokio::task::JoinHandle;
 
+use self::component::Runner;
 use self::delay::RestartDelay;
+use self::duty::Duty;
 use self::guard::lease::Lease;
 use self::launch::Role;
-use self::supervisor::{Outcome, Supervisor};
+use self::outcome::Outcome;
+use self::supervisor::{Supervisor, unguarded};
 pub use self::terminal::may_write_from_the_background;
 use super::args::{Common, Form, Run};
 use super::campaign::no_signals;
@@ -53,7 +62,7 @@ use super::exit::{End, Status, bad_input, say};
 use super::input::{check_candidate, credentials};
 use super::output::Output;
 use super::session::{self, farewell, identity, leave};
-use super::signals::Asked;
+use super::signals::{Asked, Signals};
 
 /// Whether we were started to be another part of `run` than the supervisor; if so, we
 /// have been it.
@@ -82,18 +91,34 @@ pub fn part() -> Option<ExitCode> {
 pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     check_candidate(&run.candidate)?;
     let stop_timeout = stop_timeout(run)?;
-    program::find(&run.command)?;
-    launch::find().map_err(|error| unguarded(&error))?;
-    if run.isolate {
-        isolation::find()?;
-    }
-    let store = store_of_others(common)?;
+    let store = match &run.component {
+        Some(_) => common.store(),
+        None => {
+            program::find(&run.command)?;
+            launch::find().map_err(|error| unguarded(&error))?;
+            if run.isolate {
+                isolation::find()?;
+            }
+            store_of_others(common)?
+        }
+    };
     let credentials = credentials(common)?;
     let teller = Teller::new(&run.election, &identity(common), targets(common, run)?);
+    let signals = Signals::listen().map_err(no_signals)?;
+    let duty = match &run.component {
+        Some(file) => match Runner::load(file, run, stop_timeout, signals).await? {
+            Some(runner) => Duty::Component(runner),
+            None => return Ok(Status::Done),
+        },
+        None => Duty::Command(
+            Supervisor::new(&run.command, stop_timeout, run.isolate, signals)
+                .map_err(no_signals)?,
+        ),
+    };
     let mut office = Office {
         common,
         run,
-        supervisor: Supervisor::new(&run.command, stop_timeout, run.isolate).map_err(no_signals)?,
+        duty,
         delay: RestartDelay::new(run.restart_delay),
         teller,
         store,
@@ -101,7 +126,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     };
     let session = tokio::select! {
         session = session::competitor(common, &run.candidate) => session?,
-        _ = office.supervisor.asked() => return Ok(Status::Done),
+        _ = office.duty.asked() => return Ok(Status::Done),
     };
     let end = office.hold(&session).await;
     office.teller.flush().await;
@@ -113,10 +138,10 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
 struct Office<'a> {
     common: &'a Common,
     run: &'a Run,
-    supervisor: Supervisor,
+    duty: Duty,
     delay: RestartDelay,
     teller: Teller,
-    /// As guard and command are to find it, wherever they are.
+    /// As guard and work are to find it, wherever they are.
     store: StoreUrl,
     credentials: Credentials,
 }
@@ -172,7 +197,7 @@ impl Office<'_> {
         status: Status,
     ) -> Status {
         let within = self.common.command_timeout;
-        let signals = &mut self.supervisor.signals;
+        let signals = self.duty.signals();
         farewell(session, candidate, telling, within, signals, status).await
     }
 
@@ -185,7 +210,8 @@ impl Office<'_> {
         pause: Duration,
     ) -> bool {
         self.teller.remark(&format!(
-            "the command ended soon after its start: back in line in {}",
+            "the {} ended soon after its start: back in line in {}",
+            self.duty.name(),
             in_seconds(pause)
         ));
         let away = async {
@@ -194,7 +220,7 @@ impl Office<'_> {
         };
         tokio::select! {
             () = away => true,
-            _ = self.supervisor.asked() => false,
+            _ = self.duty.asked() => false,
         }
     }
 
@@ -220,19 +246,19 @@ impl Office<'_> {
         loop {
             let leadership = tokio::select! {
                 elected = candidate.elected() => elected?,
-                _ = self.supervisor.asked() => return Ok(Next::End(Status::Done)),
+                _ = self.duty.asked() => return Ok(Next::End(Status::Done)),
             };
             let lease_time = self.run.candidate.ttl.max(leadership.remaining());
             let environment = environment(self.common, &self.store, self.run, &leadership);
             let lease = self.lease(&leadership);
             let outcome = self
-                .supervisor
+                .duty
                 .term(&leadership, &environment, lease, &mut events, &self.teller)
                 .await;
             let leadership = held.insert(leadership);
             match outcome {
                 Outcome::Ended(ended) => {
-                    self.teller.remark(&format!("the command {ended}"));
+                    self.teller.remark(&format!("the {} {ended}", self.duty.name()));
                     if self.run.once {
                         return Ok(Next::End(Status::Passed(ended.status)));
                     }
@@ -254,15 +280,14 @@ impl Office<'_> {
                     self.delay.reset();
                 }
                 Outcome::Stopped => {
-                    tracing::info!(epoch = leadership.epoch(), "the command has been stopped");
+                    tracing::info!(epoch = leadership.epoch(), "the work has been stopped");
                     if self.run.once {
                         return Ok(Next::End(Status::NotFound));
                     }
                 }
                 Outcome::Asked => return Ok(Next::End(Status::Done)),
                 Outcome::AtOnce(asked) => return Ok(Next::AtOnce(asked)),
-                Outcome::NotStarted(error) => return Err(program::not_started(&error)),
-                Outcome::Unguarded(error) => return Err(unguarded(&error)),
+                Outcome::NotStarted(end) => return Err(end),
             }
             // Resigns, if the term still stands; the candidate gets back in line.
             *held = None;
@@ -274,13 +299,6 @@ async fn tell(mut events: impl Stream<Item = Event> + Unpin, mut teller: Teller)
     while let Some(event) = events.next().await {
         teller.tell(&event, &BootClock);
     }
-}
-
-fn unguarded(error: &io::Error) -> End {
-    bad_input(format!(
-        "the command's guard does not start ({error}): is /proc mounted, and are there not too \
-         many processes and open files?"
-    ))
 }
 
 /// The store, as other processes reach it.
@@ -335,7 +353,7 @@ fn targets(common: &Common, run: &Run) -> Result<Vec<(Form, Output)>, End> {
     Ok(targets)
 }
 
-/// What the command is told, so that `incumbent put --fence` works inside it.
+/// What the work is told, so that `incumbent put --fence` works inside it.
 fn environment(
     common: &Common,
     store: &StoreUrl,

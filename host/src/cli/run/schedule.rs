@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use incumbent::Mark;
 
-/// How long before the end of a leadership nothing of its work is left alive.
-const LAST_MOMENT: Mark = 200_000_000;
+/// How long before the end of a leadership nothing of a command is left alive.
+pub const LAST_MOMENT: Mark = 200_000_000;
 
 /// How far behind the supervisor its guard stands.
 const STEP: Mark = 100_000_000;
@@ -16,25 +16,28 @@ const STEP: Mark = 100_000_000;
 #[derive(Debug)]
 pub struct Schedule {
     stop_timeout: Mark,
+    /// How long before the end of a leadership it is killed.
+    last_moment: Mark,
     stopping_since: Option<Mark>,
 }
 
 impl Schedule {
-    pub fn new(stop_timeout: Duration) -> Self {
+    pub fn new(stop_timeout: Duration, last_moment: Mark) -> Self {
         Self {
             stop_timeout: Mark::try_from(stop_timeout.as_nanos()).unwrap_or(Mark::MAX),
+            last_moment,
             stopping_since: None,
         }
     }
 
     /// When to ask, unless a renewal comes or there is another cause.
     pub fn stop_at(&self, valid_until: Mark) -> Mark {
-        valid_until.saturating_sub(self.stop_timeout.max(LAST_MOMENT))
+        valid_until.saturating_sub(self.stop_timeout.max(self.last_moment))
     }
 
     /// When to kill, unless a renewal comes.
     pub fn kill_at(&self, valid_until: Mark) -> Mark {
-        let last = valid_until.saturating_sub(LAST_MOMENT);
+        let last = valid_until.saturating_sub(self.last_moment);
         match self.stopping_since {
             Some(since) => since.saturating_add(self.stop_timeout).min(last),
             None => last,
@@ -64,7 +67,7 @@ mod tests {
 
     #[test]
     fn asks_at_the_time_out_and_kills_before_the_end() {
-        let mut schedule = Schedule::new(Duration::from_secs(2));
+        let mut schedule = Schedule::new(Duration::from_secs(2), LAST_MOMENT);
         assert_eq!(schedule.stop_at(100 * SECOND), 98 * SECOND);
         assert_eq!(schedule.kill_at(100 * SECOND), 100 * SECOND - LAST_MOMENT);
         let guard_at = schedule.guard_at(100 * SECOND);
@@ -79,11 +82,11 @@ mod tests {
 
     #[test]
     fn a_signal_gives_the_time_out_and_no_more() {
-        let mut schedule = Schedule::new(Duration::from_secs(2));
+        let mut schedule = Schedule::new(Duration::from_secs(2), LAST_MOMENT);
         schedule.stopping(50 * SECOND);
         assert_eq!(schedule.kill_at(100 * SECOND), 52 * SECOND);
         assert_eq!(schedule.guard_at(100 * SECOND), 52 * SECOND + STEP);
-        let mut at_once = Schedule::new(Duration::ZERO);
+        let mut at_once = Schedule::new(Duration::ZERO, LAST_MOMENT);
         assert_eq!(at_once.stop_at(100 * SECOND), 100 * SECOND - LAST_MOMENT);
         at_once.stopping(50 * SECOND);
         assert_eq!(at_once.kill_at(100 * SECOND), 50 * SECOND);

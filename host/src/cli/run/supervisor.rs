@@ -1,7 +1,6 @@
 //! One term of a command: it is started, watched, and stopped in time.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -15,10 +14,13 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use super::children::Children;
 use super::guard::lease::Lease;
 use super::guard::message::Report;
-use super::schedule::Schedule;
+use super::outcome::{Ended, Outcome};
+use super::program;
+use super::schedule::{LAST_MOMENT, Schedule};
 use super::terminal::Terminal;
 use super::work::{Heard, Terms, Work};
-use crate::cli::event::{Teller, in_seconds};
+use crate::cli::event::Teller;
+use crate::cli::exit::{End, bad_input};
 use crate::cli::signals::{Asked, Signals};
 
 /// How soon to look again for what was killed.
@@ -40,36 +42,6 @@ pub struct Supervisor {
     children: Children,
     continued: unix::Signal,
     pub signals: Signals,
-}
-
-/// How a term of the command went. Nothing of it runs any more.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The command ended by itself.
-    Ended(Ended),
-    /// It was stopped, for the leadership is over, or nearly was.
-    Stopped,
-    /// Its guard has ended, or its end has no cause.
-    Broken { after: Duration },
-    /// It was stopped because we were asked to end.
-    Asked,
-    /// It was killed, for we were asked twice.
-    AtOnce(Asked),
-    /// It did not start.
-    NotStarted(io::Error),
-    /// Its guard did not start.
-    Unguarded(io::Error),
-}
-
-/// The command's own end.
-#[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    /// As a shell says it.
-    pub status: u8,
-    /// How long it had run.
-    pub after: Duration,
-    /// Somebody pressed Ctrl-C or Ctrl-\.
-    pub by_keyboard: bool,
 }
 
 /// Why the command is being stopped.
@@ -110,7 +82,7 @@ impl Course {
     fn new(started: Mark, stop_timeout: Duration) -> Self {
         Self {
             started,
-            schedule: Schedule::new(stop_timeout),
+            schedule: Schedule::new(stop_timeout, LAST_MOMENT),
             has_begun: false,
             cause: None,
             has_asked: false,
@@ -133,7 +105,7 @@ impl Course {
         match (self.fault, self.cause) {
             // Where we have killed it ourselves, that is why it did not start.
             (Some(error), cause) if self.killed.is_none() || cause.is_none() => {
-                Outcome::NotStarted(error)
+                Outcome::NotStarted(program::not_started(&error))
             }
             (_, Some(Cause::Own(ended))) => Outcome::Ended(ended),
             (_, Some(Cause::TermOver)) => Outcome::Stopped,
@@ -146,8 +118,13 @@ impl Course {
 }
 
 impl Supervisor {
-    /// Listens to signals from now on.
-    pub fn new(command: &[OsString], stop_timeout: Duration, isolate: bool) -> io::Result<Self> {
+    /// Looks after children from now on.
+    pub fn new(
+        command: &[OsString],
+        stop_timeout: Duration,
+        isolate: bool,
+        signals: Signals,
+    ) -> io::Result<Self> {
         Ok(Self {
             command: command.to_vec(),
             stop_timeout,
@@ -155,7 +132,7 @@ impl Supervisor {
             terminal: Terminal::controlling(),
             children: Children::adopt()?,
             continued: signal(SignalKind::from_raw(Signal::CONT.as_raw()))?,
-            signals: Signals::listen()?,
+            signals,
         })
     }
 
@@ -191,7 +168,7 @@ impl Supervisor {
             Ok(work) => work,
             Err(error) => {
                 self.take_terminal_back();
-                return Outcome::Unguarded(error);
+                return Outcome::NotStarted(unguarded(&error));
             }
         };
 
@@ -378,26 +355,10 @@ impl Supervisor {
     }
 }
 
-impl Ended {
-    fn new(status: ExitStatus, after: Mark, had_keyboard: bool) -> Self {
-        let status = match (status.code(), status.signal()) {
-            (Some(status), _) => status,
-            (None, Some(signal)) => 128_i32.saturating_add(signal),
-            (None, None) => 255,
-        };
-        let status = u8::try_from(status).unwrap_or(u8::MAX);
-        // Shells, and what behaves like them, end with the number only.
-        let keys = [Signal::INT, Signal::QUIT].map(|key| i32::from(status) == 128 + key.as_raw());
-        Self {
-            status,
-            after: Duration::from_nanos(after),
-            by_keyboard: had_keyboard && keys.contains(&true),
-        }
-    }
-}
-
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ended with status {} after {}", self.status, in_seconds(self.after))
-    }
+/// The guard did not start, or could not.
+pub fn unguarded(error: &io::Error) -> End {
+    bad_input(format!(
+        "the command's guard does not start ({error}): is /proc mounted, and are there not too \
+         many processes and open files?"
+    ))
 }

@@ -1,0 +1,91 @@
+//! What a component may reach: what the user has granted, and nothing else.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
+
+use super::outlet::Outlet;
+use crate::cli::args;
+use crate::cli::exit::{End, bad_input};
+use crate::cli::input::Directory;
+
+/// The same for each term.
+#[derive(Debug)]
+pub struct Grants {
+    directories: Vec<Directory>,
+    variables: Vec<(String, String)>,
+    arguments: Vec<String>,
+    network: bool,
+    stdout: Outlet,
+    stderr: Outlet,
+}
+
+impl Grants {
+    /// Looks at all of it, so that what cannot be granted is found at once.
+    pub fn new(file: &Path, granted: &args::Grants, arguments: &[OsString]) -> Result<Self, End> {
+        let own = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let arguments = arguments.iter().map(|argument| {
+            argument.clone().into_string().map_err(|argument| {
+                bad_input(format!(
+                    "the argument {argument:?} is no text (UTF-8), and a component takes no \
+                     other: write it with letters and numbers"
+                ))
+            })
+        });
+        let outlets = Outlet::to(io::stdout()).and_then(|out| Ok((out, Outlet::to(io::stderr())?)));
+        let (stdout, stderr) = outlets.map_err(|error| not_started(&error))?;
+        let grants = Self {
+            directories: granted.directories.clone(),
+            variables: granted.variables.iter().map(|one| one.0.clone()).collect(),
+            arguments: [Ok(own)].into_iter().chain(arguments).collect::<Result<_, _>>()?,
+            network: granted.network,
+            stdout,
+            stderr,
+        };
+        grants.context(&[])?;
+        Ok(grants)
+    }
+
+    /// For one run: with `environment`, which comes last.
+    pub fn context(&self, environment: &[(&'static str, OsString)]) -> Result<WasiCtx, End> {
+        let mut context = WasiCtxBuilder::new();
+        for Directory { host, guest } in &self.directories {
+            context.preopened_dir(host, guest, FsPerms::ReadWrite).map_err(|error| {
+                bad_input(format!(
+                    "--dir {} cannot be opened ({}): give a directory that can",
+                    host.display(),
+                    error.root_cause()
+                ))
+            })?;
+        }
+        for (name, value) in &self.variables {
+            context.env(name, value);
+        }
+        for (name, value) in environment {
+            context.env(name, value.to_string_lossy());
+        }
+        context.args(&self.arguments).inherit_stdin();
+        context.stdout(self.stdout.clone()).stderr(self.stderr.clone());
+        if self.network {
+            context.inherit_network().allow_ip_name_lookup(true);
+        } else {
+            context.allow_tcp(false).allow_udp(false);
+        }
+        Ok(context.build())
+    }
+
+    /// Waits until what the component has printed is written. Cancel safe.
+    pub async fn printed(&self) {
+        self.stdout.written().await;
+        self.stderr.written().await;
+    }
+}
+
+/// What is missing is threads.
+pub fn not_started(error: &io::Error) -> End {
+    bad_input(format!(
+        "the component does not start ({error}): are there not too many processes and open files?"
+    ))
+}

@@ -1,0 +1,145 @@
+//! The component itself: read, checked and compiled before anybody is kept waiting for us.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use wasmtime::component::{Component, Linker, ResourceTable};
+use wasmtime::{Config, Engine};
+use wasmtime_wasi::p2::bindings::CommandPre;
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use super::limit::Limit;
+use crate::cli::exit::{End, bad_input};
+
+/// A component that can be run.
+pub struct Program {
+    pub engine: Engine,
+    pub command: CommandPre<State>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").finish_non_exhaustive()
+    }
+}
+
+/// What a run has in hand.
+pub struct State {
+    granted: Reach,
+    nothing: Reach,
+    pub limit: Arc<Limit>,
+}
+
+/// What can be reached, and what of it is open.
+struct Reach {
+    context: WasiCtx,
+    resources: ResourceTable,
+}
+
+impl Program {
+    /// Takes seconds for some megabytes.
+    pub fn load(file: &Path) -> Result<Self, End> {
+        let fault = |fault: String| bad_input(format!("--component {}{fault}", file.display()));
+        let bytes = fs::read(file).map_err(|error| {
+            fault(format!(" cannot be read ({error}): give a file that can"))
+        })?;
+        match Kind::of(&bytes) {
+            Kind::Component => {}
+            Kind::Module => {
+                return Err(fault(
+                    " is a core module, no component: build it for wasm32-wasip2, or make it one \
+                     with `wasm-tools component new`"
+                        .into(),
+                ));
+            }
+            Kind::Other => {
+                return Err(fault(
+                    " is no WebAssembly: give what a build for wasm32-wasip2 leaves".into(),
+                ));
+            }
+        }
+        let program = Self::compile(&bytes).map_err(|error| match error {
+            Fault::Broken(why) => {
+                fault(format!(" does not compile ({why}): is the file whole?"))
+            }
+            Fault::Imports(what) => fault(format!(
+                " wants what is not here ({what}): it may import WASI 0.2 as a program does \
+                 (world wasi:cli/command)"
+            )),
+            Fault::Exports(what) => fault(format!(
+                " is no program ({what}): build one that exports wasi:cli/run, as the world \
+                 wasi:cli/command has it"
+            )),
+        })?;
+        Ok(program)
+    }
+
+    fn compile(bytes: &[u8]) -> Result<Self, Fault> {
+        // An engine of its own: to interrupt it interrupts all that runs on it.
+        let mut settings = Config::new();
+        settings.concurrency_support(false).epoch_interruption(true);
+        let engine = Engine::new(&settings).map_err(|error| Fault::Broken(one_line(&error)))?;
+        let component =
+            Component::new(&engine, bytes).map_err(|error| Fault::Broken(one_line(&error)))?;
+        let mut linker = Linker::new(&engine);
+        let linked = wasmtime_wasi::p2::add_to_linker_async(&mut linker);
+        let instance = linked.and_then(|()| linker.instantiate_pre(&component));
+        let instance = instance.map_err(|error| Fault::Imports(one_line(&error)))?;
+        let command = CommandPre::new(instance);
+        let command = command.map_err(|error| Fault::Exports(one_line(&error)))?;
+        Ok(Self { engine, command })
+    }
+}
+
+/// Why bytes are no program.
+enum Fault {
+    Broken(String),
+    Imports(String),
+    Exports(String),
+}
+
+/// What a file is, by its first bytes.
+enum Kind {
+    Component,
+    Module,
+    Other,
+}
+
+impl Kind {
+    fn of(bytes: &[u8]) -> Self {
+        match bytes {
+            [b'\0', b'a', b's', b'm', _, _, 1, 0, ..] => Self::Component,
+            [b'\0', b'a', b's', b'm', _, _, 0, 0, ..] => Self::Module,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// wasmtime's words: what it was about, and the cause.
+pub fn one_line(error: &wasmtime::Error) -> String {
+    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl State {
+    pub fn new(granted: WasiCtx, limit: Arc<Limit>) -> Self {
+        let nothing = WasiCtx::builder().allow_tcp(false).allow_udp(false).build();
+        Self { granted: Reach::new(granted), nothing: Reach::new(nothing), limit }
+    }
+}
+
+impl Reach {
+    fn new(context: WasiCtx) -> Self {
+        Self { context, resources: ResourceTable::new() }
+    }
+}
+
+impl WasiView for State {
+    /// Asked at each call of the host's: when the time is over there is nothing to be
+    /// reached any more.
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let reach = if self.limit.is_over() { &mut self.nothing } else { &mut self.granted };
+        WasiCtxView { ctx: &mut reach.context, table: &mut reach.resources }
+    }
+}

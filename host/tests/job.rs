@@ -1,0 +1,299 @@
+//! `incumbent run --component`: work that cannot outlive its leadership, on a real etcd.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests"
+)]
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::job;
+use rustix::process::Signal;
+use support::work::{events_in, last_valid, run};
+use support::{Running, children, end, incumbent, on, process, until};
+use tempfile::TempDir;
+
+/// How far beyond its leadership work may be found, on a machine that is busy. Printed is
+/// what it was; the promise is that there is nothing.
+const BUSY: Duration = Duration::from_millis(500);
+
+/// A component in a file, and a directory that it may use.
+#[derive(Debug)]
+struct Job {
+    directory: TempDir,
+}
+
+impl Job {
+    fn doing(deed: &str) -> Self {
+        let directory = TempDir::new().unwrap();
+        fs::write(directory.path().join("job.wasm"), job::doing(deed)).unwrap();
+        Self { directory }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, etcd: &Etcd, more: &[&str]) -> Command {
+        let mut command = run(etcd, "office", more);
+        command.args(["--events", &self.path("events"), "--component", &self.path("job.wasm")]);
+        command
+    }
+
+    /// Runs until it says that it is at work.
+    fn at_work(&self, etcd: &Etcd, more: &[&str]) -> Running {
+        let running = Running::start(self.command(etcd, more));
+        running.stdout.line_with("at work");
+        running
+    }
+}
+
+with_each_etcd!(
+    a_component_is_told_and_given_what_was_granted,
+    whatever_it_does_it_is_interrupted_in_time,
+);
+
+fn a_component_is_told_and_given_what_was_granted(etcd: Etcd) {
+    let job = Job::doing(job::TELLS);
+    let mut command = job.command(&etcd, &["--once", "--id", "me"]);
+    command.args(["--env", "A=b=c", "--env", "INHERITED", "--", "one", "--two"]);
+    command.env("INHERITED", "from here").env("SECRET", "not for it");
+    let ended = end(command).expect(0);
+    let epoch = &events_in(job.path("events").as_ref())[1]["epoch"];
+    let key = events_in(job.path("events").as_ref())[1]["key"].as_str().unwrap().to_owned();
+    assert_eq!(
+        ended.stdout.lines().collect::<Vec<_>>(),
+        [
+            "job.wasm",
+            "one",
+            "--two",
+            "A=b=c",
+            "INHERITED=from here",
+            "INCUMBENT_ELECTION=office",
+            &format!("INCUMBENT_EPOCH={epoch}"),
+            &format!("INCUMBENT_LEADER_KEY={key}"),
+            "INCUMBENT_ID=me",
+            &format!("INCUMBENT_STORE={}", etcd.url()),
+            "INCUMBENT_CONTEST=queue",
+        ]
+    );
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+}
+
+fn whatever_it_does_it_is_interrupted_in_time(etcd: Etcd) {
+    for (name, deed) in [
+        ("an endless loop", job::LOOPS),
+        ("a loop of host calls", job::CALLS),
+        ("a sleep of 20 s", job::SLEEPS),
+        ("a read from standard input", job::READS),
+    ] {
+        let job = Job::doing(deed);
+        let mut command = job.command(&etcd, &["--once", "-v"]);
+        command.stdin(Stdio::piped());
+        let mut running = Running::start(command);
+        running.stdout.line_with("at work");
+        etcd.pause();
+        let line = running.stderr.line_with("the component was interrupted");
+        let (_, left) = line.split_once("left_us=").expect(&line);
+        let left: i64 = left.split_whitespace().next().unwrap().parse().unwrap();
+        etcd.resume();
+        println!("{name}: ended {left} µs before the leadership");
+        assert!(left > -i64::try_from(BUSY.as_micros()).unwrap(), "{name}: {line}");
+        assert!(left < 10_000, "{name} was interrupted too early: {line}");
+        assert_eq!(running.wait(), 1);
+    }
+}
+
+#[test]
+fn nothing_is_written_after_the_deadline() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing(job::WRITES);
+    let mut running = job.at_work(&etcd, &["--once", "--dir", &job.path(""), "-v"]);
+    etcd.pause();
+    running.stderr.line_with("the component was interrupted");
+    let limit = last_valid(&events_in(job.path("events").as_ref()));
+    let written = fs::metadata(job.path("trace")).unwrap().modified().unwrap();
+    assert!(written <= limit + BUSY, "{:?} late", written.duration_since(limit));
+    etcd.resume();
+    assert_eq!(running.wait(), 1);
+}
+
+/// A pipe that nobody reads holds up a thread in the kernel.
+#[test]
+fn a_component_whose_output_nobody_reads_is_interrupted() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing(job::PRINTS);
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = job.command(&etcd, &["--once", "--ttl", "60s"]);
+    let mut child = command.stdout(writer).stderr(Stdio::null()).spawn().unwrap();
+    drop(command);
+    until("it is elected", || {
+        events_in(job.path("events").as_ref()).iter().any(|event| event["event"] == "elected")
+    });
+    until("the pipe is full", || rustix::io::ioctl_fionread(&reader).unwrap() >= 60_000);
+    support::kill(child.id().cast_signed(), Signal::TERM);
+    assert_eq!(support::status_of(child.wait().unwrap()), 0);
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+}
+
+#[test]
+fn all_that_it_prints_is_printed() {
+    let etcd = Etcd::start(Version::V3_5);
+    // Not flushed: the stream takes it, and the program ends.
+    let job = Job::doing(
+        "(local.set $kept (call $stdout))
+         (call $check-write (local.get $kept) (i32.const 0))
+         (call $write (local.get $kept) (i32.const 1024) (i32.const 8) (i32.const 0))",
+    );
+    let ended = end(job.command(&etcd, &["--once"])).expect(0);
+    assert_eq!(ended.stdout, "at work\n");
+}
+
+#[test]
+fn directories_are_what_was_granted() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing("(call $write-all (call $trace) (i32.const 1024) (i32.const 8) (i32.const 0))");
+    let denied = end(job.command(&etcd, &["--once"])).expect(134);
+    assert!(denied.stderr.contains("the component broke off"), "{denied:?}");
+    let inside = job.path("inside");
+    fs::create_dir(&inside).unwrap();
+    end(job.command(&etcd, &["--once", "--dir", &format!("{inside}::/data")])).expect(0);
+    assert_eq!(fs::read_to_string(format!("{inside}/trace")).unwrap(), "at work\n");
+}
+
+#[test]
+fn its_end_is_ours_with_once() {
+    let etcd = Etcd::start(Version::V3_5);
+    for (deed, status) in [
+        ("", 0),
+        ("(return (i32.const 1))", 1),
+        ("(call $exit (i32.const 0))", 0),
+        ("(call $exit (i32.const 7))", 7),
+        ("(unreachable)", 134),
+    ] {
+        let ended = end(Job::doing(deed).command(&etcd, &["--once"])).expect(status);
+        assert!(ended.stderr.contains(&format!("the component ended with status {status}")));
+        assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    }
+}
+
+#[test]
+fn one_that_fails_at_once_lets_others_have_their_turn() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing("(unreachable)");
+    let running = Running::start(job.command(&etcd, &["--restart-delay", "500ms"]));
+    for _ in 0..2 {
+        running.stderr.line_with("the component ended with status 134");
+        running.stderr.line_with("back in line in");
+        running.stderr.line_with("withdrawn");
+    }
+    running.stop();
+}
+
+#[test]
+fn it_runs_again_in_the_next_term() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing(job::SLEEPS);
+    let mut running = job.at_work(&etcd, &["--ttl", "60s"]);
+    for _ in 0..2 {
+        end(on(&etcd, ["depose", "office"])).expect(0);
+        running.stdout.line_with("at work");
+    }
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait(), 0);
+    let events = events_in(job.path("events").as_ref());
+    let reasons: Vec<_> = events.iter().filter(|event| event["event"] == "demoted").collect();
+    assert_eq!(reasons[0]["reason"], "deposed");
+    assert_eq!(reasons[2]["reason"], "resigned");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+}
+
+#[test]
+fn a_paused_process_finds_its_time_over() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing(job::WRITES);
+    let mut running = job.at_work(&etcd, &["--once", "--dir", &job.path(""), "-v"]);
+    running.signal(Signal::STOP);
+    until("it stands still", || process(running.pid()).is_some_and(|(_, state)| state == 'T'));
+    let other = Running::campaign(&etcd, "office", &[]);
+    other.event("elected");
+    let before = fs::metadata(job.path("trace")).unwrap().len();
+    let woken = SystemTime::now();
+    running.signal(Signal::CONT);
+    running.stderr.line_with("the component was interrupted");
+    let trace = fs::metadata(job.path("trace")).unwrap();
+    // A write that was under way is completed by the system, and no more than that.
+    println!("written after waking: {} bytes", trace.len() - before);
+    assert!(trace.modified().unwrap() <= woken + BUSY);
+    assert!(trace.len() - before <= 1, "it worked on after waking");
+    assert_eq!(running.wait(), 1);
+    other.stop();
+}
+
+#[test]
+fn nothing_is_left_when_the_process_is_killed() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing(job::WRITES);
+    let mut running = job.at_work(&etcd, &["--dir", &job.path("")]);
+    assert_eq!(children(running.pid()), [], "it needs nobody");
+    running.signal(Signal::KILL);
+    assert_eq!(running.wait(), 137);
+    let length = || fs::metadata(job.path("trace")).unwrap().len();
+    let left = length();
+    let other = Running::campaign(&etcd, "office", &[]);
+    other.event("elected");
+    assert_eq!(length(), left);
+    other.stop();
+}
+
+#[test]
+fn what_is_no_job_is_found_before_joining() {
+    let directory = TempDir::new().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = directory.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let whole = job::doing("");
+    let elector = incumbent_tests::hostile::elector(&[]);
+    for (file, says) in [
+        (file("text", b"#!/bin/sh\n"), "is no WebAssembly"),
+        (file("empty", b""), "is no WebAssembly"),
+        (file("module", b"\0asm\x01\0\0\0"), "is a core module"),
+        (file("cut", &whole[..whole.len() / 2]), "does not compile"),
+        (file("elector", &elector), "is no program"),
+        (file("wants", &job::wanting("acme:tools/hammer@1.2.3")), "acme:tools/hammer@1.2.3"),
+        ("/no/such/file".into(), "cannot be read"),
+        (directory.path().to_str().unwrap().to_owned(), "cannot be read"),
+    ] {
+        // There is no store: it would be 4 if one were asked.
+        let command = ["run", "e", "--store", "etcd://127.0.0.1:1", "--component", &file];
+        let bad = end(incumbent(command)).expect(2);
+        assert!(bad.stderr.contains(says) && bad.stderr.contains(&file), "{bad:?}");
+        assert_eq!(bad.stderr.lines().count(), 1, "{bad:?}");
+    }
+    let job = file("job", &whole);
+    for grant in ["/no/such/directory", &job] {
+        let command = ["run", "e", "--store", "etcd://127.0.0.1:1", "--component", &job];
+        let bad = end(incumbent(command.iter().chain(&["--dir", grant]))).expect(2);
+        assert!(bad.stderr.contains(&format!("--dir {grant} cannot be opened")), "{bad:?}");
+        assert_eq!(bad.stderr.lines().count(), 1, "{bad:?}");
+    }
+}
+
+/// To try one: nobody else could lead.
+#[test]
+fn a_store_of_this_process_serves() {
+    let job = Job::doing(job::TELLS);
+    let command = ["run", "e", "--once", "--store", "memory:", "--component"];
+    let ended = end(incumbent(command.iter().chain(&[job.path("job.wasm").as_str()]))).expect(0);
+    assert!(ended.stdout.contains("INCUMBENT_STORE=memory:"), "{ended:?}");
+}

@@ -1,0 +1,239 @@
+//! Components that are programs, for `incumbent run --component`: small, and as bad as a
+//! test wants them.
+
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+/// What of WASI they use.
+const WASI: &str = r"
+    package incumbent:job;
+    world job {
+        import wasi:cli/environment@0.2.12;
+        import wasi:cli/exit@0.2.12;
+        import wasi:cli/stdin@0.2.12;
+        import wasi:cli/stdout@0.2.12;
+        import wasi:clocks/monotonic-clock@0.2.12;
+        import wasi:filesystem/preopens@0.2.12;
+        export wasi:cli/run@0.2.12;
+    }
+    package wasi:cli@0.2.12 {
+        interface environment {
+            get-environment: func() -> list<tuple<string, string>>;
+            get-arguments: func() -> list<string>;
+        }
+        interface exit { exit-with-code: func(status-code: u8); }
+        interface run { run: func() -> result; }
+        interface stdin {
+            use wasi:io/streams@0.2.12.{input-stream};
+            get-stdin: func() -> input-stream;
+        }
+        interface stdout {
+            use wasi:io/streams@0.2.12.{output-stream};
+            get-stdout: func() -> output-stream;
+        }
+    }
+    package wasi:clocks@0.2.12 {
+        interface monotonic-clock {
+            use wasi:io/poll@0.2.12.{pollable};
+            now: func() -> u64;
+            subscribe-duration: func(when: u64) -> pollable;
+        }
+    }
+    package wasi:filesystem@0.2.12 {
+        interface types {
+            use wasi:io/streams@0.2.12.{output-stream};
+            enum error-code {
+                access, would-block, already, bad-descriptor, busy, deadlock, quota, exist,
+                file-too-large, illegal-byte-sequence, in-progress, interrupted, invalid, io,
+                is-directory, loop, too-many-links, message-size, name-too-long, no-device,
+                no-entry, no-lock, insufficient-memory, insufficient-space, not-directory,
+                not-empty, not-recoverable, unsupported, no-tty, no-such-device, overflow,
+                not-permitted, pipe, read-only, invalid-seek, text-file-busy, cross-device,
+            }
+            flags path-flags { symlink-follow }
+            flags open-flags { create, directory, exclusive, truncate }
+            flags descriptor-flags {
+                read, write, file-integrity-sync, data-integrity-sync, requested-write-sync,
+                mutate-directory,
+            }
+            resource descriptor {
+                append-via-stream: func() -> result<output-stream, error-code>;
+                open-at: func(path-flags: path-flags, path: string, open-flags: open-flags,
+                    %flags: descriptor-flags) -> result<descriptor, error-code>;
+            }
+        }
+        interface preopens {
+            use types.{descriptor};
+            get-directories: func() -> list<tuple<descriptor, string>>;
+        }
+    }
+    package wasi:io@0.2.12 {
+        interface error { resource error; }
+        interface poll { resource pollable { block: func(); } }
+        interface streams {
+            use error.{error};
+            variant stream-error { last-operation-failed(error), closed }
+            resource input-stream {
+                blocking-read: func(len: u64) -> result<list<u8>, stream-error>;
+            }
+            resource output-stream {
+                check-write: func() -> result<u64, stream-error>;
+                write: func(contents: list<u8>) -> result<_, stream-error>;
+                blocking-write-and-flush: func(contents: list<u8>) -> result<_, stream-error>;
+            }
+        }
+    }";
+
+/// What they work with. Answers are written to address 0.
+const TOOLS: &str = r#"
+    (import "wasi:cli/environment@0.2.12" "get-environment" (func $environment (param i32)))
+    (import "wasi:cli/environment@0.2.12" "get-arguments" (func $arguments (param i32)))
+    (import "wasi:cli/exit@0.2.12" "exit-with-code" (func $exit (param i32)))
+    (import "wasi:cli/stdin@0.2.12" "get-stdin" (func $stdin (result i32)))
+    (import "wasi:cli/stdout@0.2.12" "get-stdout" (func $stdout (result i32)))
+    (import "wasi:clocks/monotonic-clock@0.2.12" "now" (func $now (result i64)))
+    (import "wasi:clocks/monotonic-clock@0.2.12" "subscribe-duration"
+        (func $after (param i64) (result i32)))
+    (import "wasi:filesystem/preopens@0.2.12" "get-directories" (func $directories (param i32)))
+    (import "wasi:filesystem/types@0.2.12" "[method]descriptor.open-at"
+        (func $open-at (param i32 i32 i32 i32 i32 i32 i32)))
+    (import "wasi:filesystem/types@0.2.12" "[method]descriptor.append-via-stream"
+        (func $append-via-stream (param i32 i32)))
+    (import "wasi:io/poll@0.2.12" "[method]pollable.block" (func $block (param i32)))
+    (import "wasi:io/streams@0.2.12" "[method]input-stream.blocking-read"
+        (func $read (param i32 i64 i32)))
+    (import "wasi:io/streams@0.2.12" "[method]output-stream.check-write"
+        (func $check-write (param i32 i32)))
+    (import "wasi:io/streams@0.2.12" "[method]output-stream.write"
+        (func $write (param i32 i32 i32 i32)))
+    (import "wasi:io/streams@0.2.12" "[method]output-stream.blocking-write-and-flush"
+        (func $write-all (param i32 i32 i32 i32)))
+    (memory (export "memory") 64)
+    (global $free (mut i32) (i32.const 65536))
+    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
+        (local $at i32)
+        (local.set $at (i32.and (i32.add (global.get $free) (i32.const 7)) (i32.const -8)))
+        (global.set $free (i32.add (local.get $at) (local.get 3)))
+        local.get $at)
+    (global $out (mut i32) (i32.const -1))
+    (data (i32.const 1024) "at work\n")
+    (data (i32.const 1032) "=\n")
+    (data (i32.const 1040) "trace")
+    ;; Prints some bytes.
+    (func $print (param $at i32) (param $len i32)
+        (if (i32.eq (global.get $out) (i32.const -1)) (then (global.set $out (call $stdout))))
+        (call $write-all (global.get $out) (local.get $at) (local.get $len) (i32.const 0)))
+    (func $at-work (call $print (i32.const 1024) (i32.const 8)))
+    ;; Prints the strings that a list is made of: where the list is is at 0.
+    (func $print-strings (param $between i32) (param $in-line i32)
+        (local $next i32) (local $many i32) (local $is-nth i32)
+        (local.set $next (i32.load (i32.const 0)))
+        (local.set $many (i32.load (i32.const 4)))
+        (local.set $is-nth (local.get $in-line))
+        (block $done (loop $more
+            (br_if $done (i32.eqz (local.get $many)))
+            (call $print (i32.load (local.get $next)) (i32.load offset=4 (local.get $next)))
+            (local.set $is-nth (i32.sub (local.get $is-nth) (i32.const 1)))
+            (if (local.get $is-nth)
+                (then (call $print (i32.const 1032) (i32.const 1)))
+                (else
+                    (call $print (i32.const 1033) (i32.const 1))
+                    (local.set $is-nth (local.get $in-line))
+                    (local.set $many (i32.sub (local.get $many) (i32.const 1)))))
+            (local.set $next (i32.add (local.get $next) (i32.const 8)))
+            (br $more))))
+    ;; A stream that appends to the file `trace` in the first directory; traps without one.
+    (func $trace (result i32)
+        (call $directories (i32.const 0))
+        (if (i32.eqz (i32.load (i32.const 4))) (then unreachable))
+        (call $open-at (i32.load (i32.load (i32.const 0))) (i32.const 0)
+            (i32.const 1040) (i32.const 5) (i32.const 1) (i32.const 2) (i32.const 0))
+        (if (i32.load8_u (i32.const 0)) (then unreachable))
+        (call $append-via-stream (i32.load (i32.const 4)) (i32.const 0))
+        (if (i32.load8_u (i32.const 0)) (then unreachable))
+        (i32.load (i32.const 4)))
+"#;
+
+/// A program that does this, in WebAssembly's text format, and then returns.
+///
+/// # Panics
+///
+/// If that is no WebAssembly.
+pub fn doing(deed: &str) -> Vec<u8> {
+    let module = format!(
+        r#"(module {TOOLS}
+            (func (export "wasi:cli/run@0.2.12#run") (result i32) (local $kept i32)
+                {deed}
+                (i32.const 0)))"#
+    );
+    component(&module, WASI)
+}
+
+/// Prints its arguments and variables, a line each.
+pub const TELLS: &str = "
+    (call $arguments (i32.const 0))
+    (call $print-strings (i32.const 1032) (i32.const 1))
+    (call $environment (i32.const 0))
+    (call $print-strings (i32.const 1032) (i32.const 2))";
+
+/// Says that it is at work, and computes without end.
+pub const LOOPS: &str = "(call $at-work) (loop (br 0))";
+
+/// Asks the host for the time without end.
+pub const CALLS: &str = "(call $at-work) (loop (drop (call $now)) (br 0))";
+
+/// Sleeps for twenty seconds, in one call.
+pub const SLEEPS: &str = "(call $at-work) (call $block (call $after (i64.const 20000000000)))";
+
+/// Reads from standard input, in one call.
+pub const READS: &str = "(call $at-work) (call $read (call $stdin) (i64.const 1) (i32.const 0))";
+
+/// Appends a byte to the file `trace` without end.
+pub const WRITES: &str = "
+    (local.set $kept (call $trace))
+    (call $at-work)
+    (loop
+        (call $write-all (local.get $kept) (i32.const 1024) (i32.const 1) (i32.const 0))
+        (br 0))";
+
+/// Prints without end.
+pub const PRINTS: &str = "(loop (call $at-work) (br 0))";
+
+/// A program that wants an interface that nobody has.
+///
+/// # Panics
+///
+/// If that has no name of an interface.
+pub fn wanting(interface: &str) -> Vec<u8> {
+    let (package, name) = interface.split_once('/').expect("PACKAGE/NAME@VERSION");
+    let (name, version) = name.split_once('@').expect("PACKAGE/NAME@VERSION");
+    let wit = WASI.replacen("import", &format!("import {interface}; import"), 1)
+        + &format!("package {package}@{version} {{ interface {name} {{ use-it: func(); }} }}");
+    let module = format!(
+        r#"(module
+            (import "{interface}" "use-it" (func $use))
+            (func (export "wasi:cli/run@0.2.12#run") (result i32) (call $use) (i32.const 0)))"#
+    );
+    component(&module, &wit)
+}
+
+fn component(module: &str, wit: &str) -> Vec<u8> {
+    let mut module = wat::parse_str(module).expect("the module parses");
+    let mut resolve = Resolve::default();
+    let package = resolve.push_str("job.wit", wit).expect("the WIT parses");
+    let world = resolve.select_world(&[package], None).expect("has a world");
+    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
+    let mut encoder = ComponentEncoder::default();
+    let encoder = encoder.module(&module).expect("fits");
+    encoder.encode().expect("is a component")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn all_of_them_are_components() {
+        for deed in ["", super::TELLS, super::WRITES, super::READS] {
+            wasmparser::validate(&super::doing(deed)).unwrap();
+        }
+    }
+}
