@@ -164,11 +164,18 @@ impl Leadership {
         self.term.on_end(Box::new(call));
     }
 
-    /// Waits until renewals fail and less than half of the time is left, or the
-    /// term is over: for work that needs time to stop. A renewal may still
-    /// come. Cancel safe.
+    /// Waits until renewals fail and less than half of the time is left, or somebody
+    /// wants the work to [stop](Self::recall), or the term is over: for work that needs
+    /// time to stop. A renewal may still come. Cancel safe.
     pub async fn endangered(&self) {
         self.term.endangered().await;
+    }
+
+    /// Has the work told that it is to stop, though renewals come: from now on
+    /// [`endangered`](Self::endangered) is ready, and a component's `standing` says so.
+    /// The term stands all the same: work that stops may still write.
+    pub fn recall(&self) {
+        self.term.recall();
     }
 
     /// Gives the leadership back. The work must have stopped.

@@ -30,6 +30,8 @@ pub(crate) struct Term {
     /// Someone holds a [`Leadership`](crate::Leadership) of it, or nobody ever will.
     taken: AtomicBool,
     yielded: AtomicBool,
+    /// Its work is to stop, whatever renewals come.
+    recalled: AtomicBool,
     deadlines: Arc<Deadlines>,
 }
 
@@ -61,6 +63,7 @@ impl Term {
             endings: Mutex::default(),
             taken: AtomicBool::new(false),
             yielded: AtomicBool::new(false),
+            recalled: AtomicBool::new(false),
             deadlines,
         }
     }
@@ -136,12 +139,21 @@ impl Term {
             return false;
         }
         self.deadline.fetch_max(valid_until, Ordering::AcqRel);
-        self.change(&Standing::Endangered, Standing::Firm);
+        self.change(|standing| match standing {
+            Standing::Endangered if !self.recalled.load(Ordering::Acquire) => Some(Standing::Firm),
+            Standing::Firm | Standing::Endangered | Standing::Over(_) => None,
+        });
         true
     }
 
     pub(crate) fn endanger(&self) {
-        self.change(&Standing::Firm, Standing::Endangered);
+        self.change(|standing| (*standing == Standing::Firm).then_some(Standing::Endangered));
+    }
+
+    /// Endangers it for good.
+    pub(crate) fn recall(&self) {
+        self.recalled.store(true, Ordering::Release);
+        self.endanger();
     }
 
     /// Ends it, unless it is over, and returns the reason of its end.
@@ -165,13 +177,13 @@ impl Term {
         reason
     }
 
-    fn change(&self, from: &Standing, to: Standing) {
-        self.standing.send_if_modified(|standing| {
-            let changes = standing == from;
-            if changes {
-                *standing = to;
+    fn change(&self, to: impl FnOnce(&Standing) -> Option<Standing>) {
+        self.standing.send_if_modified(|standing| match to(standing) {
+            Some(other) => {
+                *standing = other;
+                true
             }
-            changes
+            None => false,
         });
     }
 

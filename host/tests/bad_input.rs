@@ -86,6 +86,19 @@ const TABLE: &[(&[&str], &[&str])] = &[
     (&["run", "e", "--margin", "4s", "--", "true"], &["--margin 4s", "--ttl 10s"]),
     (&["run", "e", "--restart-delay", "soon", "--", "true"], &["--restart-delay", "unit"]),
     (&["run", "e", "--events", "/nowhere/x", "--", "true"], &["--events /nowhere/x"]),
+    (&["run", "e", "--component"], &["--component"]),
+    (&["run", "e", "--component", "/nowhere"], &["--component /nowhere cannot be read", "give"]),
+    (&["run", "e", "--component", "/etc/hostname"], &["is no WebAssembly", "wasm32-wasip2"]),
+    (&["run", "e", "--component", "/nowhere", "--isolate"], &["--component", "--isolate"]),
+    (&["run", "e", "--dir", ".", "--", "true"], &["--component"]),
+    (&["run", "e", "--allow-network", "--", "true"], &["--component"]),
+    (&["run", "e", "--component", "x", "--dir", "/nowhere"], &["--dir /nowhere cannot be opened"]),
+    (&["run", "e", "--component", "x", "--dir", "::/data"], &["--dir", "HOST::GUEST"]),
+    (&["run", "e", "--component", "x", "--dir", "/data::"], &["--dir", "HOST::GUEST"]),
+    (&["run", "e", "--component", "x", "--env", "=x"], &["--env", "NAME=VALUE"]),
+    (&["run", "e", "--component", "x", "--env", "NOT_SET"], &["--env", "NOT_SET=VALUE"]),
+    (&["run", "e", "--component", "x", "--env", "INCUMBENT_EPOCH=1"], &["--env", "another name"]),
+    (&["run", "e", "--component", "x", "--allow-keys", ""], &["--allow-keys", "every key"]),
 ];
 
 #[test]

@@ -4,10 +4,13 @@
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
+const WIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
+
 /// What of WASI they use.
 const WASI: &str = r"
     package incumbent:job;
     world job {
+        import incumbent:election/leadership@0.1.0;
         import wasi:cli/environment@0.2.12;
         import wasi:cli/exit@0.2.12;
         import wasi:cli/stdin@0.2.12;
@@ -119,6 +122,8 @@ const TOOLS: &str = r#"
     (data (i32.const 1024) "at work\n")
     (data (i32.const 1032) "=\n")
     (data (i32.const 1040) "trace")
+    (data (i32.const 1048) "jobs/last")
+    (data (i32.const 1064) "done")
     ;; Prints some bytes.
     (func $print (param $at i32) (param $len i32)
         (if (i32.eq (global.get $out) (i32.const -1)) (then (global.set $out (call $stdout))))
@@ -154,14 +159,48 @@ const TOOLS: &str = r#"
         (i32.load (i32.const 4)))
 "#;
 
-/// A program that does this, in WebAssembly's text format, and then returns.
+/// The same, for those who want to know of their leadership.
+const LEADERSHIP: &str = r#"
+    (import "incumbent:election/leadership@0.1.0" "leading" (func $leading (param i32)))
+    (import "incumbent:election/leadership@0.1.0" "[method]term.changed"
+        (func $changed (param i32 i32 i32 i32 i32 i32 i64 i32)))
+    (import "incumbent:election/leadership@0.1.0" "[method]term.put"
+        (func $put (param i32 i32 i32 i32 i32 i32 i64 i32)))
+    (import "incumbent:election/leadership@0.1.0" "[method]term.resign"
+        (func $resign (param i32)))
+"#;
+
+const TERM: &str = r#"
+    ;; The term.
+    (func $term (result i32)
+        (call $leading (i32.const 0))
+        (if (i32.eqz (i32.load8_u (i32.const 0))) (then unreachable))
+        (i32.load (i32.const 4)))
+    ;; How a term stands once it is not firm any more: 1 endangered, 2 over.
+    (func $shaken (param $term i32) (result i32)
+        (call $changed (local.get $term) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+            (i32.const 0) (i64.const 0) (i32.const 0))
+        (i32.load8_u (i32.const 0)))
+    ;; Writes `done` to the key `jobs/last`: 0, or 1 + the case of its refusal.
+    (func $done (param $term i32) (result i32)
+        (call $put (local.get $term) (i32.const 1048) (i32.const 9) (i32.const 1064) (i32.const 4)
+            (i32.const 0) (i64.const 0) (i32.const 0))
+        (if (result i32) (i32.load8_u (i32.const 0))
+            (then (i32.add (i32.const 1) (i32.load8_u (i32.const 8))))
+            (else (i32.const 0))))
+"#;
+
+/// A program that does this, in WebAssembly's text format, and then returns. It imports
+/// leadership if it asks for its `$term`.
 ///
 /// # Panics
 ///
 /// If that is no WebAssembly.
 pub fn doing(deed: &str) -> Vec<u8> {
+    let (imports, tools) =
+        if deed.contains("(call $term)") { (LEADERSHIP, TERM) } else { ("", "") };
     let module = format!(
-        r#"(module {TOOLS}
+        r#"(module {imports} {TOOLS} {tools}
             (func (export "wasi:cli/run@0.2.12#run") (result i32) (local $kept i32)
                 {deed}
                 (i32.const 0)))"#
@@ -199,6 +238,16 @@ pub const WRITES: &str = "
 /// Prints without end.
 pub const PRINTS: &str = "(loop (call $at-work) (br 0))";
 
+/// Waits until its term stands firmly no more, writes a last key, and ends with a status:
+/// 11 if it was endangered and the key was written; 21 if the term was over; and more by
+/// the case of the refusal.
+pub const LISTENS: &str = "
+    (local.set $kept (call $term))
+    (call $at-work)
+    (call $exit (i32.add
+        (i32.add (i32.const 1) (i32.mul (i32.const 10) (call $shaken (local.get $kept))))
+        (call $done (local.get $kept))))";
+
 /// A program that wants an interface that nobody has.
 ///
 /// # Panics
@@ -220,6 +269,7 @@ pub fn wanting(interface: &str) -> Vec<u8> {
 fn component(module: &str, wit: &str) -> Vec<u8> {
     let mut module = wat::parse_str(module).expect("the module parses");
     let mut resolve = Resolve::default();
+    resolve.push_dir(WIT).expect("the WIT parses");
     let package = resolve.push_str("job.wit", wit).expect("the WIT parses");
     let world = resolve.select_world(&[package], None).expect("has a world");
     embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");

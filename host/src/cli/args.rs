@@ -9,8 +9,8 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use incumbent::store::url::StoreUrl;
 
 use super::input::{
-    Checked, Directory, Target, Variable, directory, election_name, identity, lease_time, passed_on,
-    span, store_url, target, variable,
+    Checked, Directory, Target, Variable, directory, election_name, identity, lease_time,
+    passed_on, prefix, span, store_url, target, variable,
 };
 
 #[derive(Debug, Parser)]
@@ -46,7 +46,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a command while leading, and only then
+    /// Run a command, or a WASI component, while leading, and only then
     #[command(after_help = "Example:\n  \
         incumbent run my-service -- ./worker --port 8080\n\n\
         The command runs in a process group of its own, with the terminal's foreground. \
@@ -60,7 +60,14 @@ pub enum Command {
         The command finds in its environment INCUMBENT_ELECTION, INCUMBENT_EPOCH, \
         INCUMBENT_LEADER_KEY, INCUMBENT_ID, INCUMBENT_STORE, INCUMBENT_CONTEST and the TLS \
         paths, so that inside it this writes, and is refused when the epoch is over:\n  \
-        incumbent put /data/result 42 --fence my-service")]
+        incumbent put /data/result 42 --fence my-service\n\n\
+        With --component the work is a WASI component (world wasi:cli/command), and needs no \
+        guard: it runs in this process, reaches what it is granted here and nothing else, and \
+        is interrupted 10 ms before anybody else may lead, whatever it does:\n  \
+        incumbent run my-service --component job.wasm --dir ./data::/data -- --fast\n\
+        One that imports incumbent:election/leadership is told when it has to stop \
+        (`endangered`, `over`), and has --stop-timeout for it; any other one is interrupted \
+        at once.")]
     Run(Run),
     /// Campaign, and print what happens, until SIGINT or SIGTERM
     #[command(after_help = "Example: wait at most a minute to lead, as lines of JSON\n  \
@@ -377,6 +384,18 @@ pub struct Grants {
         help_heading = COMPONENT
     )]
     pub variables: Vec<Variable>,
+    /// Let the component read and write the keys that begin so, as long as it leads; may
+    /// be given more than once
+    #[arg(
+        long = "allow-keys",
+        env = "INCUMBENT_ALLOW_KEYS",
+        hide_env_values = true,
+        value_name = "PREFIX",
+        value_parser = Checked::new(prefix),
+        requires = "component",
+        help_heading = COMPONENT
+    )]
+    pub keys: Vec<String>,
     /// Let the component use the network
     #[arg(
         long = "allow-network",

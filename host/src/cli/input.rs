@@ -150,6 +150,14 @@ fn inherited(name: &str) -> Result<String, String> {
     })
 }
 
+/// What keys begin with.
+pub fn prefix(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("it is empty, and would allow every key: give what the keys begin with".into());
+    }
+    Ok(text.to_owned())
+}
+
 impl Target {
     /// The epoch of a fence: the one given, or that of the leadership we run in.
     pub fn fence_epoch(&self) -> Result<i64, End> {

@@ -251,10 +251,8 @@ impl Office<'_> {
             let lease_time = self.run.candidate.ttl.max(leadership.remaining());
             let environment = environment(self.common, &self.store, self.run, &leadership);
             let lease = self.lease(&leadership);
-            let outcome = self
-                .duty
-                .term(&leadership, &environment, lease, &mut events, &self.teller)
-                .await;
+            let outcome =
+                self.duty.term(&leadership, &environment, lease, &mut events, &self.teller).await;
             let leadership = held.insert(leadership);
             match outcome {
                 Outcome::Ended(ended) => {

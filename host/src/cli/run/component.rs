@@ -2,7 +2,8 @@
 //! over, whatever it does.
 //!
 //! Nobody has to guard it: it dies with this process. A process that was paused finds
-//! its time over before the component has done anything.
+//! its time over before the component reaches anything, and what it still asks of the
+//! store is refused.
 //!
 //! | room | what is in it |
 //! | --- | --- |
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use incumbent::{BootClock, Clock, Event, Leadership, Mark};
+use incumbent::{BootClock, Clock, Event, Leadership, Mark, Reason};
 
 use self::grants::{Grants, not_started};
 use self::program::Program;
@@ -38,7 +39,7 @@ use crate::cli::exit::End;
 use crate::cli::signals::Signals;
 
 /// How long before the end of a leadership its component is interrupted.
-const LAST_MOMENT: Mark = 5_000_000;
+const LAST_MOMENT: Mark = 10_000_000;
 
 /// As a shell says it of a program that has aborted.
 const TRAPPED: u8 = 134;
@@ -80,20 +81,17 @@ impl Runner {
         teller: &Teller,
     ) -> Outcome {
         let started = BootClock.now();
-        let mut schedule = Schedule::new(self.stop_timeout, LAST_MOMENT);
-        let until = schedule.kill_at(leadership.valid_until());
-        let run = self.grants.context(environment).and_then(|context| {
-            Run::start(&self.program, &self.grants, context, until)
-                .map_err(|error| not_started(&error))
-        });
-        let mut run = match run {
+        // Who does not hear it needs no time to obey.
+        let stop_timeout = if self.program.hears { self.stop_timeout } else { Duration::ZERO };
+        let mut schedule = Schedule::new(stop_timeout, LAST_MOMENT);
+        let mut run = match self.start(leadership, environment, &schedule) {
             Ok(run) => run,
             Err(end) => return Outcome::NotStarted(end),
         };
-        let mut is_lost = false;
+        let mut lost = None;
         let mut is_asked = false;
         let ended = loop {
-            if is_lost || is_asked {
+            if lost.is_some() || is_asked {
                 schedule.stopping(BootClock.now());
             }
             run.limit.set(schedule.kill_at(leadership.valid_until()));
@@ -105,35 +103,49 @@ impl Runner {
                         return Outcome::AtOnce(asked);
                     }
                     is_asked = true;
+                    leadership.recall();
                 }
                 ended = &mut run.ended => break ended,
-                _ = leadership.lost(), if !is_lost => is_lost = true,
+                reason = leadership.lost(), if lost.is_none() => lost = Some(reason),
                 Some(_) = events.next() => {}
             }
         };
         let now = BootClock.now();
         let after = Duration::from_nanos(now.saturating_sub(started));
         let status = match ended {
-            Ok(run::End::Interrupted) => {
-                tracing::info!(
-                    left_us = microseconds(leadership.valid_until(), now),
-                    "the component was interrupted"
-                );
-                None
-            }
             Ok(run::End::Returned(status)) => Some(status),
             Ok(run::End::Trapped(why)) => {
                 teller.remark(&format!("the component broke off: {why}"));
                 Some(TRAPPED)
             }
+            Ok(run::End::Interrupted) => {
+                let left_us = microseconds(leadership.valid_until(), now);
+                tracing::info!(left_us, "the component was interrupted");
+                None
+            }
             Err(_) => return Outcome::Broken { after },
         };
-        match status {
+        match (status, lost) {
             _ if is_asked => Outcome::Asked,
-            _ if is_lost => Outcome::Stopped,
-            None => Outcome::Stopped,
-            Some(status) => Outcome::Ended(Ended { status, after, by_keyboard: false }),
+            // To resign is the component's own wish.
+            (Some(status), None | Some(Reason::Resigned)) => {
+                Outcome::Ended(Ended { status, after, by_keyboard: false })
+            }
+            _ => Outcome::Stopped,
         }
+    }
+
+    fn start(
+        &self,
+        leadership: &Leadership,
+        environment: &[(&'static str, OsString)],
+        schedule: &Schedule,
+    ) -> Result<Run, End> {
+        let context = self.grants.context(environment)?;
+        let told = self.grants.leadership(leadership);
+        let until = schedule.kill_at(leadership.valid_until());
+        Run::start(&self.program, &self.grants, context, told, until)
+            .map_err(|error| not_started(&error))
     }
 }
 

@@ -1,8 +1,8 @@
 //! How a term of the work went.
 
 use std::fmt;
-use std::process::ExitStatus;
 use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use incumbent::Mark;

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
+use incumbent::Leadership;
+use incumbent::plugin::LeadershipCtx;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
 
 use super::outlet::Outlet;
@@ -17,6 +19,7 @@ pub struct Grants {
     directories: Vec<Directory>,
     variables: Vec<(String, String)>,
     arguments: Vec<String>,
+    keys: Vec<String>,
     network: bool,
     stdout: Outlet,
     stderr: Outlet,
@@ -40,6 +43,7 @@ impl Grants {
             directories: granted.directories.clone(),
             variables: granted.variables.iter().map(|one| one.0.clone()).collect(),
             arguments: [Ok(own)].into_iter().chain(arguments).collect::<Result<_, _>>()?,
+            keys: granted.keys.clone(),
             network: granted.network,
             stdout,
             stderr,
@@ -74,6 +78,13 @@ impl Grants {
             context.allow_tcp(false).allow_udp(false);
         }
         Ok(context.build())
+    }
+
+    /// What it is told of its leadership, and may write with it.
+    pub fn leadership(&self, leadership: &Leadership) -> LeadershipCtx {
+        self.keys.iter().fold(LeadershipCtx::of_term(leadership), |granted, prefix| {
+            granted.grant(prefix.as_bytes())
+        })
     }
 
     /// Waits until what the component has printed is written. Cancel safe.

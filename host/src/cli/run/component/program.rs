@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use incumbent::plugin::{self, LeadershipCtx, LeadershipCtxView, LeadershipView};
 use wasmtime::component::{Component, Linker, ResourceTable};
 use wasmtime::{Config, Engine};
 use wasmtime_wasi::p2::bindings::CommandPre;
@@ -17,7 +18,12 @@ use crate::cli::exit::{End, bad_input};
 pub struct Program {
     pub engine: Engine,
     pub command: CommandPre<State>,
+    /// It can hear that it is to stop.
+    pub hears: bool,
 }
+
+/// What a component imports that wants to know.
+const LEADERSHIP: &str = "incumbent:election/leadership@";
 
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,6 +35,7 @@ impl fmt::Debug for Program {
 pub struct State {
     granted: Reach,
     nothing: Reach,
+    leadership: LeadershipCtx,
     pub limit: Arc<Limit>,
 }
 
@@ -42,9 +49,8 @@ impl Program {
     /// Takes seconds for some megabytes.
     pub fn load(file: &Path) -> Result<Self, End> {
         let fault = |fault: String| bad_input(format!("--component {}{fault}", file.display()));
-        let bytes = fs::read(file).map_err(|error| {
-            fault(format!(" cannot be read ({error}): give a file that can"))
-        })?;
+        let bytes = fs::read(file)
+            .map_err(|error| fault(format!(" cannot be read ({error}): give a file that can")))?;
         match Kind::of(&bytes) {
             Kind::Component => {}
             Kind::Module => {
@@ -61,12 +67,10 @@ impl Program {
             }
         }
         let program = Self::compile(&bytes).map_err(|error| match error {
-            Fault::Broken(why) => {
-                fault(format!(" does not compile ({why}): is the file whole?"))
-            }
+            Fault::Broken(why) => fault(format!(" does not compile ({why}): is the file whole?")),
             Fault::Imports(what) => fault(format!(
                 " wants what is not here ({what}): it may import WASI 0.2 as a program does \
-                 (world wasi:cli/command)"
+                 (world wasi:cli/command), and incumbent:election/leadership"
             )),
             Fault::Exports(what) => fault(format!(
                 " is no program ({what}): build one that exports wasi:cli/run, as the world \
@@ -84,12 +88,17 @@ impl Program {
         let component =
             Component::new(&engine, bytes).map_err(|error| Fault::Broken(one_line(&error)))?;
         let mut linker = Linker::new(&engine);
-        let linked = wasmtime_wasi::p2::add_to_linker_async(&mut linker);
+        let linked = wasmtime_wasi::p2::add_to_linker_async(&mut linker)
+            .and_then(|()| plugin::add_to_linker_async(&mut linker));
+        let hears = component
+            .component_type()
+            .imports(&engine)
+            .any(|(name, _)| name.starts_with(LEADERSHIP));
         let instance = linked.and_then(|()| linker.instantiate_pre(&component));
         let instance = instance.map_err(|error| Fault::Imports(one_line(&error)))?;
         let command = CommandPre::new(instance);
         let command = command.map_err(|error| Fault::Exports(one_line(&error)))?;
-        Ok(Self { engine, command })
+        Ok(Self { engine, command, hears })
     }
 }
 
@@ -123,9 +132,9 @@ pub fn one_line(error: &wasmtime::Error) -> String {
 }
 
 impl State {
-    pub fn new(granted: WasiCtx, limit: Arc<Limit>) -> Self {
+    pub fn new(granted: WasiCtx, leadership: LeadershipCtx, limit: Arc<Limit>) -> Self {
         let nothing = WasiCtx::builder().allow_tcp(false).allow_udp(false).build();
-        Self { granted: Reach::new(granted), nothing: Reach::new(nothing), limit }
+        Self { granted: Reach::new(granted), nothing: Reach::new(nothing), leadership, limit }
     }
 }
 
@@ -135,11 +144,18 @@ impl Reach {
     }
 }
 
+/// Asked at each call of the host's: when the time is over there is nothing to be reached
+/// any more.
 impl WasiView for State {
-    /// Asked at each call of the host's: when the time is over there is nothing to be
-    /// reached any more.
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let reach = if self.limit.is_over() { &mut self.nothing } else { &mut self.granted };
         WasiCtxView { ctx: &mut reach.context, table: &mut reach.resources }
+    }
+}
+
+impl LeadershipView for State {
+    fn leadership(&mut self) -> LeadershipCtxView<'_> {
+        let reach = if self.limit.is_over() { &mut self.nothing } else { &mut self.granted };
+        LeadershipCtxView { ctx: &mut self.leadership, table: &mut reach.resources }
     }
 }

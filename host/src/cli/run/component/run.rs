@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use incumbent::plugin::LeadershipCtx;
 use incumbent::{BootClock, Clock, Mark};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -44,12 +45,13 @@ impl Run {
         program: &Arc<Program>,
         grants: &Arc<Grants>,
         context: WasiCtx,
+        leadership: LeadershipCtx,
         until: Mark,
     ) -> io::Result<Self> {
         let (program, grants) = (Arc::clone(program), Arc::clone(grants));
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let limit = Limit::keep(&program.engine, until)?;
-        let state = State::new(context, Arc::clone(&limit));
+        let state = State::new(context, leadership, Arc::clone(&limit));
         let (tell, ended) = oneshot::channel();
         let run = Self { limit: Arc::clone(&limit), ended };
         let work = move || {
