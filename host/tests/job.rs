@@ -89,27 +89,42 @@ fn a_component_is_told_and_given_what_was_granted(etcd: Etcd) {
 }
 
 fn whatever_it_does_it_is_interrupted_in_time(etcd: Etcd) {
-    for (name, deed) in [
+    let jobs = [
         ("an endless loop", job::LOOPS),
         ("a loop of host calls", job::CALLS),
         ("a sleep of 20 s", job::SLEEPS),
         ("a read from standard input", job::READS),
-    ] {
-        let job = Job::doing(deed);
-        let mut command = job.command(&etcd, &["--once", "-v"]);
-        command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
-        running.stdout.line_with("at work");
-        etcd.pause();
+    ];
+    let mut running: Vec<_> = jobs
+        .iter()
+        .map(|(name, deed)| {
+            let job = Job::doing(deed);
+            let mut command = run(&etcd, name, &["--once", "-v"]);
+            command.args(["--component", &job.path("job.wasm")]);
+            command.stdin(Stdio::piped());
+            let running = Running::start(command);
+            running.stdout.line_with("at work");
+            (name, running)
+        })
+        .collect();
+    etcd.pause();
+    for (name, running) in &running {
         let line = running.stderr.line_with("the component was interrupted");
-        let (_, left) = line.split_once("left_us=").expect(&line);
-        let left: i64 = left.split_whitespace().next().unwrap().parse().unwrap();
-        etcd.resume();
+        let left = number_in(&line, "left_us=");
         println!("{name}: ended {left} µs before the leadership");
         assert!(left > -i64::try_from(BUSY.as_micros()).unwrap(), "{name}: {line}");
         assert!(left <= 10_000, "{name} was interrupted too early: {line}");
+    }
+    etcd.resume();
+    for (_, running) in &mut running {
         assert_eq!(running.wait(), 1);
     }
+}
+
+/// What follows a name in a line of the log.
+fn number_in(line: &str, name: &str) -> i64 {
+    let (_, rest) = line.split_once(name).expect(line);
+    rest.split_whitespace().next().unwrap().parse().expect(line)
 }
 
 #[test]

@@ -72,6 +72,19 @@ async fn a_deposed_leader_knows_and_is_followed() {
 }
 
 #[tokio::test]
+async fn who_is_recalled_leads_on_but_is_firm_no_more() {
+    let Scene { world, leadership, next: _next, worker: _worker, leader: _leader, rival: _rival } =
+        scene().await;
+    assert!(leadership.endangered().now_or_never().is_none());
+    leadership.recall();
+    now(leadership.endangered());
+    let before = leadership.valid_until();
+    world.pass(LEASE * 3).await;
+    assert!(leadership.is_valid() && leadership.valid_until() > before);
+    now(leadership.endangered());
+}
+
+#[tokio::test]
 async fn the_leader_of_a_race_is_deposed_as_well() {
     let world = World::new();
     let worker = world.process("worker").await.expect("starts");

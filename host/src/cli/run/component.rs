@@ -120,7 +120,8 @@ impl Runner {
             }
             Ok(run::End::Interrupted) => {
                 let left_us = microseconds(leadership.valid_until(), now);
-                tracing::info!(left_us, "the component was interrupted");
+                let late_us = microseconds(now, run.limit.until());
+                tracing::info!(left_us, late_us, "the component was interrupted");
                 None
             }
             Err(_) => return Outcome::Broken { after },
@@ -149,7 +150,7 @@ impl Runner {
     }
 }
 
-/// What is left until a mark; less than nothing after it.
-fn microseconds(until: Mark, now: Mark) -> i64 {
-    until.cast_signed().saturating_sub(now.cast_signed()) / 1000
+/// From one mark to another; less than nothing if that came earlier.
+fn microseconds(to: Mark, from: Mark) -> i64 {
+    to.cast_signed().saturating_sub(from.cast_signed()) / 1000
 }

@@ -86,3 +86,21 @@ impl Limit {
         self.waiting.wake();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_ahead_until_it_is_over_and_that_is_final() {
+        let soon = || BootClock.now() + 20_000_000;
+        let limit = Limit::keep(&Engine::default(), soon()).unwrap();
+        limit.set(Mark::MAX);
+        BootClock.wait_until(soon(), &Bell::default());
+        assert!(!limit.is_over());
+        limit.set(BootClock.now());
+        assert!(limit.is_over());
+        limit.set(Mark::MAX);
+        assert!(limit.is_over());
+    }
+}
