@@ -366,7 +366,8 @@ fn what_is_no_job_is_found_before_joining() {
         (file("elector", &elector), "is no program"),
         (file("wants", &job::wanting("acme:tools/hammer@1.2.3")), "acme:tools/hammer@1.2.3"),
         ("/no/such/file".into(), "cannot be read"),
-        (directory.path().to_str().unwrap().to_owned(), "cannot be read"),
+        (directory.path().to_str().unwrap().to_owned(), "is no file"),
+        ("/dev/zero".into(), "is no file"),
     ] {
         // There is no store: it would be 4 if one were asked.
         let command = ["run", "e", "--store", "etcd://127.0.0.1:1", "--component", &file];

@@ -174,8 +174,8 @@ impl Office<'_> {
                 }
                 Ok(Next::AtOnce(asked)) => {
                     // Dropped, it would say that the work has stopped, and the key might
-                    // go. It was killed, which takes a while: the guard waits for its
-                    // end, and gives the lease back.
+                    // go. It was killed, which takes a while: a command's guard waits for
+                    // its end, and gives the lease back; a component ends with us.
                     std::mem::forget(held);
                     return Ok(asked.status());
                 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -49,8 +50,13 @@ impl Program {
     /// Takes seconds for some megabytes.
     pub fn load(file: &Path) -> Result<Self, End> {
         let fault = |fault: String| bad_input(format!("--component {}{fault}", file.display()));
-        let bytes = fs::read(file)
-            .map_err(|error| fault(format!(" cannot be read ({error}): give a file that can")))?;
+        let unread =
+            |error: io::Error| fault(format!(" cannot be read ({error}): give a file that can"));
+        // What is no file may never end.
+        if !fs::metadata(file).map_err(unread)?.is_file() {
+            return Err(fault(" is no file: give what a build for wasm32-wasip2 leaves".into()));
+        }
+        let bytes = fs::read(file).map_err(unread)?;
         match Kind::of(&bytes) {
             Kind::Component => {}
             Kind::Module => {
