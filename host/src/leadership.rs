@@ -165,7 +165,7 @@ impl Leadership {
     }
 
     /// Waits until renewals fail and less than half of the time is left, or somebody
-    /// wants the work to [stop](Self::recall), or the term is over: for work that needs
+    /// wants the work to [stop](Self::ask_to_stop), or the term is over: for work that needs
     /// time to stop. A renewal may still come. Cancel safe.
     pub async fn endangered(&self) {
         self.term.endangered().await;
@@ -174,8 +174,8 @@ impl Leadership {
     /// Has the work told that it is to stop, though renewals come: from now on
     /// [`endangered`](Self::endangered) is ready, and a component's `standing` says so.
     /// The term stands all the same: work that stops may still write.
-    pub fn recall(&self) {
-        self.term.recall();
+    pub fn ask_to_stop(&self) {
+        self.term.ask_to_stop();
     }
 
     /// Gives the leadership back. The work must have stopped.

@@ -31,7 +31,7 @@ pub(crate) struct Term {
     taken: AtomicBool,
     yielded: AtomicBool,
     /// Its work is to stop, whatever renewals come.
-    recalled: AtomicBool,
+    asked_to_stop: AtomicBool,
     deadlines: Arc<Deadlines>,
 }
 
@@ -63,7 +63,7 @@ impl Term {
             endings: Mutex::default(),
             taken: AtomicBool::new(false),
             yielded: AtomicBool::new(false),
-            recalled: AtomicBool::new(false),
+            asked_to_stop: AtomicBool::new(false),
             deadlines,
         }
     }
@@ -140,7 +140,9 @@ impl Term {
         }
         self.deadline.fetch_max(valid_until, Ordering::AcqRel);
         self.change(|standing| match standing {
-            Standing::Endangered if !self.recalled.load(Ordering::Acquire) => Some(Standing::Firm),
+            Standing::Endangered if !self.asked_to_stop.load(Ordering::Acquire) => {
+                Some(Standing::Firm)
+            }
             Standing::Firm | Standing::Endangered | Standing::Over(_) => None,
         });
         true
@@ -151,8 +153,8 @@ impl Term {
     }
 
     /// Endangers it for good.
-    pub(crate) fn recall(&self) {
-        self.recalled.store(true, Ordering::Release);
+    pub(crate) fn ask_to_stop(&self) {
+        self.asked_to_stop.store(true, Ordering::Release);
         self.endanger();
     }
 

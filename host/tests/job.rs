@@ -10,14 +10,16 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::job;
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use rustix::process::Signal;
 use support::work::{events_in, last_valid, run};
 use support::{Running, children, end, incumbent, on, process, until};
@@ -26,6 +28,9 @@ use tempfile::TempDir;
 /// How far beyond its leadership work may be found, on a machine that is busy. Printed is
 /// what it was; the promise is that there is nothing.
 const BUSY: Duration = Duration::from_millis(500);
+
+/// To open a pipe for reading before anybody writes.
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
 /// What a pipe holds.
 const PIPE: usize = 65_536;
@@ -47,6 +52,25 @@ impl Job {
         self.directory.path().join(name).to_str().unwrap().to_owned()
     }
 
+    /// Makes `trace` a pipe: to open it is a call to the system that goes on until
+    /// somebody reads it.
+    fn with_a_pipe(self) -> Self {
+        mkfifoat(CWD, self.path("trace"), Mode::RWXU).unwrap();
+        self
+    }
+
+    /// Until somebody reads `trace`, a call to the system goes on.
+    fn stuck(&self, etcd: &Etcd, more: &[&str]) -> Running {
+        let running = self.at_work(etcd, &[&["--dir", &self.path("")], more].concat());
+        until("it opens the pipe", || opens(running.pid()));
+        running
+    }
+
+    fn read_the_pipe(&self) {
+        let reader = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(self.path("trace"));
+        drop(reader.unwrap());
+    }
+
     fn command(&self, etcd: &Etcd, more: &[&str]) -> Command {
         let mut command = run(etcd, "office", more);
         command.args(["--events", &self.path("events"), "--component", &self.path("job.wasm")]);
@@ -59,6 +83,19 @@ impl Job {
         running.stdout.line_with("at work");
         running
     }
+}
+
+/// Opens `trace`.
+const OPENS: &str = "(call $at-work) (drop (call $trace))";
+
+/// Whether a thread of the process waits in `openat2` or `openat`.
+fn opens(pid: i32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let calls =
+        tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("syscall")).ok());
+    calls.into_iter().any(|call| {
+        ["437", "257", "56"].contains(&call.split_whitespace().next().unwrap_or_default())
+    })
 }
 
 with_each_etcd!(
@@ -330,6 +367,100 @@ fn one_that_listens_and_goes_on_gets_the_stop_time_out_and_no_more() {
     running.signal(Signal::TERM);
     running.signal(Signal::INT);
     assert!([130, 143].contains(&running.wait()));
+}
+
+/// Nobody can interrupt it; whoever leads next would find it at work.
+#[test]
+fn nothing_is_given_back_before_a_call_to_the_system_has_returned() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing(OPENS).with_a_pipe();
+    let mut running = job.stuck(&etcd, &["--ttl", "60s"]);
+    running.signal(Signal::TERM);
+    running.stderr.line_with("nothing is given back before that ends");
+    assert_ne!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    job.read_the_pipe();
+    assert_eq!(running.wait(), 0);
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+
+    // Deposed, it is not in line before that.
+    let running = job.stuck(&etcd, &["--ttl", "60s"]);
+    end(on(&etcd, ["depose", "office"])).expect(0);
+    running.stderr.line_with("nothing is given back before that ends");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    job.read_the_pipe();
+    running.stdout.line_with("at work");
+    until("it opens the pipe", || opens(running.pid()));
+    job.read_the_pipe();
+    running.stop();
+}
+
+#[test]
+fn a_call_to_the_system_that_never_returns_leaves_the_lease_to_itself() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing(OPENS).with_a_pipe();
+    let mut running = job.stuck(&etcd, &["--ttl", "3s"]);
+    running.signal(Signal::TERM);
+    running.stderr.line_with("the lease runs out by itself");
+    assert_eq!(running.wait(), 0);
+    let events = events_in(job.path("events").as_ref());
+    assert!(events.iter().all(|event| event["event"] != "demoted"), "{events:?}");
+    let other = Running::campaign(&etcd, "office", &[]);
+    other.event("elected");
+    other.stop();
+}
+
+#[test]
+fn it_takes_no_more_of_the_machine_than_it_may() {
+    let etcd = Etcd::start(Version::V3_5);
+    // It has 4 MiB, and wants as much again.
+    let job = Job::doing("(call $exit (i32.eq (memory.grow (i32.const 64)) (i32.const -1)))");
+    end(job.command(&etcd, &["--once"])).expect(0);
+    end(job.command(&etcd, &["--once", "--max-memory", "8"])).expect(0);
+    end(job.command(&etcd, &["--once", "--max-memory", "7"])).expect(1);
+    end(job.command(&etcd, &["--once", "--max-memory", "3"])).expect(134);
+    let many = "(loop
+        (drop (call $after (i64.const 0)))
+        (br_if 0 (i32.lt_u
+            (local.tee $kept (i32.add (local.get $kept) (i32.const 1)))
+            (i32.const 600))))";
+    end(Job::doing(many).command(&etcd, &["--once"])).expect(134);
+    // At once, and unasked.
+    let write = |to: &str, bytes: u32| {
+        let job = Job::doing(&format!(
+            "(call $write (call ${to}) (i32.const 0) (i32.const {bytes}) (i32.const 0))"
+        ));
+        let directory = job.path("");
+        end(job.command(&etcd, &["--once", "--dir", &directory]))
+    };
+    write("stdout", 8).expect(134);
+    write("trace", 1 << 20).expect(0);
+    write("trace", 3 << 20).expect(134);
+}
+
+/// What comes first for the component has not come first for the leadership.
+#[test]
+fn one_that_ends_because_its_term_is_over_has_lost_it() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing(
+        "(local.set $kept (call $term)) (call $at-work)
+        (drop (call $shaken (local.get $kept)))",
+    );
+    for _ in 0..3 {
+        let mut running = job.at_work(&etcd, &["--once", "--ttl", "60s"]);
+        end(on(&etcd, ["depose", "office"])).expect(0);
+        assert_eq!(running.wait(), 1);
+    }
+}
+
+/// A variable is for all that is started with it; what a component is granted is for one.
+#[test]
+fn what_is_for_a_component_is_not_taken_from_the_environment() {
+    let etcd = Etcd::start(Version::V3_5);
+    let mut command = on(&etcd, ["run", "office", "--once", "--", "true"]);
+    for name in ["JOB", "DIR", "ENV", "ALLOW_KEYS", "ALLOW_NETWORK", "MAX_MEMORY"] {
+        command.env(format!("INCUMBENT_{name}"), "1");
+    }
+    end(command).expect(0);
 }
 
 #[test]

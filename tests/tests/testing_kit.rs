@@ -72,11 +72,11 @@ async fn a_deposed_leader_knows_and_is_followed() {
 }
 
 #[tokio::test]
-async fn who_is_recalled_leads_on_but_is_firm_no_more() {
+async fn who_is_asked_to_stop_leads_on_but_is_firm_no_more() {
     let Scene { world, leadership, next: _next, worker: _worker, leader: _leader, rival: _rival } =
         scene().await;
     assert!(leadership.endangered().now_or_never().is_none());
-    leadership.recall();
+    leadership.ask_to_stop();
     now(leadership.endangered());
     let before = leadership.valid_until();
     world.pass(LEASE * 3).await;

@@ -62,12 +62,19 @@ pub enum Command {
         paths, so that inside it this writes, and is refused when the epoch is over:\n  \
         incumbent put /data/result 42 --fence my-service\n\n\
         With --component the work is a WASI component (world wasi:cli/command), and needs no \
-        guard: it runs in this process, reaches what it is granted here and nothing else, and \
-        is interrupted 10 ms before anybody else may lead, whatever it does:\n  \
+        guard: it runs in this process, and reaches what it is granted here and nothing else:\n  \
         incumbent run my-service --component job.wasm --dir ./data::/data -- --fast\n\
-        One that imports incumbent:election/leadership is told when it has to stop \
-        (`endangered`, `over`), and has --stop-timeout for it; any other one is interrupted \
-        at once.")]
+        It is interrupted, whatever it does: 10 ms before the leadership ends where that cannot \
+        be renewed; and at once where it is asked to end, or the leadership was taken from it \
+        (deposed, lease lost), in which case another one may lead already. One that imports \
+        incumbent:election/leadership is told (`endangered`, `over`), and has --stop-timeout \
+        before it is interrupted, but never beyond those 10 ms. `remaining` knows of neither.\n\
+        Interrupted, it computes on for the length of one instruction at most (filling all of \
+        its memory is one), and reaches nothing. What it has handed to the system, or what \
+        waits in a socket or a pipe, may still go; a call to the system that has begun, as a \
+        write to a file, is waited for before the leadership is given back; keys are safe by \
+        the fence.\n\
+        A component that traps has status 134.")]
     Run(Run),
     /// Campaign, and print what happens, until SIGINT or SIGTERM
     #[command(after_help = "Example: wait at most a minute to lead, as lines of JSON\n  \
@@ -340,8 +347,6 @@ pub struct Run {
     /// Run this WASI component, in this process, instead of a command
     #[arg(
         long,
-        env = "INCUMBENT_JOB",
-        hide_env_values = true,
         value_name = "FILE",
         conflicts_with = "isolate",
         help_heading = COMPONENT
@@ -364,8 +369,6 @@ pub struct Grants {
     /// given more than once
     #[arg(
         long = "dir",
-        env = "INCUMBENT_DIR",
-        hide_env_values = true,
         value_name = "HOST[::GUEST]",
         value_parser = Checked::new(directory),
         requires = "component",
@@ -376,8 +379,6 @@ pub struct Grants {
     /// given more than once
     #[arg(
         long = "env",
-        env = "INCUMBENT_ENV",
-        hide_env_values = true,
         value_name = "NAME[=VALUE]",
         value_parser = Checked::new(variable),
         requires = "component",
@@ -385,28 +386,35 @@ pub struct Grants {
     )]
     pub variables: Vec<Variable>,
     /// Let the component read and write the keys that begin so, as long as it leads; may
-    /// be given more than once
+    /// be given more than once. Keep elections out of it: `jobs/` lets it delete the
+    /// candidates of an election `jobs/x`, or stand in its queue for ever
     #[arg(
         long = "allow-keys",
-        env = "INCUMBENT_ALLOW_KEYS",
-        hide_env_values = true,
         value_name = "PREFIX",
         value_parser = Checked::new(prefix),
         requires = "component",
         help_heading = COMPONENT
     )]
     pub keys: Vec<String>,
-    /// Let the component use the network
+    /// Let the component use the network, this machine's own included: an etcd that asks
+    /// for no certificate or password there is open to it, with every key
     #[arg(
         long = "allow-network",
-        env = "INCUMBENT_ALLOW_NETWORK",
-        hide_env_values = true,
         action = ArgAction::SetTrue,
-        value_parser = BoolishValueParser::new(),
         requires = "component",
         help_heading = COMPONENT
     )]
     pub network: bool,
+    /// How much memory the component has, in MiB
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "component",
+        help_heading = COMPONENT
+    )]
+    pub max_memory: u32,
 }
 
 #[derive(Debug, Args)]

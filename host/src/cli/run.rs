@@ -62,7 +62,7 @@ use super::exit::{End, Status, bad_input, say};
 use super::input::{check_candidate, credentials};
 use super::output::Output;
 use super::session::{self, farewell, identity, leave};
-use super::signals::{Asked, Signals};
+use super::signals::Signals;
 
 /// Whether we were started to be another part of `run` than the supervisor; if so, we
 /// have been it.
@@ -150,7 +150,7 @@ struct Office<'a> {
 enum Next {
     End(Status),
     /// Without another word to the store.
-    AtOnce(Asked),
+    AtOnce(Status),
     /// Out of line for a while: others have their turn.
     Pause(Duration),
 }
@@ -172,12 +172,13 @@ impl Office<'_> {
                     }
                     return Ok(self.farewell(session, None, None, Status::Done).await);
                 }
-                Ok(Next::AtOnce(asked)) => {
+                Ok(Next::AtOnce(status)) => {
                     // Dropped, it would say that the work has stopped, and the key might
                     // go. It was killed, which takes a while: a command's guard waits for
-                    // its end, and gives the lease back; a component ends with us.
+                    // its end, and gives the lease back; a component ends with us, or with
+                    // what it has begun.
                     std::mem::forget(held);
-                    return Ok(asked.status());
+                    return Ok(status);
                 }
                 Ok(Next::End(status)) => Ok(status),
                 Err(end) => Err(end),
@@ -284,7 +285,8 @@ impl Office<'_> {
                     }
                 }
                 Outcome::Asked => return Ok(Next::End(Status::Done)),
-                Outcome::AtOnce(asked) => return Ok(Next::AtOnce(asked)),
+                Outcome::AtOnce(asked) => return Ok(Next::AtOnce(asked.status())),
+                Outcome::Stuck => return Ok(Next::AtOnce(Status::Done)),
                 Outcome::NotStarted(end) => return Err(end),
             }
             // Resigns, if the term still stands; the candidate gets back in line.

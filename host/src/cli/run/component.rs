@@ -1,9 +1,12 @@
-//! Work that is a WASI component: it runs in this process, and stops when its time is
+//! Work that is a WASI component: it runs in this process, and is stopped when its time is
 //! over, whatever it does.
 //!
-//! Nobody has to guard it: it dies with this process. A process that was paused finds
-//! its time over before the component reaches anything, and what it still asks of the
-//! store is refused.
+//! Nobody has to guard it: it dies with this process. A process that was paused finds its
+//! time over before the code of the component goes on. What was handed to the system
+//! before, or waits in a socket or a pipe, may still go; keys are safe by the fence.
+//!
+//! A call to the system, as a write to a file is, cannot be interrupted: the leadership is
+//! not given back before it returns.
 //!
 //! | room | what is in it |
 //! | --- | --- |
@@ -12,11 +15,13 @@
 //! | `outlet` | where it prints |
 //! | `run` | one run of it |
 //! | `limit` | until when |
+//! | `quota` | how much of the machine it may take |
 
 mod grants;
 mod limit;
 mod outlet;
 mod program;
+mod quota;
 mod run;
 
 use std::ffi::OsString;
@@ -25,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt as _, Stream, StreamExt};
 use incumbent::{BootClock, Clock, Event, Leadership, Mark, Reason};
 
 use self::grants::{Grants, not_started};
@@ -40,6 +45,9 @@ use crate::cli::signals::Signals;
 
 /// How long before the end of a leadership its component is interrupted.
 const LAST_MOMENT: Mark = 10_000_000;
+
+/// How long after its limit a component that has not ended is waited for in silence.
+const SILENCE: Mark = 1_000_000_000;
 
 /// As a shell says it of a program that has aborted.
 const TRAPPED: u8 = 134;
@@ -61,6 +69,7 @@ impl Runner {
         stop_timeout: Duration,
         mut signals: Signals,
     ) -> Result<Option<Self>, End> {
+        quota::make_room();
         let grants = Arc::new(Grants::new(file, &run.grants, &run.command)?);
         let file = PathBuf::from(file);
         let program = tokio::select! {
@@ -89,51 +98,57 @@ impl Runner {
             Err(end) => return Outcome::NotStarted(end),
         };
         let mut lost = None;
-        let mut is_asked = false;
+        let mut asked_to_end = None;
+        let mut is_overdue = false;
         let ended = loop {
-            if lost.is_some() || is_asked {
-                schedule.stopping(BootClock.now());
+            let now = BootClock.now();
+            if lost.is_some() || asked_to_end.is_some() {
+                schedule.stopping(now);
             }
-            run.limit.set(schedule.kill_at(leadership.valid_until()));
+            let until = schedule.kill_at(leadership.valid_until());
+            run.limit.set(until);
+            let overdue = until.saturating_add(SILENCE);
+            // Not at the end of a leadership that is renewed meanwhile.
+            let patience = asked_to_end.map(|until: Mark| until.max(overdue));
             tokio::select! {
                 biased;
                 asked = self.signals.next() => {
-                    if is_asked {
+                    if asked_to_end.is_some() {
                         run.limit.end();
                         return Outcome::AtOnce(asked);
                     }
-                    is_asked = true;
-                    leadership.recall();
+                    asked_to_end = Some(leadership.valid_until());
+                    leadership.ask_to_stop();
                 }
                 ended = &mut run.ended => break ended,
                 reason = leadership.lost(), if lost.is_none() => lost = Some(reason),
                 Some(_) = events.next() => {}
+                () = BootClock.sleep_until(overdue), if !is_overdue => {
+                    is_overdue = true;
+                    teller.remark(
+                        "the component is interrupted, but a call of its to the system goes on, as \
+                         a write to a file may: nothing is given back before that ends",
+                    );
+                }
+                () = BootClock.sleep_until(patience.unwrap_or_default()), if patience.is_some() => {
+                    teller.remark(
+                        "a call of the component's to the system is stuck: the lease runs out by \
+                         itself",
+                    );
+                    return Outcome::Stuck;
+                }
             }
         };
         let now = BootClock.now();
-        let after = Duration::from_nanos(now.saturating_sub(started));
-        let status = match ended {
-            Ok(run::End::Returned(status)) => Some(status),
-            Ok(run::End::Trapped(why)) => {
-                teller.remark(&format!("the component broke off: {why}"));
-                Some(TRAPPED)
-            }
-            Ok(run::End::Interrupted) => {
-                let left_us = microseconds(leadership.valid_until(), now);
-                let late_us = microseconds(now, run.limit.until());
-                tracing::info!(left_us, late_us, "the component was interrupted");
-                None
-            }
-            Err(_) => return Outcome::Broken { after },
-        };
-        match (status, lost) {
-            _ if is_asked => Outcome::Asked,
-            // To resign is the component's own wish.
-            (Some(status), None | Some(Reason::Resigned)) => {
-                Outcome::Ended(Ended { status, after, by_keyboard: false })
-            }
-            _ => Outcome::Stopped,
+        // Where the component hears it first, and ends, the loss has come first all the same.
+        let lost = lost.or_else(|| leadership.lost().now_or_never());
+        if let Ok(run::End::Interrupted) = ended {
+            let left_us = microseconds(leadership.valid_until(), now);
+            let late_us = microseconds(now, run.limit.until());
+            tracing::info!(left_us, late_us, "the component was interrupted");
         }
+        let after = Duration::from_nanos(now.saturating_sub(started));
+        outcome(ended.ok(), lost, asked_to_end.is_some(), after, teller)
     }
 
     fn start(
@@ -142,15 +157,62 @@ impl Runner {
         environment: &[(&'static str, OsString)],
         schedule: &Schedule,
     ) -> Result<Run, End> {
-        let context = self.grants.context(environment)?;
         let told = self.grants.leadership(leadership);
         let until = schedule.kill_at(leadership.valid_until());
-        Run::start(&self.program, &self.grants, context, told, until)
+        Run::start(&self.program, &self.grants, told, environment.to_vec(), until)
             .map_err(|error| not_started(&error))
+    }
+}
+
+/// What has become of a term whose run has ended; without an end, by a panic.
+fn outcome(
+    ended: Option<run::End>,
+    lost: Option<Reason>,
+    is_asked: bool,
+    after: Duration,
+    teller: &Teller,
+) -> Outcome {
+    let status = match ended {
+        Some(run::End::Returned(status)) => Some(status),
+        Some(run::End::Trapped(why)) => {
+            teller.remark(&format!("the component broke off: {why}"));
+            Some(TRAPPED)
+        }
+        Some(run::End::Interrupted) => None,
+        Some(run::End::NotStarted(end)) => return Outcome::NotStarted(end),
+        None => {
+            teller.remark("the thread of the component broke off, by a fault of incumbent's");
+            return Outcome::Broken { after };
+        }
+    };
+    match (status, lost) {
+        _ if is_asked => Outcome::Asked,
+        // To resign is the component's own wish.
+        (Some(status), None | Some(Reason::Resigned)) => {
+            Outcome::Ended(Ended { status, after, by_keyboard: false })
+        }
+        _ => Outcome::Stopped,
     }
 }
 
 /// From one mark to another; less than nothing if that came earlier.
 fn microseconds(to: Mark, from: Mark) -> i64 {
     to.cast_signed().saturating_sub(from.cast_signed()) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_component_whose_term_is_lost_is_not_its_own() {
+        let teller = Teller::new("office", "me", Vec::new());
+        let after = |lost| {
+            let ended = Some(run::End::Returned(0));
+            outcome(ended, lost, false, Duration::ZERO, &teller)
+        };
+        assert!(matches!(after(None), Outcome::Ended(Ended { status: 0, .. })));
+        assert!(matches!(after(Some(Reason::Resigned)), Outcome::Ended(_)));
+        assert!(matches!(after(Some(Reason::Deposed)), Outcome::Stopped));
+    }
 }

@@ -12,7 +12,7 @@ use crate::cli::event::in_seconds;
 use crate::cli::exit::End;
 use crate::cli::signals::Asked;
 
-/// Nothing of the work runs any more.
+/// Nothing of the work runs any more, unless it says so.
 #[derive(Debug)]
 pub enum Outcome {
     /// It ended by itself.
@@ -23,6 +23,8 @@ pub enum Outcome {
     Broken { after: Duration },
     /// It was stopped because we were asked to end.
     Asked,
+    /// We were asked to end, and it does not end: nobody can stop what it has begun.
+    Stuck,
     /// It was killed, for we were asked twice.
     AtOnce(Asked),
     /// It did not start, and will not.

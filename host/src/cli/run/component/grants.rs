@@ -3,12 +3,15 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use incumbent::Leadership;
 use incumbent::plugin::LeadershipCtx;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
 
+use super::limit::Limit;
 use super::outlet::Outlet;
+use super::quota::Quota;
 use crate::cli::args;
 use crate::cli::exit::{End, bad_input};
 use crate::cli::input::Directory;
@@ -21,6 +24,8 @@ pub struct Grants {
     arguments: Vec<String>,
     keys: Vec<String>,
     network: bool,
+    /// In bytes.
+    memory: usize,
     stdout: Outlet,
     stderr: Outlet,
 }
@@ -45,15 +50,18 @@ impl Grants {
             arguments: [Ok(own)].into_iter().chain(arguments).collect::<Result<_, _>>()?,
             keys: granted.keys.clone(),
             network: granted.network,
+            memory: usize::try_from(granted.max_memory)
+                .unwrap_or(usize::MAX)
+                .saturating_mul(1 << 20),
             stdout,
             stderr,
         };
-        grants.context(&[])?;
+        grants.opened()?;
         Ok(grants)
     }
 
-    /// For one run: with `environment`, which comes last.
-    pub fn context(&self, environment: &[(&'static str, OsString)]) -> Result<WasiCtx, End> {
+    /// With the directories.
+    fn opened(&self) -> Result<WasiCtxBuilder, End> {
         let mut context = WasiCtxBuilder::new();
         for Directory { host, guest } in &self.directories {
             context.preopened_dir(host, guest, FsPerms::ReadWrite).map_err(|error| {
@@ -64,6 +72,16 @@ impl Grants {
                 ))
             })?;
         }
+        Ok(context)
+    }
+
+    /// For one run: with `environment`, which comes last.
+    pub fn context(
+        &self,
+        environment: &[(&'static str, OsString)],
+        limit: &Arc<Limit>,
+    ) -> Result<WasiCtx, End> {
+        let mut context = self.opened()?;
         for (name, value) in &self.variables {
             context.env(name, value);
         }
@@ -71,7 +89,7 @@ impl Grants {
             context.env(name, value.to_string_lossy());
         }
         context.args(&self.arguments).inherit_stdin();
-        context.stdout(self.stdout.clone()).stderr(self.stderr.clone());
+        context.stdout(self.stdout.within(limit)).stderr(self.stderr.within(limit));
         if self.network {
             context.inherit_network().allow_ip_name_lookup(true);
         } else {
@@ -85,6 +103,11 @@ impl Grants {
         self.keys.iter().fold(LeadershipCtx::of_term(leadership), |granted, prefix| {
             granted.grant(prefix.as_bytes())
         })
+    }
+
+    /// For one run.
+    pub fn quota(&self) -> Quota {
+        Quota::new(self.memory)
     }
 
     /// Waits until what the component has printed is written. Cancel safe.

@@ -1,38 +1,45 @@
 //! Until when a component may run, whatever it does, and whatever else is stuck.
 //!
 //! Three look at the clock. A thread of its own sleeps to the mark, and then interrupts
-//! the code, wherever it is; each call of the host's asks before it reaches anything;
-//! and so does whoever waits for such a call. After a pause of the whole process the
-//! first of them to run finds that the time is over.
+//! the code, wherever it is, until it has ended; each call of the host's asks before it
+//! reaches anything; and so does whoever waits for such a call. After a pause of the whole
+//! process the first of them to run finds that the time is over.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use incumbent::{Bell, BootClock, Clock, Mark};
 use wasmtime::{Engine, UpdateDeadline};
+
+/// How soon code is interrupted again that has not heard it.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// The limit of one run.
 #[derive(Debug)]
 pub struct Limit {
     engine: Engine,
     until: AtomicU64,
-    /// Somebody saw that the time was over, and that is final; or nothing runs any more.
+    /// Somebody saw that the time was over, and that is final.
     over: AtomicBool,
+    /// The code has ended.
+    done: AtomicBool,
     bell: Bell,
     /// Of whoever waits for a call of the host's.
     waiting: AtomicWaker,
 }
 
 impl Limit {
-    /// Kept from now on, by a thread, until it is over or dropped.
+    /// Kept from now on, by a thread, until the code is [`done`](Self::done).
     pub fn keep(engine: &Engine, until: Mark) -> io::Result<Arc<Self>> {
         let limit = Arc::new(Self {
             engine: engine.clone(),
             until: AtomicU64::new(until),
             over: AtomicBool::new(false),
+            done: AtomicBool::new(false),
             bell: Bell::default(),
             waiting: AtomicWaker::new(),
         });
@@ -61,11 +68,17 @@ impl Limit {
         if self.is_over() { UpdateDeadline::Interrupt } else { UpdateDeadline::Continue(1) }
     }
 
-    /// Nothing runs any more, and nobody is to be interrupted.
+    /// It is over now, whatever the clock says.
     pub fn end(&self) {
         if !self.over.swap(true, Ordering::AcqRel) {
             self.bell.ring();
         }
+    }
+
+    /// The code has ended, and nobody is to be interrupted.
+    pub fn done(&self) {
+        self.done.store(true, Ordering::Release);
+        self.end();
     }
 
     pub fn until(&self) -> Mark {
@@ -77,19 +90,50 @@ impl Limit {
         &self.waiting
     }
 
-    /// The thread.
+    /// The thread. Once would not do: code that starts, or is let go on, at that very
+    /// moment may count from the new epoch.
     fn interrupt(&self) {
         while !self.is_over() {
             BootClock.wait_until(self.until(), &self.bell);
         }
-        self.engine.increment_epoch();
-        self.waiting.wake();
+        while !self.done.load(Ordering::Acquire) {
+            self.engine.increment_epoch();
+            self.waiting.wake();
+            thread::sleep(AGAIN);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use wasmtime::{Config, Instance, Module, Store};
+
     use super::*;
+
+    /// A module that computes without end as soon as it is instantiated.
+    const LOOP: &[u8] = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x08\x01\0\
+        \x0a\x09\x01\x07\0\x03\x40\x0c\0\x0b\x0b";
+
+    #[test]
+    fn code_that_counts_from_an_epoch_after_the_end_is_interrupted() {
+        let engine = Engine::new(Config::new().epoch_interruption(true)).unwrap();
+        let module = Module::new(&engine, LOOP).unwrap();
+        let limit = Limit::keep(&engine, BootClock.now()).unwrap();
+        // Its thread has seen the end, and has interrupted whoever ran.
+        thread::sleep(Duration::from_millis(50));
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let mut store = Store::new(&engine, Arc::clone(&limit));
+            store.set_epoch_deadline(1);
+            store.epoch_deadline_callback(|context| Ok(context.data().update()));
+            let ended = Instance::new(&mut store, &module, &[]);
+            limit.done();
+            tell.send(ended.is_err()).unwrap();
+        });
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
+    }
 
     #[test]
     fn moves_ahead_until_it_is_over_and_that_is_final() {

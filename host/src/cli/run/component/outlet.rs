@@ -1,10 +1,13 @@
 //! Standard output and standard error, as a component writes them.
 //!
 //! A pipe that nobody reads makes a write wait, and a thread that waits in the kernel
-//! cannot be interrupted: so a thread of their own writes, one for each, for all terms. A
-//! component that is interrupted leaves there what it had handed over.
+//! cannot be interrupted: so a thread of their own writes, one for each, for all terms. Of
+//! a component that is interrupted it completes the chunk that it has begun.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
@@ -15,15 +18,40 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::cli::{self, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
-/// How much is handed over at once.
+use super::limit::Limit;
+
+/// How much a stream hands over at once.
 const CHUNK: usize = 64 * 1024;
 
-/// What a component may write to. Clones are the same.
+/// One of the two, for all runs. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Outlet {
-    chunks: Sender<Bytes>,
+    chunks: Sender<Chunk>,
     standing: watch::Sender<Standing>,
     is_terminal: bool,
+}
+
+/// What a run has of it.
+#[derive(Clone, Debug)]
+pub struct Stdout {
+    outlet: Outlet,
+    limit: Arc<Limit>,
+}
+
+/// What a component writes to.
+#[derive(Debug)]
+struct Stream {
+    outlet: Outlet,
+    limit: Arc<Limit>,
+    /// How many bytes it may hand over, as it was told.
+    permit: usize,
+}
+
+/// What one write has handed over, as long as the limit of its run is not over.
+#[derive(Debug)]
+struct Chunk {
+    bytes: Bytes,
+    limit: Arc<Limit>,
 }
 
 /// How far the thread is.
@@ -38,7 +66,10 @@ enum Standing {
 }
 
 impl Outlet {
-    pub fn to(target: impl Write + IsTerminal + Send + 'static) -> io::Result<Self> {
+    /// To a descriptor of its own: the thread may wait in the kernel, and whoever else
+    /// writes to `target` need not wait for it.
+    pub fn to(target: impl AsFd) -> io::Result<Self> {
+        let target = File::from(target.as_fd().try_clone_to_owned()?);
         let (chunks, waiting) = mpsc::channel();
         let is_terminal = target.is_terminal();
         let standing = watch::Sender::new(Standing::Waiting(0));
@@ -49,6 +80,11 @@ impl Outlet {
         Ok(Self { chunks, standing, is_terminal })
     }
 
+    /// For one run.
+    pub fn within(&self, limit: &Arc<Limit>) -> Stdout {
+        Stdout { outlet: self.clone(), limit: Arc::clone(limit) }
+    }
+
     /// Waits until all of it has been written, or cannot be. Cancel safe.
     pub async fn written(&self) {
         let written = |standing: &Standing| !matches!(standing, Standing::Waiting(1..));
@@ -57,9 +93,10 @@ impl Outlet {
     }
 }
 
-fn write_all(chunks: &Receiver<Bytes>, mut target: impl Write, told: &watch::Sender<Standing>) {
-    for chunk in chunks {
-        let written = target.write_all(&chunk).and_then(|()| target.flush());
+fn write_all(chunks: &Receiver<Chunk>, mut target: File, told: &watch::Sender<Standing>) {
+    for Chunk { bytes, limit } in chunks {
+        // What a run that is over has left is not printed into the next one.
+        let written = if limit.is_over() { Ok(()) } else { target.write_all(&bytes) };
         told.send_modify(|standing| {
             *standing = match (written, *standing) {
                 (Ok(()), Standing::Waiting(many)) => Standing::Waiting(many.saturating_sub(1)),
@@ -71,9 +108,10 @@ fn write_all(chunks: &Receiver<Bytes>, mut target: impl Write, told: &watch::Sen
     }
 }
 
-impl StdoutStream for Outlet {
+impl StdoutStream for Stdout {
     fn p2_stream(&self) -> Box<dyn OutputStream> {
-        Box::new(self.clone())
+        let Self { outlet, limit } = self.clone();
+        Box::new(Stream { outlet, limit, permit: 0 })
     }
 
     /// For WASI 0.3, which is not linked.
@@ -82,20 +120,25 @@ impl StdoutStream for Outlet {
     }
 }
 
-impl cli::IsTerminal for Outlet {
+impl cli::IsTerminal for Stdout {
     fn is_terminal(&self) -> bool {
-        self.is_terminal
+        self.outlet.is_terminal
     }
 }
 
-impl OutputStream for Outlet {
+impl OutputStream for Stream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.standing.send_modify(|standing| {
+        if bytes.len() > self.permit {
+            return Err(StreamError::trap("more is written than check-write has permitted"));
+        }
+        self.permit = 0;
+        self.outlet.standing.send_modify(|standing| {
             if let Standing::Waiting(many) = standing {
                 *many += 1;
             }
         });
-        self.chunks.send(bytes).map_err(|_| StreamError::Closed)
+        let chunk = Chunk { bytes, limit: Arc::clone(&self.limit) };
+        self.outlet.chunks.send(chunk).map_err(|_| StreamError::Closed)
     }
 
     fn flush(&mut self) -> StreamResult<()> {
@@ -103,13 +146,13 @@ impl OutputStream for Outlet {
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        let standing = *self.standing.borrow();
+        let standing = *self.outlet.standing.borrow();
+        self.permit = if standing == Standing::Waiting(0) { CHUNK } else { 0 };
         match standing {
-            Standing::Waiting(0) => Ok(CHUNK),
-            Standing::Waiting(_) => Ok(0),
+            Standing::Waiting(_) => Ok(self.permit),
             Standing::Closed => Err(StreamError::Closed),
             Standing::Failed(kind) => {
-                self.standing.send_replace(Standing::Waiting(0));
+                self.outlet.standing.send_replace(Standing::Waiting(0));
                 Err(StreamError::LastOperationFailed(io::Error::from(kind).into()))
             }
         }
@@ -117,8 +160,58 @@ impl OutputStream for Outlet {
 }
 
 #[async_trait]
-impl Pollable for Outlet {
+impl Pollable for Stream {
     async fn ready(&mut self) {
-        self.written().await;
+        self.outlet.written().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, pipe};
+
+    use incumbent::Mark;
+    use wasmtime::Engine;
+
+    use super::*;
+
+    /// What a pipe holds.
+    const PIPE: usize = 65_536;
+
+    #[test]
+    fn what_is_not_begun_when_the_run_is_over_is_not_printed() {
+        let (mut reader, mut writer) = pipe().unwrap();
+        writer.write_all(&[b'.'; PIPE]).unwrap();
+        let outlet = Outlet::to(&writer).unwrap();
+        drop(writer);
+        let runs = [(); 3].map(|()| Limit::keep(&Engine::default(), Mark::MAX).unwrap());
+        let mut streams = runs.each_ref().map(|limit| outlet.within(limit).p2_stream());
+        for stream in &mut streams {
+            assert_eq!(stream.check_write().unwrap(), CHUNK);
+        }
+        // For the first the thread waits in the kernel.
+        for (stream, bytes) in streams.iter_mut().zip(["first", "second", "third"]) {
+            stream.write(bytes.into()).unwrap();
+        }
+        runs[1].done();
+        drop((streams, outlet));
+        let mut printed = String::new();
+        reader.read_to_string(&mut printed).unwrap();
+        assert_eq!(printed.trim_start_matches('.'), "firstthird");
+        runs.iter().for_each(|limit| limit.done());
+    }
+
+    #[test]
+    fn a_stream_takes_no_more_than_it_has_permitted() {
+        let (_reader, writer) = pipe().unwrap();
+        let outlet = Outlet::to(writer).unwrap();
+        let limit = Limit::keep(&Engine::default(), Mark::MAX).unwrap();
+        let mut stream = outlet.within(&limit).p2_stream();
+        assert!(matches!(stream.write(vec![0; 1].into()), Err(StreamError::Trap(_))), "unasked");
+        stream.check_write().unwrap();
+        assert!(matches!(stream.write(vec![0; CHUNK + 1].into()), Err(StreamError::Trap(_))));
+        stream.write(vec![0; CHUNK].into()).unwrap();
+        assert!(matches!(stream.write(vec![0; 1].into()), Err(StreamError::Trap(_))), "used up");
+        limit.done();
     }
 }

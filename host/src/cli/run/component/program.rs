@@ -13,6 +13,7 @@ use wasmtime_wasi::p2::bindings::CommandPre;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use super::limit::Limit;
+use super::quota::{HANDLES, Quota};
 use crate::cli::exit::{End, bad_input};
 
 /// A component that can be run.
@@ -38,6 +39,7 @@ pub struct State {
     nothing: Reach,
     leadership: LeadershipCtx,
     pub limit: Arc<Limit>,
+    pub quota: Quota,
 }
 
 /// What can be reached, and what of it is open.
@@ -138,15 +140,23 @@ pub fn one_line(error: &wasmtime::Error) -> String {
 }
 
 impl State {
-    pub fn new(granted: WasiCtx, leadership: LeadershipCtx, limit: Arc<Limit>) -> Self {
+    pub fn new(
+        granted: WasiCtx,
+        leadership: LeadershipCtx,
+        limit: Arc<Limit>,
+        quota: Quota,
+    ) -> Self {
         let nothing = WasiCtx::builder().allow_tcp(false).allow_udp(false).build();
-        Self { granted: Reach::new(granted), nothing: Reach::new(nothing), leadership, limit }
+        let [granted, nothing] = [granted, nothing].map(Reach::new);
+        Self { granted, nothing, leadership, limit, quota }
     }
 }
 
 impl Reach {
     fn new(context: WasiCtx) -> Self {
-        Self { context, resources: ResourceTable::new() }
+        let mut resources = ResourceTable::new();
+        resources.set_max_capacity(HANDLES);
+        Self { context, resources }
     }
 }
 

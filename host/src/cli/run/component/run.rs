@@ -1,25 +1,29 @@
 //! One run of a component, on a thread of its own: it may compute without end, and the
 //! session goes on.
 
+use std::ffi::OsString;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
-use std::time::Duration;
 
+use incumbent::Mark;
 use incumbent::plugin::LeadershipCtx;
-use incumbent::{BootClock, Clock, Mark};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use wasmtime::Store;
-use wasmtime_wasi::{I32Exit, WasiCtx};
+use wasmtime_wasi::I32Exit;
 
-use super::LAST_MOMENT;
-use super::grants::Grants;
+use super::grants::{Grants, not_started};
 use super::limit::Limit;
 use super::program::{Program, State, one_line};
+use super::quota::HANDED_OVER;
+use crate::cli::exit;
+
+/// How many calls to the system it has under way, for what can only be done by waiting.
+const SYSTEM_CALLS: usize = 2;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -30,13 +34,16 @@ pub enum End {
     Trapped(String),
     /// Its limit came first.
     Interrupted,
+    /// It did not start: why.
+    NotStarted(exit::End),
 }
 
 /// A component that runs.
 #[derive(Debug)]
 pub struct Run {
     pub limit: Arc<Limit>,
-    /// Nothing of it runs any more. An error means that its thread has panicked.
+    /// Nothing of it runs any more, its calls to the system included, which nobody can
+    /// interrupt. An error means that its thread has panicked.
     pub ended: oneshot::Receiver<End>,
 }
 
@@ -44,30 +51,64 @@ impl Run {
     pub fn start(
         program: &Arc<Program>,
         grants: &Arc<Grants>,
-        context: WasiCtx,
         leadership: LeadershipCtx,
+        environment: Vec<(&'static str, OsString)>,
         until: Mark,
     ) -> io::Result<Self> {
-        let (program, grants) = (Arc::clone(program), Arc::clone(grants));
-        let runtime = Builder::new_current_thread().enable_all().build()?;
         let limit = Limit::keep(&program.engine, until)?;
-        let state = State::new(context, leadership, Arc::clone(&limit));
         let (tell, ended) = oneshot::channel();
         let run = Self { limit: Arc::clone(&limit), ended };
-        let work = move || {
-            let end = runtime.block_on(within(&limit, call(&program, &grants, state)));
-            await_files(runtime, limit.until());
-            limit.end();
-            // Who asked may not wait any more.
-            let _ = tell.send(end.unwrap_or(End::Interrupted));
+        let work = Work {
+            program: Arc::clone(program),
+            grants: Arc::clone(grants),
+            leadership,
+            environment,
+            limit: Done(limit),
         };
-        match thread::Builder::new().name("incumbent-component".into()).spawn(work) {
-            Ok(_) => Ok(run),
-            Err(error) => {
-                run.limit.end();
-                Err(error)
-            }
-        }
+        thread::Builder::new().name("incumbent-component".into()).spawn(move || {
+            let end = work.done();
+            // Who asked may not wait any more.
+            let _ = tell.send(end.unwrap_or_else(End::NotStarted));
+        })?;
+        Ok(run)
+    }
+}
+
+/// What the thread has in hand.
+struct Work {
+    program: Arc<Program>,
+    grants: Arc<Grants>,
+    leadership: LeadershipCtx,
+    environment: Vec<(&'static str, OsString)>,
+    limit: Done,
+}
+
+/// Whatever happens to the thread, its limit is not kept for ever.
+struct Done(Arc<Limit>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.done();
+    }
+}
+
+impl Work {
+    /// Returns when nothing of it runs.
+    fn done(self) -> Result<End, exit::End> {
+        let Self { program, grants, leadership, environment, limit } = self;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(SYSTEM_CALLS)
+            .build()
+            .map_err(|error| not_started(&error))?;
+        // Opens directories, which may take as long as the system likes.
+        let context = grants.context(&environment, &limit.0)?;
+        let state = State::new(context, leadership, Arc::clone(&limit.0), grants.quota());
+        let end = runtime.block_on(within(&limit.0, call(&program, &grants, state)));
+        drop(limit);
+        // What a thread writes to a file cannot be interrupted: it is waited for.
+        drop(runtime);
+        Ok(end.unwrap_or(End::Interrupted))
     }
 }
 
@@ -89,6 +130,8 @@ async fn call(program: &Program, grants: &Grants, state: State) -> End {
     let mut store = Store::new(&program.engine, state);
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|context| Ok(context.data().limit.update()));
+    store.limiter(|state| &mut state.quota);
+    store.set_hostcall_fuel(HANDED_OVER);
     let ended = async {
         let instance = program.command.instantiate_async(&mut store).await?;
         instance.wasi_cli_run().call_run(&mut store).await
@@ -106,11 +149,4 @@ async fn call(program: &Program, grants: &Grants, state: State) -> End {
             None => End::Trapped(one_line(&error)),
         },
     }
-}
-
-/// Files are read and written by threads that cannot be interrupted: what was begun is
-/// waited for, until the end of the leadership.
-fn await_files(runtime: Runtime, limit: Mark) {
-    let end = limit.saturating_add(LAST_MOMENT);
-    runtime.shutdown_timeout(Duration::from_nanos(end.saturating_sub(BootClock.now())));
 }
