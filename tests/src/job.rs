@@ -224,6 +224,14 @@ pub const CALLS: &str = "(call $at-work) (loop (drop (call $now)) (br 0))";
 /// Sleeps for twenty seconds, in one call.
 pub const SLEEPS: &str = "(call $at-work) (call $block (call $after (i64.const 20000000000)))";
 
+/// Fills a gigabyte of memory without end: an instruction each time.
+pub const FILLS: &str = "
+    (drop (memory.grow (i32.const 16320)))
+    (call $at-work)
+    (loop
+        (memory.fill (i32.const 65536) (i32.const 1) (i32.const 1073676288))
+        (br 0))";
+
 /// Reads from standard input, in one call.
 pub const READS: &str = "(call $at-work) (call $read (call $stdin) (i64.const 1) (i32.const 0))";
 

@@ -32,7 +32,8 @@ use super::input::{
         Exit status: 0 as asked, also after SIGINT or SIGTERM; 1 not found, or the \
         leadership was lost (--once), or --wait ran out; 2 bad usage; 3 the epoch is \
         stale; 4 the store was not reached, or refuses. `run --once` passes on the \
-        status of its command, 128 + n where signal n ended it.",
+        status of its command, 128 + n where signal n ended it, 134 where a component \
+        broke off.",
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = false
@@ -68,7 +69,8 @@ pub enum Command {
         be renewed; and at once where it is asked to end, or the leadership was taken from it \
         (deposed, lease lost), in which case another one may lead already. One that imports \
         incumbent:election/leadership is told (`endangered`, `over`), and has --stop-timeout \
-        before it is interrupted, but never beyond those 10 ms. `remaining` knows of neither.\n\
+        before it is interrupted, but never beyond those 10 ms. `remaining` \
+        counts to the end of the leadership, and knows of neither.\n\
         Interrupted, it computes on for the length of one instruction at most (filling all of \
         its memory is one), and reaches nothing. What it has handed to the system, or what \
         waits in a socket or a pipe, may still go; a call to the system that has begun, as a \

@@ -28,10 +28,12 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, Stream, StreamExt};
 use incumbent::{BootClock, Clock, Event, Leadership, Mark, Reason};
+use tokio::sync::oneshot;
 
 use self::grants::{Grants, not_started};
 use self::program::Program;
@@ -72,8 +74,15 @@ impl Runner {
         quota::make_room();
         let grants = Arc::new(Grants::new(file, &run.grants, &run.command)?);
         let file = PathBuf::from(file);
+        let (tell, program) = oneshot::channel();
+        let load = move || {
+            // Who asked may not wait any more.
+            let _ = tell.send(Program::load(&file));
+        };
+        let loading = thread::Builder::new().name("incumbent-loader".into()).spawn(load);
+        loading.map_err(|error| not_started(&error))?;
         let program = tokio::select! {
-            program = tokio::task::spawn_blocking(move || Program::load(&file)) => program,
+            program = program => program,
             _ = signals.next() => return Ok(None),
         };
         let program = program.map_err(|error| not_started(&io::Error::other(error)))??;
@@ -126,8 +135,8 @@ impl Runner {
                 () = BootClock.sleep_until(overdue), if !is_overdue => {
                     is_overdue = true;
                     teller.remark(
-                        "the component is interrupted, but a call of its to the system goes on, as \
-                         a write to a file may: nothing is given back before that ends",
+                        "the component has not ended: a call to the system goes on, as a write to \
+                         a file may, and nothing is given back before that ends",
                     );
                 }
                 () = BootClock.sleep_until(patience.unwrap_or_default()), if patience.is_some() => {
