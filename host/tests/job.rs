@@ -406,6 +406,7 @@ fn a_call_to_the_system_that_never_returns_leaves_the_lease_to_itself() {
     assert!(events.iter().all(|event| event["event"] != "demoted"), "{events:?}");
     let other = Running::campaign(&etcd, "office", &[]);
     other.event("elected");
+    assert!(SystemTime::now() >= last_valid(&events), "it was given back");
     other.stop();
 }
 

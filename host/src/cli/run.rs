@@ -173,11 +173,11 @@ impl Office<'_> {
                     return Ok(self.farewell(session, None, None, Status::Done).await);
                 }
                 Ok(Next::AtOnce(status)) => {
-                    // Dropped, it would say that the work has stopped, and the key might
+                    // Dropped, they would say that the work has stopped, and the key might
                     // go. It was killed, which takes a while: a command's guard waits for
                     // its end, and gives the lease back; a component ends with us, or with
                     // what it has begun.
-                    std::mem::forget(held);
+                    std::mem::forget((candidate, held));
                     return Ok(status);
                 }
                 Ok(Next::End(status)) => Ok(status),
