@@ -322,7 +322,7 @@ fn one_that_listens_has_time_to_stop() {
     // Renewals fail, and it stops by itself.
     let mut running = job.at_work(&etcd, &["--once", "--allow-keys", "jobs/"]);
     etcd.pause();
-    running.stderr.line_with("endangered");
+    running.stdout.line_with("told");
     etcd.resume();
     assert!([11, 14].contains(&running.wait()), "written, or nobody knows");
 

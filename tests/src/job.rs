@@ -124,6 +124,7 @@ const TOOLS: &str = r#"
     (data (i32.const 1040) "trace")
     (data (i32.const 1048) "jobs/last")
     (data (i32.const 1064) "done")
+    (data (i32.const 1072) "told\n")
     ;; Prints some bytes.
     (func $print (param $at i32) (param $len i32)
         (if (i32.eq (global.get $out) (i32.const -1)) (then (global.set $out (call $stdout))))
@@ -201,7 +202,8 @@ pub fn doing(deed: &str) -> Vec<u8> {
         if deed.contains("(call $term)") { (LEADERSHIP, TERM) } else { ("", "") };
     let module = format!(
         r#"(module {imports} {TOOLS} {tools}
-            (func (export "wasi:cli/run@0.2.12#run") (result i32) (local $kept i32)
+            (func (export "wasi:cli/run@0.2.12#run") (result i32)
+                (local $kept i32) (local $standing i32)
                 {deed}
                 (i32.const 0)))"#
     );
@@ -246,14 +248,17 @@ pub const WRITES: &str = "
 /// Prints without end.
 pub const PRINTS: &str = "(loop (call $at-work) (br 0))";
 
-/// Waits until its term stands firmly no more, writes a last key, and ends with a status:
+/// Waits until its term stands firmly no more, says so, writes a last key, and ends with a
+/// status:
 /// 11 if it was endangered and the key was written; 21 if the term was over; and more by
 /// the case of the refusal.
 pub const LISTENS: &str = "
     (local.set $kept (call $term))
     (call $at-work)
+    (local.set $standing (call $shaken (local.get $kept)))
+    (call $print (i32.const 1072) (i32.const 5))
     (call $exit (i32.add
-        (i32.add (i32.const 1) (i32.mul (i32.const 10) (call $shaken (local.get $kept))))
+        (i32.add (i32.const 1) (i32.mul (i32.const 10) (local.get $standing)))
         (call $done (local.get $kept))))";
 
 /// A program that wants an interface that nobody has.
