@@ -79,7 +79,6 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         clock: Arc::clone(&parts.clock),
         store: Arc::downgrade(&parts.store),
         patience: Duration::from_nanos(parts.config.request_timeout),
-        #[cfg(feature = "plugin")]
         runtime: tokio::runtime::Handle::current(),
     };
     let driver = Driver {

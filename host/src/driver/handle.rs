@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::candidate::Seat;
 use crate::clock::Clock;
@@ -29,7 +30,6 @@ pub(crate) struct Handle {
     /// How long to wait for an answer of the store.
     pub(super) patience: Duration,
     /// Where the session lives.
-    #[cfg(feature = "plugin")]
     pub(super) runtime: tokio::runtime::Handle,
 }
 
@@ -66,12 +66,21 @@ impl Handle {
         answer.await.map_or(Err(WriteError::Unknown), written).map(|_| ())
     }
 
-    /// Reads a key past the driver: it is nothing of the elector's.
+    /// Reads a key past the driver: it is nothing of the elector's. Cancel safe.
     pub(crate) async fn get(&self, key: Vec<u8>) -> Result<Option<Entry>, Failure> {
-        let Some(store) = self.store.upgrade() else {
-            return Err(Failure::Other("the session is closed".into()));
-        };
-        outside::get(&*store, key, self.patience).await
+        let closed = || Failure::Other("the session is closed".into());
+        let store = self.store.upgrade().ok_or_else(closed)?;
+        let patience = self.patience;
+        // The one request that the driver does not make. It is made where the session lives as
+        // well: a connection that it opens is the session's, and is not to stand still or to
+        // end with the caller's runtime.
+        let mut reading = JoinSet::new();
+        let read = async move { outside::get(&*store, key, patience).await };
+        reading.spawn_on(read, &self.runtime);
+        match reading.join_next().await {
+            Some(Ok(found)) => found,
+            Some(Err(_)) | None => Err(closed()),
+        }
     }
 
     /// None if the driver is gone.
