@@ -18,17 +18,19 @@ use incumbent::plugin::{self, LeadershipCtx, LeadershipCtxView, LeadershipView};
 use incumbent::{Leadership, Options, Session};
 use wasmtime::component::{Component, Linker, ResourceTable};
 use wasmtime::error::Context;
-use wasmtime::{
-    Config, Engine, Error, Result, Store, StoreLimits, StoreLimitsBuilder, UpdateDeadline,
-};
+use wasmtime::{Config, Engine, Error, ResourceLimiter, Result, Store, UpdateDeadline};
 use wasmtime_wasi::p2::bindings::CommandPre;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 const USAGE: &str = "usage: platform ID NAME=COMPONENT.wasm…";
 /// How often a component that computes is looked at.
 const TICK: Duration = Duration::from_millis(10);
-/// In bytes, for each application.
+/// In bytes, for each application: all its memories and tables together.
 const MEMORY: usize = 64 << 20;
+/// How many instances, memories and tables an application has, of each at most.
+const PARTS: usize = 64;
+/// How many handles an application holds: streams, things to wait for, terms.
+const HANDLES: usize = 256;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -117,11 +119,16 @@ impl Application {
     }
 
     async fn call(&self, leadership: &Leadership) -> Result<()> {
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(HANDLES);
         let state = State {
+            // What it prints is the platform's own output. Where nobody reads that, printing
+            // blocks the thread, and the platform with it: one that runs strangers' components
+            // gives them streams of their own, with bounded room.
             wasi: WasiCtx::builder().inherit_stdout().inherit_stderr().build(),
-            table: ResourceTable::new(),
+            table,
             leadership: LeadershipCtx::of_term(leadership).grant(format!("data/{}/", self.name)),
-            limits: StoreLimitsBuilder::new().memory_size(MEMORY).build(),
+            limits: Limits { left: MEMORY },
         };
         let mut store = Store::new(self.command.engine(), state);
         store.limiter(|state| &mut state.limits);
@@ -144,7 +151,45 @@ struct State {
     wasi: WasiCtx,
     table: ResourceTable,
     leadership: LeadershipCtx,
-    limits: StoreLimits,
+    limits: Limits,
+}
+
+/// Bounds what all the parts of an application take together: wasmtime's own `StoreLimits`
+/// bound each memory by itself.
+struct Limits {
+    /// In bytes.
+    left: usize,
+}
+
+impl Limits {
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
+    }
+}
+
+impl ResourceLimiter for Limits {
+    fn memory_growing(&mut self, now: usize, then: usize, _: Option<usize>) -> Result<bool> {
+        Ok(self.take(then.saturating_sub(now)))
+    }
+
+    fn table_growing(&mut self, now: usize, then: usize, _: Option<usize>) -> Result<bool> {
+        let elements = then.saturating_sub(now);
+        Ok(self.take(elements.saturating_mul(size_of::<usize>())))
+    }
+
+    fn instances(&self) -> usize {
+        PARTS
+    }
+
+    fn memories(&self) -> usize {
+        PARTS
+    }
+
+    fn tables(&self) -> usize {
+        PARTS
+    }
 }
 
 impl WasiView for State {

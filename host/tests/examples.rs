@@ -104,7 +104,11 @@ fn a_platform_runs_each_component_only_where_it_leads() {
     let etcd = Etcd::start(Version::V3_5);
     let directory = tempfile::tempdir().expect("a directory");
     let mut arguments = vec!["".to_owned()];
-    for (name, component) in [("tally", application::tally()), ("spin", application::spin())] {
+    for (name, component) in [
+        ("tally", application::tally()),
+        ("spin", application::spin()),
+        ("sprawl", application::sprawl()),
+    ] {
         let file = directory.path().join(name).with_extension("wasm");
         std::fs::write(&file, component).expect("is written");
         arguments.push(format!("{name}={}", file.display()));
@@ -122,6 +126,7 @@ fn a_platform_runs_each_component_only_where_it_leads() {
     };
 
     let mut first = platform("platform-1");
+    first.prints("sprawl failed in epoch");
     eventually("both are at work", || strokes() > 3 && !get("data/spin/begun").is_empty());
     let second = platform("platform-2");
     eventually("both platforms are in line", || {

@@ -205,6 +205,26 @@ pub fn spin() -> Vec<u8> {
     ))
 }
 
+/// A command of two memories, of 40 MiB each.
+///
+/// # Panics
+///
+/// If it does not parse.
+pub fn sprawl() -> Vec<u8> {
+    wat::parse_str(
+        r#"(component
+        (core module $module
+            (memory 640)
+            (func (export "run") (result i32) i32.const 0))
+        (core instance $one (instantiate $module))
+        (core instance (instantiate $module))
+        (func $run (result (result)) (canon lift (core func $one "run")))
+        (instance $exported (export "run" (func $run)))
+        (export "wasi:cli/run@0.2.0" (instance $exported)))"#,
+    )
+    .expect("parses")
+}
+
 fn command(module: &str) -> Vec<u8> {
     component(
         &[
