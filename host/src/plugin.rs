@@ -65,6 +65,29 @@
 //! stopped by wasmtime's epochs (`Config::epoch_interruption`), which belong to an engine:
 //! give applications an engine of their own. `examples/platform.rs` does both.
 //!
+//! In a context [of an election](LeadershipCtx::of_election) the term is the component's, and
+//! the platform bounds it from outside:
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use incumbent::plugin::LeadershipView;
+//! # use wasmtime::component::TypedFunc;
+//! # use wasmtime::{Store, UpdateDeadline};
+//! # type Work = TypedFunc<(), ()>;
+//! # async fn run<T: LeadershipView>(mut store: Store<T>, work: Work) -> wasmtime::Result<()> {
+//! // One that computes lets others have their turn at each tick of the engine's epochs.
+//! store.set_epoch_deadline(1);
+//! store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
+//! let overstayed = store.data_mut().leadership().ctx.overstayed(Duration::from_millis(50));
+//! tokio::select! {
+//!     done = work.call_async(&mut store, ()) => done?,
+//!     term = overstayed => println!("stopped: it did not heed the end of {}", term.epoch()),
+//! }
+//! drop(store); // It has stopped, and leaves the election.
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! **Which keys.** None, unless [granted](LeadershipCtx::grant). The election's own keys
 //! are never granted, whatever a prefix covers; those of other elections have to lie
 //! outside of what is.
@@ -82,17 +105,25 @@
 //! `tokio::task::spawn_blocking`. A blocked component cannot be interrupted. But no
 //! function of a term outlasts the term's deadline, nor does `elected` in a context
 //! [of a term](LeadershipCtx::of_term): interruption by epochs waits no longer than that.
-//! Whoever waits in `elected` for a turn is let go by closing the session.
+//! That holds while somebody drives the session's runtime: one of a current thread, outside
+//! of its `block_on`, answers nobody, and whoever waits for it waits for ever. Whoever waits in `elected` for a turn is let go by closing the session.
 
 mod bindings;
 mod blocking;
+mod campaign;
 mod suspending;
 
-use tokio::sync::watch;
+use std::future::pending;
+use std::time::Duration;
+
+use futures_util::future::Either;
+/// The version that this module goes with.
+pub use wasmtime;
 use wasmtime::component::{HasData, Linker, ResourceTable};
 
 use self::bindings::{blocking as blocking_bindings, suspending as suspending_bindings};
-use crate::candidate::{Candidate, Stage};
+use self::campaign::Campaign;
+use crate::clock::nanoseconds;
 use crate::election::Election;
 use crate::leadership::{Fence, Leadership};
 
@@ -113,8 +144,8 @@ pub struct LeadershipCtx {
     id: String,
     /// The prefixes of the keys that it may touch.
     granted: Vec<Vec<u8>>,
-    /// How many handles of terms it holds.
-    handles: usize,
+    /// The epochs of the handles of terms that it holds.
+    handles: Vec<i64>,
 }
 
 /// How the component takes part.
@@ -126,22 +157,10 @@ enum Part {
     Campaign(Box<Campaign>),
 }
 
-#[derive(Debug)]
-struct Campaign {
-    election: Election,
-    /// In line, since the component has asked for a term.
-    candidate: Option<Candidate>,
-    /// The term that it was given, until it says that its work has stopped.
-    held: Option<Leadership>,
-    /// The candidacy of that term, and of nothing else: it has to be over before another one
-    /// of this name begins.
-    last: Option<watch::Receiver<Stage>>,
-}
-
 impl LeadershipCtx {
     /// For a component that runs in one term. What becomes of the term is the platform's
-    /// business, who holds the leadership; a component that resigns ends it, and the
-    /// platform is told by [`Leadership::lost`].
+    /// business, who holds the leadership; a component that resigns ends it, for all stores
+    /// that have a context of it, and the platform is told by [`Leadership::lost`].
     pub fn of_term(leadership: &Leadership) -> Self {
         let fence = leadership.fence();
         let election = leadership.election().to_owned();
@@ -151,16 +170,21 @@ impl LeadershipCtx {
 
     /// For a component that runs all the time, and campaigns by itself: it is a candidate
     /// from the moment on that it asks for a term, until that is over, and again when it
-    /// asks for another. The context's end leaves the election.
+    /// asks for another. A term that it does not ask for within about a lease time is given
+    /// back, and it is out of line. One that it has got is renewed as long as the context is
+    /// there, whose end leaves the election: so drop the store of a component that has ended
+    /// or trapped.
+    ///
+    /// One context for each election of a session: of two, the component that asks second
+    /// is told that it never leads.
     pub fn of_election(election: Election) -> Self {
         let name = election.name().to_owned();
         let id = election.handle().identity().to_owned();
-        let campaign = Campaign { election, candidate: None, held: None, last: None };
-        Self::new(Part::Campaign(Box::new(campaign)), name, id)
+        Self::new(Part::Campaign(Box::new(Campaign::new(election))), name, id)
     }
 
     fn new(part: Part, election: String, id: String) -> Self {
-        Self { part, election, id, granted: Vec::new(), handles: 0 }
+        Self { part, election, id, granted: Vec::new(), handles: Vec::new() }
     }
 
     /// Grants the keys that begin with `prefix`, to be read and written, beside those
@@ -170,6 +194,50 @@ impl LeadershipCtx {
     pub fn grant(mut self, prefix: impl Into<Vec<u8>>) -> Self {
         self.granted.push(prefix.into());
         self
+    }
+
+    /// The term in which the component may be at work: the one that it was given, also if
+    /// that is over, until it says that its work has stopped.
+    pub fn term(&self) -> Option<Fence> {
+        match &self.part {
+            Part::Term(fence) => Some(fence.clone()),
+            Part::Campaign(campaign) => campaign.given().borrow().clone(),
+        }
+    }
+
+    /// Waits until the component has been told to stop and has not: until a term is over for
+    /// `grace`, in which it [may still be at work](Self::term), and returns that term. Never
+    /// ready after the context's end. To be run beside the component, which is then to be
+    /// dropped.
+    ///
+    /// Others may lead from the end of the term on. They are safe from this component's
+    /// writes in any case, and from all else that it does after the grace.
+    pub fn overstayed(&self, grace: Duration) -> impl Future<Output = Fence> + Send + use<> {
+        let clock = self.handle().clock().clone();
+        let over = move |fence: Fence| {
+            let clock = clock.clone();
+            async move {
+                fence.term().lost().await;
+                clock.sleep_until(clock.now().saturating_add(nanoseconds(grace))).await;
+                fence
+            }
+        };
+        let mut given = match &self.part {
+            Part::Term(fence) => return Either::Left(over(fence.clone())),
+            Part::Campaign(campaign) => campaign.given(),
+        };
+        Either::Right(async move {
+            loop {
+                let term = given.borrow_and_update().clone();
+                let overstays =
+                    term.map_or(Either::Right(pending()), |term| Either::Left(over(term)));
+                tokio::select! {
+                    biased;
+                    news = given.changed() => if news.is_err() { pending::<()>().await },
+                    fence = overstays => return fence,
+                }
+            }
+        })
     }
 }
 
@@ -188,17 +256,17 @@ pub trait LeadershipView: Send {
     fn leadership(&mut self) -> LeadershipCtxView<'_>;
 }
 
-/// The [`HasData`] of the interface, for platforms that add it to a linker by a closure of
-/// their own.
+/// What the bindings borrow.
 #[derive(Debug)]
-pub struct HasLeadership;
+struct HasLeadership;
 
 impl HasData for HasLeadership {
     type Data<'a> = LeadershipCtxView<'a>;
 }
 
 /// Adds `incumbent:election/leadership` to a linker. A component that waits is suspended:
-/// it is to be instantiated and called by the `_async` functions, on tokio's runtime.
+/// it is to be instantiated and called by the `_async` functions, on a runtime of tokio's with
+/// I/O and time enabled. That need not be the session's.
 ///
 /// # Errors
 ///

@@ -8,10 +8,7 @@ use wasmtime::component::Resource;
 use super::bindings::suspending::incumbent::election::leadership::{
     Host, HostTerm, NoTerm, Refusal, Standing,
 };
-use super::{
-    Campaign, LeadershipCtx, LeadershipCtxView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES, Part,
-};
-use crate::candidate::Stage;
+use super::{LeadershipCtx, LeadershipCtxView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES, Part};
 use crate::clock::nanoseconds;
 use crate::driver::Handle;
 use crate::error::{Error, WriteError};
@@ -30,6 +27,9 @@ impl Host for LeadershipCtxView<'_> {
     }
 
     fn leading(&mut self) -> wasmtime::Result<Option<Resource<Fence>>> {
+        if self.ctx.lags() {
+            return Ok(None);
+        }
         match self.ctx.elected().now_or_never() {
             Some(Ok(fence)) => Ok(Some(self.hold(fence)?)),
             Some(Err(_)) | None => Ok(None),
@@ -180,8 +180,10 @@ impl HostTerm for LeadershipCtxView<'_> {
     }
 
     fn drop(&mut self, term: Resource<Fence>) -> wasmtime::Result<()> {
-        self.table.delete(term)?;
-        self.ctx.handles = self.ctx.handles.saturating_sub(1);
+        let epoch = self.table.delete(term)?.epoch();
+        if let Some(at) = self.ctx.handles.iter().position(|held| *held == epoch) {
+            self.ctx.handles.swap_remove(at);
+        }
         Ok(())
     }
 }
@@ -189,13 +191,14 @@ impl HostTerm for LeadershipCtxView<'_> {
 impl LeadershipCtxView<'_> {
     /// Hands a term out to the component.
     fn hold(&mut self, fence: Fence) -> wasmtime::Result<Resource<Fence>> {
-        if self.ctx.handles >= MOST_HANDLES {
+        if self.ctx.handles.len() >= MOST_HANDLES {
             return Err(wasmtime::Error::msg(format!(
                 "the component holds {MOST_HANDLES} handles of terms already: it has to drop some"
             )));
         }
+        let epoch = fence.epoch();
         let held = self.table.push(fence)?;
-        self.ctx.handles += 1;
+        self.ctx.handles.push(epoch);
         Ok(held)
     }
 }
@@ -207,41 +210,23 @@ impl LeadershipCtx {
             Part::Term(fence) if fence.is_valid() => Ok(fence.clone()),
             Part::Term(_) => Err(NoTerm::Never(None)),
             Part::Campaign(campaign) => {
-                let Campaign { election, candidate, held, last } = &mut **campaign;
-                if let Some(leadership) = held
-                    && leadership.is_valid()
-                {
-                    return Ok(leadership.fence());
-                }
-                // Whoever asks for another one has stopped.
-                *held = None;
-                if let Some(stage) = last {
-                    // An error means that the driver is gone, which the next one is told.
-                    let _ = stage.wait_for(|stage| matches!(stage, Stage::Over(_))).await;
-                    *last = None;
-                }
-                // In line from now on, also where nobody waits for the turn.
-                let in_line = candidate.get_or_insert_with(|| election.candidate(false));
-                let leadership = match in_line.elected().await {
-                    Ok(leadership) => leadership,
-                    Err(error) => return Err(NoTerm::Never(cause(error))),
-                };
-                let leadership = match candidate.take() {
-                    Some(candidate) => {
-                        *last = Some(candidate.stage());
-                        leadership.with_candidate(candidate)
-                    }
-                    None => leadership,
-                };
-                Ok(held.insert(leadership).fence())
+                campaign.elected().await.map_err(|error| NoTerm::Never(cause(error)))
             }
         }
     }
 
+    /// It holds a term that is over, in which a part of it may be at work.
+    fn lags(&self) -> bool {
+        self.term().is_some_and(|fence| !fence.is_valid() && self.handles.contains(&fence.epoch()))
+    }
+
     /// The work of a term has stopped.
     fn let_go(&mut self, epoch: i64) {
-        if let Part::Campaign(campaign) = &mut self.part {
-            campaign.held.take_if(|leadership| leadership.epoch() == epoch);
+        let is_given = self.term().is_some_and(|fence| fence.epoch() == epoch);
+        if let Part::Campaign(campaign) = &mut self.part
+            && is_given
+        {
+            campaign.let_go();
         }
     }
 
@@ -257,7 +242,7 @@ impl LeadershipCtx {
     pub(super) fn handle(&self) -> &Handle {
         match &self.part {
             Part::Term(fence) => fence.handle(),
-            Part::Campaign(campaign) => campaign.election.handle(),
+            Part::Campaign(campaign) => campaign.handle(),
         }
     }
 }
