@@ -106,7 +106,8 @@
 //! function of a term outlasts the term's deadline, nor does `elected` in a context
 //! [of a term](LeadershipCtx::of_term): interruption by epochs waits no longer than that.
 //! That holds while somebody drives the session's runtime: one of a current thread, outside
-//! of its `block_on`, answers nobody, and whoever waits for it waits for ever. Whoever waits in `elected` for a turn is let go by closing the session.
+//! of its `block_on`, answers nobody, and whoever waits for it waits for ever. Whoever waits
+//! in `elected` for a turn is let go by closing the session.
 
 mod bindings;
 mod blocking;
