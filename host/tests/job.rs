@@ -455,13 +455,20 @@ fn one_that_ends_because_its_term_is_over_has_lost_it() {
 
 /// A variable is for all that is started with it; what a component is granted is for one.
 #[test]
-fn what_is_for_a_component_is_not_taken_from_the_environment() {
+fn what_is_granted_can_be_a_variable() {
     let etcd = Etcd::start(Version::V3_5);
-    let mut command = on(&etcd, ["run", "office", "--once", "--", "true"]);
-    for name in ["JOB", "DIR", "ENV", "ALLOW_KEYS", "ALLOW_NETWORK", "MAX_MEMORY"] {
-        command.env(format!("INCUMBENT_{name}"), "1");
-    }
+    let job = Job::doing(OPENS);
+    let mut command = on(&etcd, ["run", "office", "--once"]);
+    command.envs([
+        ("INCUMBENT_JOB", job.path("job.wasm").as_str()),
+        ("INCUMBENT_DIR", &job.path("")),
+        ("INCUMBENT_ENV", "A=b"),
+        ("INCUMBENT_ALLOW_KEYS", "jobs/"),
+        ("INCUMBENT_ALLOW_NETWORK", "no"),
+        ("INCUMBENT_MAX_MEMORY", "16"),
+    ]);
     end(command).expect(0);
+    assert!(fs::exists(job.path("trace")).unwrap());
 }
 
 #[test]

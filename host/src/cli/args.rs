@@ -349,6 +349,8 @@ pub struct Run {
     /// Run this WASI component, in this process, instead of a command
     #[arg(
         long,
+        env = "INCUMBENT_JOB",
+        hide_env_values = true,
         value_name = "FILE",
         conflicts_with = "isolate",
         help_heading = COMPONENT
@@ -368,9 +370,11 @@ const COMPONENT: &str = "Component";
 #[derive(Debug, Args)]
 pub struct Grants {
     /// Let the component use this directory, under this name [default: the same]; may be
-    /// given more than once
+    /// given more than once, its variable holds one
     #[arg(
         long = "dir",
+        env = "INCUMBENT_DIR",
+        hide_env_values = true,
         value_name = "HOST[::GUEST]",
         value_parser = Checked::new(directory),
         requires = "component",
@@ -378,9 +382,11 @@ pub struct Grants {
     )]
     pub directories: Vec<Directory>,
     /// Let the component have this variable, with our value unless one is given; may be
-    /// given more than once
+    /// given more than once, its variable holds one
     #[arg(
         long = "env",
+        env = "INCUMBENT_ENV",
+        hide_env_values = true,
         value_name = "NAME[=VALUE]",
         value_parser = Checked::new(variable),
         requires = "component",
@@ -388,10 +394,12 @@ pub struct Grants {
     )]
     pub variables: Vec<Variable>,
     /// Let the component read and write the keys that begin so, as long as it leads; may
-    /// be given more than once. Keep elections out of it: `jobs/` lets it delete the
+    /// be given more than once, its variable holds one. Keep elections out of it: `jobs/` lets it delete the
     /// candidates of an election `jobs/x`, or stand in its queue for ever
     #[arg(
         long = "allow-keys",
+        env = "INCUMBENT_ALLOW_KEYS",
+        hide_env_values = true,
         value_name = "PREFIX",
         value_parser = Checked::new(prefix),
         requires = "component",
@@ -402,7 +410,10 @@ pub struct Grants {
     /// for no certificate or password there is open to it, with every key
     #[arg(
         long = "allow-network",
+        env = "INCUMBENT_ALLOW_NETWORK",
+        hide_env_values = true,
         action = ArgAction::SetTrue,
+        value_parser = BoolishValueParser::new(),
         requires = "component",
         help_heading = COMPONENT
     )]
@@ -410,6 +421,8 @@ pub struct Grants {
     /// How much memory the component has, in MiB
     #[arg(
         long,
+        env = "INCUMBENT_MAX_MEMORY",
+        hide_env_values = true,
         value_name = "MIB",
         default_value_t = 1024,
         value_parser = clap::value_parser!(u32).range(1..),
