@@ -9,9 +9,10 @@ use incumbent::types::{
     Reply, RequestId, Response, Snapshot, Watched,
 };
 use incumbent::{Component, Elector};
-use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
-use wit_parser::Resolve;
+use incumbent_tests::text_component::of_elector;
 
+/// Answers every call with an empty step.
+const STUB: &str = include_str!("stub.wat");
 const SECOND: u64 = 1_000_000_000;
 /// Short, so that next to no wake is for anything but a renewal.
 const TTL: u64 = SECOND;
@@ -75,21 +76,9 @@ fn leader(component: &Component) -> (Elector, u64) {
     }
 }
 
-/// A component of the same WIT that answers every call with an empty step.
-fn stub() -> Vec<u8> {
-    let mut resolve = Resolve::default();
-    let (package, _) =
-        resolve.push_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../wit")).expect("the WIT parses");
-    let world = resolve.select_world(&[package], Some("election")).expect("is there");
-    let mut module = wat::parse_str(include_str!("stub.wat")).expect("the stub parses");
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
-    let mut encoder = ComponentEncoder::default();
-    encoder.module(&module).expect("fits").validate(true).encode().expect("is a component")
-}
-
 fn renewal(criterion: &mut Criterion) {
     let component = Component::embedded().expect("loads");
-    let stub = Component::from_bytes(&stub()).expect("loads");
+    let stub = Component::from_bytes(&of_elector(STUB, "")).expect("loads");
 
     let mut group = criterion.benchmark_group("elector");
     let mut idle = open(&stub);

@@ -2,37 +2,12 @@
 
 use std::fmt::Write;
 
-use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::abi::{AbiVariant, WasmType};
-use wit_parser::{Resolve, Type, TypeDefKind};
+use wit_parser::{Type, TypeDefKind};
 
-const WIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
+use crate::text_component::{REALLOC, of_world, project};
+
 const LEADERSHIP: &str = "incumbent:election/leadership@0.1.0";
-
-/// A component around a core module as text, of the last world of the WIT packages, which
-/// may use the project's own.
-///
-/// # Panics
-///
-/// If they do not go together.
-pub fn component(packages: &[&str], module: &str) -> Vec<u8> {
-    let mut module = wat::parse_str(module).expect("the module parses");
-    let resolve = resolve(packages);
-    let (world, _) = resolve.worlds.iter().next_back().expect("has a world");
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
-    let mut encoder = ComponentEncoder::default();
-    let encoder = encoder.module(&module).expect("fits");
-    encoder.validate(true).encode().expect("is a component")
-}
-
-fn resolve(packages: &[&str]) -> Resolve {
-    let mut resolve = Resolve::default();
-    resolve.push_dir(WIT).expect("the WIT parses");
-    for package in packages {
-        resolve.push_str("more.wit", package).expect("the WIT parses");
-    }
-    resolve
-}
 
 /// A component that does what its host tells it to: it exports all functions that it
 /// imports.
@@ -42,7 +17,8 @@ fn resolve(packages: &[&str]) -> Resolve {
 /// If there is one in `puppet.wit` that `leadership` does not have.
 pub fn puppet() -> Vec<u8> {
     let wit = include_str!("application/puppet.wit");
-    let resolve = resolve(&[wit]);
+    let (mut resolve, _) = project();
+    resolve.push_str("puppet.wit", wit).expect("the WIT parses");
     let (_, strings) = resolve.interfaces.iter().next_back().expect("has an interface");
     let (mut imports, mut exports) = (String::new(), String::new());
     for (name, function) in &strings.functions {
@@ -84,16 +60,17 @@ pub fn puppet() -> Vec<u8> {
         )
         .expect("is written");
     }
-    component(
-        &[wit],
+    of_world(
         &format!(
             r#"(module
             {imports}
             (import "{LEADERSHIP}" "[resource-drop]term" (func $drop (param i32)))
             (memory (export "memory") 64)
+            {FREE}
             {REALLOC}
             {exports})"#
         ),
+        wit,
     )
 }
 
@@ -101,14 +78,8 @@ pub fn puppet() -> Vec<u8> {
 const ANSWER: u32 = 64;
 const HEAP: u32 = 4_096;
 
-/// Memory is given, and all of it taken back at the end of a call.
-const REALLOC: &str = r#"
-    (global $free (mut i32) (i32.const 4096))
-    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
-        (local $at i32)
-        (local.set $at (i32.and (i32.add (global.get $free) (i32.const 7)) (i32.const -8)))
-        (global.set $free (i32.add (local.get $at) (local.get 3)))
-        local.get $at)"#;
+/// Where memory is given from. At the end of a call, or of a round, it is set back.
+const FREE: &str = "(global $free (mut i32) (i32.const 4096))";
 
 fn declared(what: &str, types: &[WasmType]) -> String {
     let names = types.iter().map(|ty| match ty {
@@ -122,12 +93,7 @@ fn declared(what: &str, types: &[WasmType]) -> String {
 
 /// A component that exports `epoch`: the one in which it leads, or 0.
 pub fn epoch() -> Vec<u8> {
-    component(
-        &["package incumbent:test;
-        world job {
-            import incumbent:election/leadership@0.1.0;
-            export epoch: func() -> s64;
-        }"],
+    of_world(
         &format!(
             r#"(module
             (import "{LEADERSHIP}" "leading" (func $leading (param i32)))
@@ -139,6 +105,11 @@ pub fn epoch() -> Vec<u8> {
                     (then (call $epoch (i32.load offset=4 (i32.const {ANSWER}))))
                     (else (i64.const 0)))))"#
         ),
+        "package incumbent:test;
+        world job {
+            import incumbent:election/leadership@0.1.0;
+            export epoch: func() -> s64;
+        }",
     )
 }
 
@@ -154,6 +125,7 @@ pub fn tally() -> Vec<u8> {
         (import "{LEADERSHIP}" "[method]term.changed"
             (func $changed (param i32 i32 i32 i32 i32 i32 i64 i32)))
         (memory (export "memory") 64)
+        {FREE}
         {REALLOC}
         (data (i32.const 0) "data/tally/count")
         (func (export "wasi:cli/run@0.2.0#run") (result i32)
@@ -194,6 +166,7 @@ pub fn spin() -> Vec<u8> {
         (import "{LEADERSHIP}" "[method]term.put"
             (func $put (param i32 i32 i32 i32 i32 i32 i64 i32)))
         (memory (export "memory") 1)
+        {FREE}
         {REALLOC}
         (data (i32.const 0) "data/spin/begun")
         (func (export "wasi:cli/run@0.2.0#run") (result i32)
@@ -226,16 +199,15 @@ pub fn sprawl() -> Vec<u8> {
 }
 
 fn command(module: &str) -> Vec<u8> {
-    component(
-        &[
-            "package wasi:cli@0.2.0;
-            interface run { run: func() -> result; }",
-            "package incumbent:test;
-            world command {
-                import incumbent:election/leadership@0.1.0;
-                export wasi:cli/run@0.2.0;
-            }",
-        ],
+    of_world(
         module,
+        "package incumbent:test;
+        world command {
+            import incumbent:election/leadership@0.1.0;
+            export wasi:cli/run@0.2.0;
+        }
+        package wasi:cli@0.2.0 {
+            interface run { run: func() -> result; }
+        }",
     )
 }

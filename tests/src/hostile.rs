@@ -5,45 +5,14 @@ use std::sync::LazyLock;
 use incumbent::types::Step;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Engine, Store};
-use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
-use wit_parser::Resolve;
 
-const WIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
+use crate::text_component::{REALLOC, of_elector, of_world};
+
 /// Where the steps lie, and how far from one another.
 const STEPS: usize = 64;
 const APART: usize = 32;
 /// Where all that they point to begins.
 const HEAP: usize = 4_096;
-
-/// A component of the elector's world, and of the last package's in `wit` if there is
-/// one, around a core module as text.
-///
-/// # Panics
-///
-/// If they do not go together.
-pub fn component(module: &str, wit: &str) -> Vec<u8> {
-    let mut module = wat::parse_str(module).expect("the module parses");
-    let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_dir(WIT).expect("the WIT parses");
-    let world = resolve.select_world(&[package], Some("election")).expect("has the world");
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
-    embed(&mut module, &mut resolve, wit);
-    encoded(&module)
-}
-
-fn embed(module: &mut Vec<u8>, resolve: &mut Resolve, wit: &str) {
-    if !wit.is_empty() {
-        let package = resolve.push_str("more.wit", wit).expect("the WIT parses");
-        let world = resolve.select_world(&[package], None).expect("has a world");
-        embed_component_metadata(module, resolve, world, StringEncoding::UTF8).expect("fits");
-    }
-}
-
-fn encoded(module: &[u8]) -> Vec<u8> {
-    let mut encoder = ComponentEncoder::default();
-    let encoder = encoder.module(module).expect("fits");
-    encoder.encode().expect("is a component")
-}
 
 /// An elector that says these steps one after the other, whatever it is told, and begins
 /// again after the last one.
@@ -89,7 +58,7 @@ fn saying(steps: &[Step], after: &str) -> Vec<u8> {
             Some(format!("(i64.store (i32.const {at}) {value})"))
         })
         .collect();
-    component(
+    of_elector(
         &format!(
             r#"(module
             (import "[export]incumbent:election/elector@0.1.0" "[resource-new]elector"
@@ -120,14 +89,6 @@ fn saying(steps: &[Step], after: &str) -> Vec<u8> {
         "",
     )
 }
-
-/// What is given is never taken back.
-pub(crate) const REALLOC: &str = r#"
-    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
-        (local $at i32)
-        (local.set $at (i32.and (i32.add (global.get $free) (i32.const 7)) (i32.const -8)))
-        (global.set $free (i32.add (local.get $at) (local.get 3)))
-        local.get $at)"#;
 
 /// A memory that holds these steps, as a component would return them. To find out, a
 /// component is given them as arguments, and asked for its memory.
@@ -180,14 +141,4 @@ fn memory() -> Component {
             export memory;
         }";
     Component::new(&Engine::default(), of_world(&module, wit)).expect("loads")
-}
-
-/// A component of the world in this package, which may use the elector's types, around a
-/// core module as text.
-pub(crate) fn of_world(module: &str, wit: &str) -> Vec<u8> {
-    let mut module = wat::parse_str(module).expect("the module parses");
-    let mut resolve = Resolve::default();
-    resolve.push_dir(WIT).expect("the WIT parses");
-    embed(&mut module, &mut resolve, wit);
-    encoded(&module)
 }

@@ -1,10 +1,7 @@
 //! Components that are programs, for `incumbent run --component`: small, and as bad as a
 //! test wants them.
 
-use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
-use wit_parser::Resolve;
-
-const WIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
+use crate::text_component::{REALLOC, of_world};
 
 /// What of WASI they use.
 const WASI: &str = r"
@@ -113,11 +110,6 @@ const TOOLS: &str = r#"
         (func $write-all (param i32 i32 i32 i32)))
     (memory (export "memory") 64)
     (global $free (mut i32) (i32.const 65536))
-    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
-        (local $at i32)
-        (local.set $at (i32.and (i32.add (global.get $free) (i32.const 7)) (i32.const -8)))
-        (global.set $free (i32.add (local.get $at) (local.get 3)))
-        local.get $at)
     (global $out (mut i32) (i32.const -1))
     (data (i32.const 1024) "at work\n")
     (data (i32.const 1032) "=\n")
@@ -201,13 +193,13 @@ pub fn doing(deed: &str) -> Vec<u8> {
     let (imports, tools) =
         if deed.contains("(call $term)") { (LEADERSHIP, TERM) } else { ("", "") };
     let module = format!(
-        r#"(module {imports} {TOOLS} {tools}
+        r#"(module {imports} {TOOLS} {REALLOC} {tools}
             (func (export "wasi:cli/run@0.2.12#run") (result i32)
                 (local $kept i32) (local $standing i32)
                 {deed}
                 (i32.const 0)))"#
     );
-    component(&module, WASI)
+    of_world(&module, WASI)
 }
 
 /// Prints its arguments and variables, a line each.
@@ -276,19 +268,7 @@ pub fn wanting(interface: &str) -> Vec<u8> {
             (import "{interface}" "use-it" (func $use))
             (func (export "wasi:cli/run@0.2.12#run") (result i32) (call $use) (i32.const 0)))"#
     );
-    component(&module, &wit)
-}
-
-fn component(module: &str, wit: &str) -> Vec<u8> {
-    let mut module = wat::parse_str(module).expect("the module parses");
-    let mut resolve = Resolve::default();
-    resolve.push_dir(WIT).expect("the WIT parses");
-    let package = resolve.push_str("job.wit", wit).expect("the WIT parses");
-    let world = resolve.select_world(&[package], None).expect("has a world");
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("fits");
-    let mut encoder = ComponentEncoder::default();
-    let encoder = encoder.module(&module).expect("fits");
-    encoder.encode().expect("is a component")
+    of_world(&module, &wit)
 }
 
 #[cfg(test)]

@@ -24,4 +24,6 @@ pub mod simulation;
 pub mod soak;
 #[cfg(feature = "component")]
 pub mod steps;
+#[cfg(feature = "component")]
+pub mod text_component;
 pub mod transcript;

@@ -16,7 +16,7 @@ use incumbent::{
     BootClock, Clock, Component, ComponentError, Elector, ManualClock, Options, Session, Store,
     Watches,
 };
-use incumbent_tests::hostile;
+use incumbent_tests::{hostile, text_component};
 use tokio::time::timeout;
 use wasmparser::{ComponentName, Encoding, KnownCustom, Parser, Payload};
 
@@ -385,5 +385,5 @@ fn importing_bytes(wit: &str, imports: &str, deed: &str) -> Vec<u8> {
                 (call $deed (local.get 1))
                 i32.const 64))"#
     );
-    hostile::component(&module, wit)
+    text_component::of_elector(&module, wit)
 }

@@ -7,7 +7,7 @@ use wasmtime::component::{Component, ComponentType, Instance, Linker, Lower, Val
 use wasmtime::{Engine, Store};
 
 use super::values::encode;
-use crate::hostile::{REALLOC, of_world};
+use crate::text_component::{REALLOC, of_world};
 
 const WIT: &str = "package incumbent:test;
     interface mailbox {
