@@ -24,6 +24,7 @@ use crate::candidate::{self, Seat, Stage};
 use crate::clock::Clock;
 use crate::component::{Component, ComponentError, Elector};
 use crate::deadlines::Deadlines;
+use crate::names;
 use crate::observer::Leader;
 use crate::store::{Store, Watches};
 use crate::term::Term;
@@ -430,7 +431,7 @@ impl Driver {
             *until = sent.saturating_add(*time).max(*until);
         }
         match &reply.outcome {
-            Ok(response) => debug!(id = reply.id, answer = response_name(response), "reply"),
+            Ok(response) => debug!(id = reply.id, answer = names::response(response), "reply"),
             Err(failure) => debug!(id = reply.id, %failure, "no reply"),
         }
         self.events.push(Event::Reply(reply));
@@ -486,7 +487,7 @@ impl Driver {
         if self.outstanding.insert(id, may_prove).is_some() {
             return Err(ComponentError::Step(format!("it uses the request {id} twice")));
         }
-        debug!(id, operation = operation_name(&operation), "call");
+        debug!(id, operation = names::operation(&operation), "call");
         let within = Duration::from_nanos(give_up.saturating_sub(now));
         let answer = self.store.call(operation, within);
         let reply = answer.map(move |outcome| Reply { id, outcome });
@@ -731,31 +732,4 @@ fn misplaced(election: ElectionId) -> ComponentError {
 /// A lease as etcd's tools show it.
 fn hex(lease: LeaseId) -> String {
     format!("{lease:x}")
-}
-
-fn operation_name(operation: &Operation) -> &'static str {
-    match operation {
-        Operation::Grant(_) => "grant",
-        Operation::KeepAlive(_) => "keep-alive",
-        Operation::Revoke(_) => "revoke",
-        Operation::Claim(_) => "claim",
-        Operation::Read(_) => "read",
-        Operation::Guarded(_) => "guarded",
-    }
-}
-
-fn response_name(response: &Response) -> &'static str {
-    match response {
-        Response::Granted(_) => "granted",
-        Response::Exists => "exists",
-        Response::Renewed(_) => "renewed",
-        Response::Expired => "expired",
-        Response::Revoked => "revoked",
-        Response::Claimed(_) => "claimed",
-        Response::Taken(_) => "taken",
-        Response::Snapshot(_) => "snapshot",
-        Response::Applied(_) => "applied",
-        Response::Stale => "stale",
-        Response::Conflict => "conflict",
-    }
 }

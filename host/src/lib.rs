@@ -51,6 +51,7 @@ mod driver;
 mod election;
 mod error;
 mod leadership;
+mod names;
 mod observer;
 pub mod outside;
 #[cfg(feature = "plugin")]

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::Place;
 use super::ear::Ear;
+use crate::names;
 use crate::store::Store;
 use crate::types::{
     Claim, Entry, Expectation, Failure, Grant, Guard, Guarded, LeaseId, Mark, Mutation, Operation,
@@ -143,7 +144,7 @@ impl Handle {
         operation: Operation,
         within: Duration,
     ) -> Verdict<Result<Response, Failure>> {
-        let name = name_of(&operation);
+        let name = names::operation(&operation);
         let outcome = timeout(within + self.patience, self.call(operation, within)).await;
         outcome.map_err(|_| {
             Stop::Breach(format!("a call ends within its time, but a {name} did not end at all"))
@@ -152,7 +153,7 @@ impl Handle {
 
     /// What the store says, where it has no reason to fail.
     pub(super) async fn ask(&self, operation: Operation) -> Verdict<Response> {
-        let name = name_of(&operation);
+        let name = names::operation(&operation);
         self.outcome(operation, self.patience).await?.map_err(|failure| {
             Stop::Breach(format!(
                 "nothing is in the way of a {name}, but the store said {failure:?}"
@@ -321,17 +322,6 @@ pub(super) fn names(found: &[Entry]) -> String {
 
 pub(super) fn name(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()
-}
-
-fn name_of(operation: &Operation) -> &'static str {
-    match operation {
-        Operation::Grant(_) => "grant",
-        Operation::KeepAlive(_) => "keep-alive",
-        Operation::Revoke(_) => "revoke",
-        Operation::Claim(_) => "claim",
-        Operation::Read(_) => "read",
-        Operation::Guarded(_) => "guarded write",
-    }
 }
 
 /// [`Place`], behind a pointer.
