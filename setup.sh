@@ -207,6 +207,14 @@ node_is_new_enough() {
     && printf 'v%s\n' "$node" "${version#v}" | sort --check=quiet --version-sort
 }
 
+# is_made FILE [FROM…]: it is there, and neither what the component is made of nor what else
+# it is made FROM is newer.
+is_made() {
+  local made=$1
+  shift
+  [[ -e $made && ! $(find guest/{src,Cargo.toml} wit/*.wit Cargo.{toml,lock} host/build.rs "$@" -newer "$made" -print -quit) ]]
+}
+
 # Unpacked beside the project: what else uses a system's own Node.js keeps it.
 node_and_npm() {
   node_is_new_enough && return
@@ -231,10 +239,9 @@ node_host() {
     npm ci --prefix "$host" --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null \
       || { lacks "the packages of $host (npm ci, in it)"; return; }
   fi
-  # What the build writes last, and all that it is made of.
-  local made=$host/types/session.d.mts
-  local sources=(guest/{src,Cargo.toml} wit/*.wit Cargo.{toml,lock} host/build.rs "$host"/{incumbent,*.json,transpile.mjs})
-  [[ -e $made && -e $host/component/incumbent.js && ! $(find "${sources[@]}" -newer "$made" -print -quit) ]] && return
+  # What the build writes last.
+  [[ -e $host/component/incumbent.js ]] \
+    && is_made "$host/types/session.d.mts" "$host"/{incumbent,*.json,transpile.mjs} && return
   say "making the elector's component, and Node's modules of it, in $host/component"
   just component >/dev/null && npm run --prefix "$host" --silent build >/dev/null \
     || lacks "the elector in $host/component (just component, and npm run build in $host)"
@@ -260,8 +267,7 @@ python_host() {
       || { lacks "the packages of $host (pip install, in $venv)"; return; }
   fi
   local wasm=target/incumbent.wasm
-  local sources=(guest/{src,Cargo.toml} wit Cargo.{toml,lock} host/build.rs)
-  [[ -e $wasm && ! $(find "${sources[@]}" -newer $wasm -print -quit) ]] && return
+  is_made "$wasm" && return
   say "making the component, as $wasm"
   just component >/dev/null || lacks "the component, for $host (just component)"
 }
