@@ -1,0 +1,170 @@
+//! `incumbent::plugin`: what a component is told, and what it can do.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+/// Public for the sake of what is generated.
+pub use incumbent::Fence;
+use incumbent::plugin::{
+    self, LeadershipCtx, LeadershipCtxView, LeadershipView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES,
+};
+use incumbent::testing::{Process, World};
+use incumbent::types::{Operation, Response};
+use incumbent::{
+    Candidate, Clock, Contest, Leadership, MemoryStore, Options, Reason, Session, Watches, outside,
+};
+use incumbent_tests::application::puppet;
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::on_each_version;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use wasmtime::component::{Component, Linker, Resource, ResourceTable};
+use wasmtime::{Engine, Store};
+
+use self::bindings::Puppet as Strings;
+use self::bindings::incumbent::election::leadership::{NoTerm, Refusal, Standing};
+use self::bindings::incumbent::election::types::{self, Expectation, Failure, Put};
+use self::puppet::{COMPONENT, Held, Puppet, State};
+
+mod campaigns;
+mod puppet;
+mod terms;
+mod threads;
+mod waits;
+
+#[allow(missing_docs, clippy::all, reason = "generated code")]
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: ["../wit", "src/application"],
+        world: "incumbent:test/puppet",
+        exports: { default: async },
+        with: { "incumbent:election/leadership.term": crate::Fence },
+        additional_derives: [PartialEq, Clone],
+    });
+}
+
+#[allow(missing_docs, clippy::all, reason = "generated code")]
+mod blocking {
+    wasmtime::component::bindgen!({
+        path: ["../wit", "src/application"],
+        world: "incumbent:test/puppet",
+        with: { "incumbent:election/leadership.term": crate::Fence },
+        additional_derives: [PartialEq, Clone],
+    });
+}
+
+const NAME: &str = "office";
+const SECOND: Duration = Duration::from_secs(1);
+/// How long anything may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Not at all.
+const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
+
+/// A component in a leader's term, and who comes after that.
+struct Scene {
+    world: World,
+    worker: Process,
+    leadership: Leadership,
+    puppet: Puppet,
+    term: Held,
+    rival: Process,
+    next: Candidate,
+}
+
+async fn scene() -> Scene {
+    let world = World::new();
+    let worker = world.process("worker").await.expect("starts");
+    let leadership = worker.session().election(NAME).campaign().await.expect("is elected");
+    let rival = world.process("rival").await.expect("starts");
+    let next = rival.session().election(NAME).join().await.expect("joins");
+    let mut puppet = Puppet::new(LeadershipCtx::of_term(&leadership).grant("jobs/")).await;
+    let term = puppet.leading().await.expect("leads");
+    Scene { world, worker, leadership, puppet, term, rival, next }
+}
+
+/// A component that campaigns by itself, and leads.
+struct Campaign {
+    world: World,
+    worker: Process,
+    puppet: Puppet,
+    term: Held,
+    next: Candidate,
+    _rival: Process,
+}
+
+async fn campaign() -> Campaign {
+    let world = World::new();
+    let worker = world.process("worker").await.expect("starts");
+    let election = worker.session().election(NAME);
+    let mut puppet = Puppet::new(LeadershipCtx::of_election(election).grant("jobs/")).await;
+    let term = puppet.elected(None).await.expect("leads");
+    let rival = world.process("rival").await.expect("starts");
+    let next = rival.session().election(NAME).join().await.expect("joins");
+    Campaign { world, worker, puppet, term, next, _rival: rival }
+}
+
+/// What comes of a future that has to be there by now.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("is there by now")
+}
+
+fn invalid(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Failed(Failure::Invalid(_)))
+}
+
+on_each_version!(two_components_take_turns_on_an_etcd);
+
+async fn two_components_take_turns_on_an_etcd(version: Version) {
+    let etcd = Etcd::start(version);
+    let mut parties = Vec::new();
+    for identity in ["first", "second"] {
+        let options = Options { identity: identity.into(), ..Options::default() };
+        let session = Session::connect(&etcd.url(), options).await.expect("connects");
+        let context = LeadershipCtx::of_election(session.election(NAME)).grant("jobs/");
+        parties.push((session, Puppet::new(context).await));
+    }
+    let (session, mut second) = parties.pop().expect("is there");
+    let (other, mut first) = parties.pop().expect("is there");
+
+    let term = timeout(PATIENCE, first.elected(None)).await.expect("in time").expect("leads");
+    assert!(second.leading().await.is_none());
+    let revision = first.put(term, "jobs/a", b"1", Some(0)).await.expect("leads");
+    assert_eq!(first.put(term, "jobs/a", b"2", Some(0)).await, Err(Refusal::Conflict));
+    assert_eq!(first.put(term, "data", b"", None).await, Err(Refusal::NotPermitted));
+    first.proclaim(term, b"at home").await.expect("leads");
+    let leader = session.election(NAME).leader().await.expect("is read").expect("somebody leads");
+    assert_eq!(leader.value, b"at home");
+
+    let key = String::from_utf8(leader.key).expect("is text");
+    let (end, next) = {
+        let change = first.changed(term, &Standing::Firm, None);
+        let turn = second.elected(None);
+        let both = async {
+            let deposed = async { etcd.etcdctl(&["del", &key]) };
+            let (end, next, _) = tokio::join!(change, turn, deposed);
+            (end, next)
+        };
+        timeout(PATIENCE, both).await.expect("are woken")
+    };
+    assert_eq!(end, Standing::Over(types::Reason::Deposed));
+    assert_eq!(first.put(term, "jobs/a", b"late", None).await, Err(Refusal::Stale));
+    let next = next.expect("leads");
+    assert!(second.epoch(next).await > first.epoch(term).await);
+    let entry = second.get(next, "jobs/a").await.expect("leads").expect("is there");
+    assert_eq!((entry.modified, entry.value.as_slice()), (revision, &b"1"[..]));
+    second.put(next, "jobs/a", b"2", Some(revision)).await.expect("is as expected");
+    second.delete(next, "jobs/b", Some(0)).await.expect("is as expected");
+
+    second.resign(next).await;
+    let again = timeout(PATIENCE, first.elected(None)).await.expect("in time").expect("leads");
+    assert!(first.epoch(again).await > second.epoch(next).await);
+    assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "jobs/a"]).trim_end(), "2");
+    drop((first, second));
+    session.close().await.expect("closes");
+    other.close().await.expect("closes");
+}

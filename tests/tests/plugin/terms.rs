@@ -1,0 +1,224 @@
+//! What a component does in a term.
+
+use super::*;
+
+#[tokio::test]
+async fn a_component_knows_its_term_and_writes_in_it() {
+    let Scene { world, leadership, mut puppet, term, worker: _worker, rival: _rival, next: _next } =
+        scene().await;
+    assert_eq!(puppet.election().await, NAME);
+    assert_eq!(leadership.election(), NAME);
+    assert_eq!(puppet.id().await, "worker");
+    assert_eq!(puppet.epoch(term).await, leadership.epoch());
+    assert_eq!(puppet.remaining(term).await, leadership.remaining());
+    assert_eq!(puppet.standing(term).await, Standing::Firm);
+    let again = puppet.elected(None).await.expect("leads");
+    assert_eq!(puppet.epoch(again).await, leadership.epoch());
+
+    assert_eq!(puppet.get(term, "jobs/a").await, Ok(None));
+    let revision = puppet.put(term, "jobs/a", b"1", None).await.expect("leads");
+    assert_eq!(world.get("jobs/a").await.as_deref(), Some(&b"1"[..]));
+    let entry = puppet.get(term, "jobs/a").await.expect("is read").expect("is there");
+    assert_eq!((entry.modified, entry.value.as_slice()), (revision, &b"1"[..]));
+    let puts: &[(&str, &[u8])] = &[("jobs/b", b"2"), ("jobs/c", b"3")];
+    let all = puppet.write(term, &[("jobs/b", 0)], puts, &["jobs/a"]).await;
+    assert!(all.expect("leads") > revision);
+    assert_eq!(world.get("jobs/a").await, None);
+    assert_eq!(world.get("jobs/c").await.as_deref(), Some(&b"3"[..]));
+    puppet.delete(term, "jobs/b", None).await.expect("leads");
+    assert_eq!(world.get("jobs/b").await, None);
+
+    puppet.proclaim(term, b"at home").await.expect("leads");
+    assert_eq!(world.leader(NAME).await.expect("leads").value, b"at home");
+    world.pass(3600 * SECOND).await;
+    assert_eq!(puppet.standing(term).await, Standing::Firm);
+    assert_eq!(puppet.remaining(term).await, leadership.remaining());
+}
+
+#[tokio::test]
+async fn a_write_that_expects_something_else_changes_nothing() {
+    let Scene {
+        world,
+        mut puppet,
+        term,
+        leadership: _leadership,
+        worker: _worker,
+        rival: _rival,
+        next: _next,
+    } = scene().await;
+    let first = puppet.put(term, "jobs/a", b"1", Some(0)).await.expect("is new");
+    let second = puppet.put(term, "jobs/a", b"2", Some(first)).await.expect("is as expected");
+    assert_eq!(puppet.put(term, "jobs/a", b"3", Some(0)).await, Err(Refusal::Conflict));
+    assert_eq!(puppet.put(term, "jobs/a", b"3", Some(first)).await, Err(Refusal::Conflict));
+    assert_eq!(puppet.delete(term, "jobs/a", Some(first)).await, Err(Refusal::Conflict));
+    let all = puppet.write(term, &[("jobs/a", first)], &[("jobs/b", b"4")], &[]).await;
+    assert_eq!(all, Err(Refusal::Conflict));
+    assert_eq!(world.get("jobs/a").await.as_deref(), Some(&b"2"[..]));
+    assert_eq!(world.get("jobs/b").await, None);
+    puppet.delete(term, "jobs/a", Some(second)).await.expect("is as expected");
+    assert_eq!(puppet.standing(term).await, Standing::Firm);
+}
+
+#[tokio::test]
+async fn keys_are_touched_only_where_they_are_granted() {
+    let Scene { world, leadership, mut puppet, term, worker, rival: _rival, next: _next } =
+        scene().await;
+    let refused = || Err(Refusal::NotPermitted);
+    let before = world.store().revision();
+    for key in ["data", "jobs", "job", "Jobs/a", ""] {
+        assert_eq!(puppet.get(term, key).await.map(drop), refused().map(drop::<i64>), "{key}");
+        assert_eq!(puppet.put(term, key, b"", None).await, refused(), "{key}");
+        assert_eq!(puppet.delete(term, key, None).await, refused(), "{key}");
+        assert_eq!(puppet.write(term, &[], &[("jobs/a", b""), (key, b"")], &[]).await, refused());
+        assert_eq!(puppet.write(term, &[], &[("jobs/a", b"")], &[key]).await, refused());
+        let expecting = puppet.write(term, &[(key, 0)], &[("jobs/a", b"")], &[]).await;
+        assert_eq!(expecting, refused(), "what a key expects tells of it as well");
+    }
+    let mut nothing = Puppet::new(LeadershipCtx::of_term(&leadership)).await;
+    let held = nothing.leading().await.expect("leads");
+    assert_eq!(nothing.put(held, "jobs/a", b"", None).await, refused());
+
+    // Even where everything is.
+    let mut all = Puppet::new(LeadershipCtx::of_term(&leadership).grant("")).await;
+    let held = all.leading().await.expect("leads");
+    let own = String::from_utf8(leadership.key().into()).expect("is text");
+    for key in [NAME, own.as_str(), "office/1"] {
+        assert_eq!(all.put(held, key, b"", None).await, refused(), "{key}");
+        assert_eq!(all.delete(held, key, None).await, refused(), "{key}");
+    }
+    let _other = worker.session().election("other").join().await.expect("joins");
+    assert!(invalid(&all.put(held, "other/1", b"", None).await.expect_err("is a candidate's")));
+    assert_eq!(world.get("jobs/a").await, None);
+    assert!(world.store().revision() <= before + 1, "but for the other candidate");
+
+    // What is only named alike belongs to nobody.
+    let mut both =
+        Puppet::new(LeadershipCtx::of_term(&leadership).grant("jobs/").grant("office")).await;
+    let held = both.leading().await.expect("leads");
+    both.put(held, "office/data", b"", None).await.expect("is granted");
+    both.put(held, "offices", b"", None).await.expect("is granted");
+    both.put(held, "jobs/a", b"", None).await.expect("is granted");
+    assert!(leadership.is_valid());
+}
+
+#[tokio::test]
+async fn what_is_asked_for_in_an_earlier_term_is_stale() {
+    let Campaign { world, mut puppet, term: first, next, worker: _worker, _rival } =
+        campaign().await;
+    drop(next);
+    world.settle().await;
+    world.depose(NAME).await.expect("somebody led");
+    assert_eq!(puppet.standing(first).await, Standing::Over(types::Reason::Deposed));
+    assert_eq!(puppet.put(first, "jobs/a", b"", None).await, Err(Refusal::Stale));
+
+    let second = puppet.elected(None).await.expect("leads again");
+    assert!(puppet.epoch(second).await > puppet.epoch(first).await);
+    assert_eq!(puppet.standing(second).await, Standing::Firm);
+    for _ in 0..2 {
+        assert_eq!(puppet.put(first, "jobs/a", b"", None).await, Err(Refusal::Stale));
+        assert_eq!(puppet.delete(first, "jobs/a", None).await, Err(Refusal::Stale));
+        assert_eq!(puppet.write(first, &[], &[("jobs/a", b"")], &[]).await, Err(Refusal::Stale));
+        assert_eq!(puppet.get(first, "jobs/a").await.map(drop), Err(Refusal::Stale));
+        assert_eq!(puppet.proclaim(first, b"").await, Err(Refusal::Stale));
+        assert_eq!(puppet.remaining(first).await, Duration::ZERO);
+        // Nor is the later one resigned by it.
+        puppet.resign(first).await;
+    }
+    assert_eq!(world.get("jobs/a").await, None);
+    puppet.put(second, "jobs/a", b"", None).await.expect("leads");
+}
+
+#[tokio::test]
+async fn a_write_without_an_answer_is_unknown() {
+    let Scene { world, worker, leadership, mut puppet, term, rival: _rival, next: _next } =
+        scene().await;
+    worker.lose_next_answer();
+    assert_eq!(puppet.put(term, "jobs/a", b"1", None).await, Err(Refusal::Unknown));
+    assert_eq!(world.get("jobs/a").await.as_deref(), Some(&b"1"[..]));
+    worker.lose_next_answer();
+    assert_eq!(puppet.proclaim(term, b"").await, Err(Refusal::Unknown));
+
+    // The answer is not waited for beyond the term.
+    worker.pause().await;
+    let deadline = leadership.valid_until();
+    let mut write = Box::pin(puppet.put(term, "jobs/a", b"2", None));
+    assert!(write.as_mut().now_or_never().is_none());
+    world.pass(leadership.remaining() - Duration::from_nanos(1)).await;
+    assert!(write.as_mut().now_or_never().is_none());
+    world.pass(Duration::from_nanos(1)).await;
+    assert_eq!(world.clock().now(), deadline);
+    assert_eq!(now(write), Err(Refusal::Unknown));
+}
+
+#[tokio::test]
+async fn a_write_is_of_a_bounded_size() {
+    let Scene {
+        world,
+        mut puppet,
+        term,
+        leadership: _leadership,
+        worker: _worker,
+        rival: _rival,
+        next: _next,
+    } = scene().await;
+    let before = world.store().revision();
+    let (key, most) = ("jobs/a", vec![7; MOST_BYTES - "jobs/a".len()]);
+    let more = vec![7; most.len() + 1];
+    assert!(invalid(&puppet.put(term, key, &more, None).await.expect_err("is too much")));
+    // What is expected counts as well.
+    assert!(invalid(&puppet.put(term, key, &most, Some(0)).await.expect_err("is too much")));
+    let keys: Vec<_> = (0..=MOST_CHANGES).map(|n| format!("jobs/{n}")).collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let many = puppet.write(term, &[], &[], &keys).await;
+    assert!(invalid(&many.expect_err("is too much")));
+    assert!(invalid(&puppet.proclaim(term, &[7; 4_097]).await.expect_err("is too much")));
+    assert!(invalid(&puppet.proclaim(term, &more).await.expect_err("is too much")));
+    let twice = puppet.write(term, &[], &[(key, b"1"), (key, b"2")], &[]).await;
+    assert!(invalid(&twice.expect_err("is not possible")));
+    assert_eq!(world.store().revision(), before);
+    puppet.put(term, key, &most, None).await.expect("is just as much");
+    puppet.write(term, &[], &[], &keys[1..]).await.expect("are just as many");
+    puppet.proclaim(term, &[7; 4_096]).await.expect("is just as much");
+}
+
+#[tokio::test]
+async fn a_component_that_resigns_ends_the_term_and_its_platform_releases_it() {
+    let Scene { world, leadership, mut puppet, term, mut next, worker: _worker, rival: _rival } =
+        scene().await;
+    puppet.resign(term).await;
+    assert_eq!(puppet.standing(term).await, Standing::Over(types::Reason::Resigned));
+    assert_eq!(puppet.put(term, "jobs/a", b"", None).await, Err(Refusal::Stale));
+    assert_eq!(now(leadership.lost()), Reason::Resigned);
+    // The component may work on until the platform has ended it.
+    world.pass(SECOND).await;
+    assert!(next.elected().now_or_never().is_none());
+    drop(puppet);
+    leadership.resign().await.expect("is released");
+    world.settle().await;
+    now(next.elected()).expect("leads");
+}
+
+#[tokio::test]
+async fn a_component_cannot_hoard_terms() {
+    let Scene {
+        mut puppet,
+        term,
+        world: _world,
+        leadership: _leadership,
+        worker: _worker,
+        rival: _rival,
+        next: _next,
+    } = scene().await;
+    for _ in 0..2 * MOST_HANDLES {
+        let another = puppet.leading().await.expect("leads");
+        puppet.forget(another).await;
+    }
+    for _ in 1..MOST_HANDLES {
+        puppet.leading().await.expect("leads");
+    }
+    puppet.forget(term).await;
+    puppet.leading().await.expect("leads");
+    let strings = puppet.strings.incumbent_test_strings();
+    let trap = strings.call_leading(&mut puppet.store).await.expect_err("is too much");
+    assert!(format!("{trap:?}").contains("handles of terms"), "{trap:?}");
+}
