@@ -29,7 +29,6 @@ mod text;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
@@ -42,7 +41,7 @@ pub fn main() -> ExitCode {
     if let Some(end) = run::part() {
         return end;
     }
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => return not_parsed(&error).into(),
     };

@@ -471,6 +471,15 @@ fn what_is_granted_can_be_a_variable() {
     assert!(fs::exists(job.path("trace")).unwrap());
 }
 
+/// It may be there for other runs.
+#[test]
+fn a_variable_that_grants_is_nothing_to_a_command() {
+    let etcd = Etcd::start(Version::V3_5);
+    let mut command = on(&etcd, ["run", "office", "--once", "--", "true"]);
+    command.envs([("INCUMBENT_DIR", "/nowhere"), ("INCUMBENT_ALLOW_NETWORK", "yes")]);
+    end(command).expect(0);
+}
+
 #[test]
 fn nothing_is_left_when_the_process_is_killed() {
     let etcd = Etcd::start(Version::V3_5);

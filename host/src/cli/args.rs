@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{
+    ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+};
 use incumbent::store::url::StoreUrl;
 
 use super::input::{
@@ -43,6 +47,34 @@ pub struct Cli {
     pub common: Common,
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// The command line, or what is wrong with it, or the help that it asks for.
+    pub fn read() -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        if let Some(("run", run)) = matches.subcommand()
+            && let Some(grant) = grant_to_nobody(run)
+        {
+            let message = format!("--{grant} is for a component: give --component FILE too");
+            return Err(command.error(ErrorKind::MissingRequiredArgument, message));
+        }
+        Self::from_arg_matches(&matches)
+    }
+}
+
+/// A grant on the command line, and no component. A variable is no such fault: it may be
+/// there for other runs.
+fn grant_to_nobody(run: &ArgMatches) -> Option<String> {
+    if run.contains_id("component") {
+        return None;
+    }
+    let command = Grants::augment_args(clap::Command::new("run"));
+    command
+        .get_arguments()
+        .find(|grant| run.value_source(grant.get_id().as_str()) == Some(ValueSource::CommandLine))
+        .and_then(|grant| grant.get_long().map(ToOwned::to_owned))
 }
 
 #[derive(Debug, Subcommand)]
@@ -377,7 +409,6 @@ pub struct Grants {
         hide_env_values = true,
         value_name = "HOST[::GUEST]",
         value_parser = Checked::new(directory),
-        requires = "component",
         help_heading = COMPONENT
     )]
     pub directories: Vec<Directory>,
@@ -389,20 +420,18 @@ pub struct Grants {
         hide_env_values = true,
         value_name = "NAME[=VALUE]",
         value_parser = Checked::new(variable),
-        requires = "component",
         help_heading = COMPONENT
     )]
     pub variables: Vec<Variable>,
     /// Let the component read and write the keys that begin so, as long as it leads; may
-    /// be given more than once, its variable holds one. Keep elections out of it: `jobs/` lets it delete the
-    /// candidates of an election `jobs/x`, or stand in its queue for ever
+    /// be given more than once, its variable holds one. Keep elections out of it: `jobs/`
+    /// lets it delete the candidates of an election `jobs/x`, or stand in its queue for ever
     #[arg(
         long = "allow-keys",
         env = "INCUMBENT_ALLOW_KEYS",
         hide_env_values = true,
         value_name = "PREFIX",
         value_parser = Checked::new(prefix),
-        requires = "component",
         help_heading = COMPONENT
     )]
     pub keys: Vec<String>,
@@ -414,7 +443,6 @@ pub struct Grants {
         hide_env_values = true,
         action = ArgAction::SetTrue,
         value_parser = BoolishValueParser::new(),
-        requires = "component",
         help_heading = COMPONENT
     )]
     pub network: bool,
@@ -426,7 +454,6 @@ pub struct Grants {
         value_name = "MIB",
         default_value_t = 1024,
         value_parser = clap::value_parser!(u32).range(1..),
-        requires = "component",
         help_heading = COMPONENT
     )]
     pub max_memory: u32,
