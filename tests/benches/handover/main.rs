@@ -1,7 +1,10 @@
 //! How long the next leader takes, against the floor: one delete, one watch event
-//! and one linearizable read with etcd-client alone, in turns with it.
+//! and one linearizable read with etcd-client alone, in turns with it. And how long it takes
+//! the hosts in Node.js and Python, in turns with this one.
 //!
 //! `cargo bench -p incumbent-tests --features etcd --bench handover [-- ROUNDS]`
+
+mod hosts;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +15,8 @@ use etcd_client::{Client, EventType, WatchOptions};
 use incumbent::{Election, Leadership, Options, Session};
 use incumbent_tests::etcd::{Etcd, Version};
 use tokio::time::sleep;
+
+use self::hosts::Host;
 
 /// How long a successor has been in line when its predecessor resigns.
 const SETTLED: Duration = Duration::from_millis(300);
@@ -35,7 +40,8 @@ async fn measure(version: Version, rounds: usize) -> Result<()> {
     handover(&etcd, rounds, "20 ms in line", FRESH).await?;
     let busy = Load::start(&etcd).await?;
     handover(&etcd, rounds, "1,000 writes a second", SETTLED).await?;
-    busy.stop().await
+    busy.stop().await?;
+    hosts(&etcd, rounds.min(100)).await
 }
 
 /// From nothing to a leadership, without a rival.
@@ -60,7 +66,8 @@ async fn start(etcd: &Etcd, rounds: usize) -> Result<()> {
     // The first start of a process compiles the component.
     let (first, later) = ours.split_first_mut().context("there are rounds")?;
     println!("  first start to elected in a process: {:.2} ms", milliseconds(*first));
-    print("start to elected; floor: connect and 3 round trips", &mut floor, later);
+    println!("  start to elected; floor: connect and 3 round trips");
+    print(("floor", &mut floor), ("incumbent", later));
     Ok(())
 }
 
@@ -80,7 +87,37 @@ async fn handover(etcd: &Etcd, rounds: usize, what: &str, in_line: Duration) -> 
     for session in sessions {
         session.close().await?;
     }
-    print(what, &mut floors, &mut ours);
+    println!("  {what}");
+    print(("floor", &mut floors), ("incumbent", &mut ours));
+    Ok(())
+}
+
+async fn hosts(etcd: &Etcd, rounds: usize) -> Result<()> {
+    println!("  one host after the other, quiet, 300 ms in line");
+    let mut others = Host::all(&etcd.url())?;
+    if others.len() < 2 {
+        println!("    not all of them are here: ./setup.sh node python, just node, just python");
+    }
+    let sessions = [session(etcd).await?, session(etcd).await?];
+    let mut leader = sessions[0].election("handover-rust").campaign().await?;
+    let mut ours = Vec::new();
+    let mut theirs = vec![Vec::new(); others.len()];
+    for round in 0..rounds {
+        let successor = sessions[(round + 1) % 2].election("handover-rust");
+        let (next, took) = hand_over(leader, &successor, SETTLED).await?;
+        leader = next;
+        ours.push(took);
+        for (host, times) in others.iter_mut().zip(&mut theirs) {
+            times.push(host.hand_over()?);
+        }
+    }
+    leader.resign().await?;
+    for session in sessions {
+        session.close().await?;
+    }
+    for (host, times) in others.iter().zip(&mut theirs) {
+        print(("Rust", &mut ours), (host.name, times));
+    }
     Ok(())
 }
 
@@ -177,19 +214,20 @@ async fn session(etcd: &Etcd) -> Result<Session> {
     Ok(Session::connect(&etcd.url(), Options::default()).await?)
 }
 
-fn print(what: &str, floor: &mut [Duration], ours: &mut [Duration]) {
-    floor.sort_unstable();
-    ours.sort_unstable();
+fn print(reference: (&str, &mut [Duration]), measured: (&str, &mut [Duration])) {
+    reference.1.sort_unstable();
+    measured.1.sort_unstable();
     let at = |times: &[Duration], percent: usize| {
         let index = (times.len() * percent / 100).min(times.len() - 1);
         milliseconds(times[index])
     };
-    println!("  {what}");
     for percent in [50, 99] {
-        let (floor, ours) = (at(floor, percent), at(ours, percent));
+        let (least, ours) = (at(reference.1, percent), at(measured.1, percent));
         println!(
-            "    p{percent}: floor {floor:7.2} ms, incumbent {ours:7.2} ms, ratio {:5.2}",
-            ours / floor
+            "    p{percent}: {} {least:7.2} ms, {} {ours:7.2} ms, ratio {:5.2}",
+            reference.0,
+            measured.0,
+            ours / least
         );
     }
 }
