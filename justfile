@@ -5,6 +5,9 @@ set positional-arguments
 # Where rustup puts cargo, for shells that were opened before it came, and `./setup.sh` Node.js.
 export PATH := justfile_directory() / ".tools/node/bin:" + env("HOME") / ".cargo/bin:" + env("PATH")
 
+# Most tests wait, for leases to end and faults to pass: more of them at once than cores.
+export RUST_TEST_THREADS := env("RUST_TEST_THREADS", "4")
+
 [private]
 default:
     @just --list --unsorted

@@ -116,7 +116,16 @@ impl Copy {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
         let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("breaks");
         fs::create_dir_all(&copy).expect("a folder");
-        for part in ["Cargo.toml", "Cargo.lock", "wit", "guest", "host", "examples", "tests"] {
+        // What is built there stays, and of an earlier copy nothing else.
+        for entry in fs::read_dir(&copy).expect("a folder") {
+            let old = entry.expect("an entry").path();
+            if !old.ends_with("target") {
+                let removed =
+                    if old.is_dir() { fs::remove_dir_all(&old) } else { fs::remove_file(&old) };
+                removed.expect("it goes");
+            }
+        }
+        for part in ["Cargo.toml", "Cargo.lock", "wit", "guest", "host", "tests"] {
             put(&root.join(part), &copy.join(part));
         }
         Copy(copy)
@@ -149,6 +158,8 @@ impl Copy {
             .current_dir(&self.0)
             .env("CARGO_TARGET_DIR", self.0.join("target"))
             .env("RUSTFLAGS", "-Awarnings")
+            // Each break changes a few functions.
+            .env("CARGO_INCREMENTAL", "1")
             .output()
             .expect("cargo runs");
         let said = String::from_utf8_lossy(&cargo.stdout).into_owned();
@@ -161,8 +172,7 @@ impl Copy {
     }
 }
 
-/// Copies a file or a folder; what is newer already is left, so that cargo has less
-/// to do.
+/// Copies a file or a folder.
 fn put(from: &Path, to: &Path) {
     if from.is_dir() {
         fs::create_dir_all(to).expect("a folder");
@@ -170,7 +180,7 @@ fn put(from: &Path, to: &Path) {
             let entry = entry.expect("an entry");
             put(&entry.path(), &to.join(entry.file_name()));
         }
-    } else if fs::read(from).ok() != fs::read(to).ok() {
+    } else {
         fs::copy(from, to).expect("a file is copied");
     }
 }
