@@ -30,6 +30,11 @@ export function bootClock(hrtime = process.hrtime.bigint, uptime = os.uptime) {
   };
 }
 
+if (process.platform !== 'linux') {
+  throw new Error(`this host's clock is right on Linux only: on ${process.platform}, os.uptime()`
+    + ' hangs on the wall clock, and a leader could outstay its lease');
+}
+
 /** This process's clock. */
 export const now = bootClock();
 

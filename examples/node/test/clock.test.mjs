@@ -1,8 +1,10 @@
 // The clock, with a machine that is suspended, and with the one that there is.
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import os from 'node:os';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { at, bootClock, milliseconds, now } from '../incumbent/clock.mjs';
 
 const STEP = 10_000_000n;
@@ -35,6 +37,14 @@ function goesOn(since) {
     last = mark;
   }
 }
+
+test('where no clock serves, the host says so, and does not start', () => {
+  const elsewhere = "data:text/javascript,Object.defineProperty(process, 'platform', { value: 'darwin' })";
+  const clock = fileURLToPath(new URL('../incumbent/clock.mjs', import.meta.url));
+  const { status, stderr } = spawnSync(process.execPath, ['--import', elsewhere, clock], { encoding: 'utf8' });
+  assert.notEqual(status, 0);
+  assert.match(stderr, /right on Linux only: on darwin/);
+});
 
 test("this Node's os.uptime() moves in steps of 10 ms, and counts what hrtime counts", () => {
   // The largest, for whatever comes between the two makes it smaller.
