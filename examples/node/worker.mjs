@@ -12,20 +12,21 @@ const session = await Session.connect(process.env.INCUMBENT_STORE, { identity })
   console.error(error.message);
   process.exit(4);
 });
+const me = `${session.identity} (process ${process.pid})`;
 session.on('trouble', (sentence) => console.error(`trouble: ${sentence}`));
 
 const over = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => over.abort());
 
 while (!over.signal.aborted) {
-  console.log(`waiting to lead ${name}`);
+  console.log(`${me} waits to lead ${name}`);
   const leadership = await session.campaign(name, { signal: over.signal }).catch((error) => {
     if (!over.signal.aborted) throw error;
   });
   if (!leadership) break;
-  console.log(`leading ${name} in epoch ${leadership.epoch}`);
+  console.log(`${me} leads ${name} in epoch ${leadership.epoch}`);
   await work(leadership).catch((error) => console.log(`the work stopped: ${error.message}`));
-  console.log(`led no more: ${await leadership.resign()}`);
+  console.log(`${me} leads no more: ${await leadership.resign()}`);
 }
 await session.close();
 

@@ -21,15 +21,16 @@ async def main(name: str = "my-service", identity: str | None = None) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     url = os.environ.get("INCUMBENT_STORE", "etcd://127.0.0.1:2379")
     async with await connect(url, identity) as session:
+        me = f"{session.identity} (process {os.getpid()})"
         while True:
-            print(f"waiting to lead {name}")
+            print(f"{me} waits to lead {name}")
             async with await session.campaign(name) as leadership:
-                print(f"leading {name} in epoch {leadership.epoch}")
+                print(f"{me} leads {name} in epoch {leadership.epoch}")
                 try:
                     await unless_lost(leadership, work(name, leadership))
                 except ElectionError as error:
                     print(f"the work stopped: {error}")
-            print(f"led no more: {await leadership.lost()}")
+            print(f"{me} leads no more: {await leadership.lost()}")
 
 
 async def work(name: str, leadership: Leadership) -> None:
