@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Brings this machine to where everything builds and all tests run. Says what it
 # does, does nothing twice, and starts no service. What a known system lacks is
-# installed; for any other, it is named. `./setup.sh node python` brings what these
-# hosts need as well (examples/node, examples/python).
+# installed; for any other, it is named. `./setup.sh node python job` brings what these
+# examples need as well (examples/node, examples/python, examples/job).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -12,17 +12,19 @@ readonly tools=$PWD/.tools
 readonly path=$PATH
 PATH=$tools/node/bin:$HOME/.cargo/bin:$PATH
 missing=()
+missing_for_tests=()
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 say() { printf 'setup: %s\n' "$*"; }
 lacks() { missing+=("$*"); }
+tests_lack() { missing_for_tests+=("$*"); }
 has() { command -v "$1" >/dev/null; }
 
-for host; do
-  case $host in
-    node | python) ;;
-    *) say "there is no host \"$host\" in examples/: ./setup.sh, or ./setup.sh node python"; exit 2 ;;
+for example; do
+  case $example in
+    node | python | job) ;;
+    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job"; exit 2 ;;
   esac
 done
 
@@ -92,7 +94,7 @@ protobuf() {
 namespaces() {
   has ip && has nft && has unshare && return
   install_packages 'lets tests drop packets' iproute2 nftables util-linux \
-    || lacks 'ip, nft and unshare, for the tests (iproute2, nftables and util-linux)'
+    || tests_lack 'ip, nft and unshare (iproute2, nftables and util-linux)'
 }
 
 cargo_is_new_enough() {
@@ -185,7 +187,7 @@ etcd_3_4() {
       for package in etcd-*.deb; do dpkg-deb --extract "$package" debian; done
     ) && keep_etcd 3.4 "$scratch/debian/usr/bin"; then return; fi
   fi
-  lacks 'etcd 3.4, with etcdctl, in a directory that INCUMBENT_ETCD_3_4 names, for the tests'
+  tests_lack 'etcd 3.4, with etcdctl, in a directory that INCUMBENT_ETCD_3_4 names'
 }
 
 etcd_3_5() {
@@ -196,10 +198,10 @@ etcd_3_5() {
     chmod +x "$programs"/*
     keep_etcd 3.5 "$programs" && return
   fi
-  lacks 'etcd 3.5, with etcdctl, in a directory that INCUMBENT_ETCD_3_5 names, for the tests'
+  tests_lack 'etcd 3.5, with etcdctl, in a directory that INCUMBENT_ETCD_3_5 names'
 }
 
-# --- Hosts in other languages ----------------------------------------------------
+# --- Examples in other languages ----------------------------------------------------
 
 node_is_new_enough() {
   local version
@@ -231,14 +233,20 @@ node_and_npm() {
   node_is_new_enough
 }
 
-node_host() {
+# npm_packages DIRECTORY: what its package.json names, and Node.js.
+npm_packages() {
+  node_and_npm || { lacks "Node.js $node or newer with npm (https://nodejs.org), for $1"; return 1; }
+  [[ $1/node_modules/.package-lock.json -nt $1/package-lock.json ]] && return
+  say "installing what $1 needs, into it (npm ci)"
+  npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null \
+    || { lacks "the packages of $1 (npm ci, in it)"; return 1; }
+}
+
+job_example() { npm_packages examples/job || return 0; }
+
+node_example() {
   local host=examples/node
-  node_and_npm || { lacks "Node.js $node or newer with npm (https://nodejs.org), for $host"; return; }
-  if [[ ! $host/node_modules/.package-lock.json -nt $host/package-lock.json ]]; then
-    say "installing what $host needs, into it (npm ci)"
-    npm ci --prefix "$host" --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null \
-      || { lacks "the packages of $host (npm ci, in it)"; return; }
-  fi
+  npm_packages "$host" || return 0
   # What the build writes last.
   [[ -e $host/component/incumbent.js ]] \
     && is_made "$host/types/session.d.mts" "$host"/{incumbent,*.json,transpile.mjs} && return
@@ -252,7 +260,7 @@ makes_environments() {
   has python3 && python3 -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
-python_host() {
+python_example() {
   local host=examples/python
   local venv=$host/.venv
   if ! makes_environments; then
@@ -280,7 +288,7 @@ wasm
 just_the_runner
 etcd_3_4
 etcd_3_5
-for host; do "${host}_host"; done
+for example; do "${example}_example"; done
 
 if ((${#missing[@]})); then
   say 'this machine still lacks:'
@@ -290,4 +298,12 @@ fi
 for program in cargo just; do
   PATH=$path has "$program" || say "open a new shell, or put $(dirname "$(command -v "$program")") on your PATH, for $program"
 done
-say 'everything is here: `just demo` shows an election, `just --list` what else there is'
+if [[ " $* " =~ \ (node|job)\  && -x $tools/node/bin/node ]]; then
+  say "Node.js is in $tools/node/bin: put that in front on your PATH, for node"
+fi
+if ((${#missing_for_tests[@]})); then
+  say 'everything is here but what the tests need besides:'
+  printf '  - %s\n' "${missing_for_tests[@]}"
+else
+  say 'everything is here: `just demo` shows an election, `just --list` what else there is'
+fi
