@@ -168,6 +168,16 @@ component *CHECK:
     cmp "$target/incumbent.wasm" "$elsewhere/target/incumbent.wasm"
     echo 'the same bytes, built elsewhere'
 
+# Make the job in JavaScript a component, target/job.wasm (`./setup.sh job` brings what it needs)
+job:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    { [ -d examples/job/node_modules ] && command -v npm; } >/dev/null || { echo 'Node.js, or examples/job/node_modules, is not there: ./setup.sh job' >&2; exit 1; }
+    mkdir -p "${CARGO_TARGET_DIR:-target}"
+    wasm=$(realpath "${CARGO_TARGET_DIR:-target}")/job.wasm
+    npm run --prefix examples/job --silent build -- --output "$wasm" >/dev/null
+    echo "target/job.wasm: $(wc -c <"$wasm") bytes"
+
 # Test the host in Node.js, on both etcd versions (`./setup.sh node` brings what it needs)
 node *FILES: component
     #!/usr/bin/env bash

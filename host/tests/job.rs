@@ -48,6 +48,22 @@ impl Job {
         Self { directory }
     }
 
+    /// The example in JavaScript, if what makes it a component is there.
+    fn of_the_example() -> Option<Self> {
+        let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/job");
+        if !fs::exists(format!("{example}/node_modules")).unwrap() {
+            let wanted = std::env::var_os("INCUMBENT_ALL_EXAMPLES").is_some();
+            assert!(!wanted, "the job cannot be made a component: run ./setup.sh job");
+            println!("skipped: the job cannot be made a component: run ./setup.sh job");
+            return None;
+        }
+        let job = Self { directory: TempDir::new().unwrap() };
+        let mut build = Command::new("npm");
+        build.args(["run", "--prefix", example, "build", "--", "--output", &job.path("job.wasm")]);
+        end(build).expect(0);
+        Some(job)
+    }
+
     fn path(&self, name: &str) -> String {
         self.directory.path().join(name).to_str().unwrap().to_owned()
     }
@@ -285,6 +301,23 @@ fn it_runs_again_in_the_next_term() {
     assert_eq!(reasons[0]["reason"], "deposed");
     assert_eq!(reasons[2]["reason"], "resigned");
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+}
+
+#[test]
+fn the_example_counts_on_where_the_last_leader_stopped() {
+    let Some(job) = Job::of_the_example() else { return };
+    let etcd = Etcd::start(Version::V3_5);
+    let start = || Running::start(job.command(&etcd, &["--allow-keys", "jobs/"]));
+    let mut first = start();
+    first.stdout.line_with("counted to 2");
+    let second = start();
+    second.stderr.line_with("joined");
+    first.signal(Signal::TERM);
+    first.stdout.line_with("no longer: endangered");
+    let line = second.stdout.line_with("counted to");
+    assert!(number_in(&line, "to") > 2, "{line}");
+    assert_eq!(first.wait(), 0);
+    second.stop();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! are judged as those of a soak are.
 //!
 //! Wants `./setup.sh node python`. Without it the tests say that they were skipped, unless
-//! `INCUMBENT_ALL_HOSTS` is set.
+//! `INCUMBENT_ALL_EXAMPLES` is set.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
@@ -275,7 +275,7 @@ fn commands() -> Option<[(&'static str, Vec<OsString>); 3]> {
     let interpreter = python.join(".venv/bin/python");
     let ready = node.join("node_modules").exists() && interpreter.exists();
     if !ready {
-        let wanted = std::env::var_os("INCUMBENT_ALL_HOSTS").is_some();
+        let wanted = std::env::var_os("INCUMBENT_ALL_EXAMPLES").is_some();
         assert!(!wanted, "not all hosts are there: run ./setup.sh node python");
         println!("skipped: not all hosts are there: run ./setup.sh node python");
         return None;
