@@ -96,7 +96,7 @@ async fn hosts(etcd: &Etcd, rounds: usize) -> Result<()> {
     println!("  one host after the other, quiet, 300 ms in line");
     let mut others = Host::all(&etcd.url())?;
     if others.len() < 2 {
-        println!("    not all of them are here: ./setup.sh node python, just node, just python");
+        println!("    not all of them are here: ./setup.sh node python");
     }
     let sessions = [session(etcd).await?, session(etcd).await?];
     let mut leader = sessions[0].election("handover-rust").campaign().await?;
