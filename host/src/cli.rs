@@ -113,7 +113,7 @@ fn sentence(rendered: &str) -> String {
 fn log(cli: &Cli) -> Output {
     let filter = match cli.common.verbose {
         _ if matches!(&cli.command, Command::Demo(demo) if demo::has_the_screen(demo)) => "off",
-        0 => "incumbent::store=warn",
+        0 => "incumbent::store=warn,incumbent::plugin=warn",
         1 => "incumbent=info",
         2 => "incumbent=debug",
         _ => "trace",

@@ -145,6 +145,8 @@ pub struct LeadershipCtx {
     id: String,
     /// The prefixes of the keys that it may touch.
     granted: Vec<Vec<u8>>,
+    /// It was said that it was refused a key.
+    is_told: bool,
     /// The epochs of the handles of terms that it holds.
     handles: Vec<i64>,
 }
@@ -185,7 +187,7 @@ impl LeadershipCtx {
     }
 
     fn new(part: Part, election: String, id: String) -> Self {
-        Self { part, election, id, granted: Vec::new(), handles: Vec::new() }
+        Self { part, election, id, granted: Vec::new(), is_told: false, handles: Vec::new() }
     }
 
     /// Grants the keys that begin with `prefix`, to be read and written, beside those

@@ -378,9 +378,11 @@ fn one_that_resigns_ends_by_itself() {
 fn keys_are_what_was_granted() {
     let etcd = Etcd::start(Version::V3_5);
     let job = Job::doing("(call $exit (call $done (call $term)))");
-    // Not permitted.
-    end(job.command(&etcd, &["--once", "--allow-keys", "others/"])).expect(4);
-    end(job.command(&etcd, &["--once"])).expect(4);
+    for others in [&["--once", "--allow-keys", "others/"][..], &["--once"]] {
+        let not_permitted = end(job.command(&etcd, others)).expect(4);
+        let told = not_permitted.stderr.matches("not granted to it election=office key=jobs/last");
+        assert_eq!(told.count(), 1, "{not_permitted:?}");
+    }
     end(job.command(&etcd, &["--once", "--allow-keys", "a", "--allow-keys", "jobs/"])).expect(0);
     assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "jobs/last"]).trim(), "done");
 }

@@ -1,8 +1,11 @@
 //! What the functions of `incumbent:election/leadership` do, where a component that waits
 //! is suspended.
 
+use std::mem;
+
 use futures_util::FutureExt;
 use futures_util::future::{Either, pending};
+use tracing::warn;
 use wasmtime::component::Resource;
 
 use super::bindings::suspending::incumbent::election::leadership::{
@@ -230,13 +233,17 @@ impl LeadershipCtx {
         }
     }
 
-    fn permit(&self, key: &[u8]) -> Result<(), Refusal> {
+    fn permit(&mut self, key: &[u8]) -> Result<(), Refusal> {
         let granted = self.granted.iter().any(|prefix| key.starts_with(prefix));
         if granted && !outside::belongs_to(&self.election, key) {
-            Ok(())
-        } else {
-            Err(Refusal::NotPermitted)
+            return Ok(());
         }
+        // Once: it may try for ever.
+        if !mem::replace(&mut self.is_told, true) {
+            let (election, key) = (&self.election, key.escape_ascii());
+            warn!(%election, %key, "a component asked for a key that is not granted to it");
+        }
+        Err(Refusal::NotPermitted)
     }
 
     pub(super) fn handle(&self) -> &Handle {
