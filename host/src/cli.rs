@@ -57,7 +57,13 @@ pub fn main() -> ExitCode {
     if matches!(cli.command, Command::Run(_)) {
         run::may_write_from_the_background();
     }
-    let log = log(&cli);
+    let log = match log(&cli) {
+        Ok(log) => log,
+        Err(end) => {
+            end.tell();
+            return end.status.into();
+        }
+    };
     let status = match runtime.block_on(perform(&cli)) {
         Ok(status) => status,
         Err(end) => {
@@ -110,7 +116,7 @@ fn sentence(rendered: &str) -> String {
 
 /// The log goes to standard error: what somebody has to mend and is told in no
 /// other way, and more where it is asked for. Nothing where it would spoil a picture.
-fn log(cli: &Cli) -> Output {
+fn log(cli: &Cli) -> Result<Output, End> {
     let filter = match cli.common.verbose {
         _ if matches!(&cli.command, Command::Demo(demo) if demo::has_the_screen(demo)) => "off",
         0 => "incumbent::store=warn,incumbent::plugin=warn",
@@ -118,12 +124,12 @@ fn log(cli: &Cli) -> Output {
         2 => "incumbent=debug",
         _ => "trace",
     };
-    let output = Output::to_stderr();
+    let output = Output::to_stderr()?;
     // Fails where a log is set already, which nobody does.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
         .with_writer(output.clone())
         .with_ansi(false)
         .try_init();
-    output
+    Ok(output)
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::Stream;
@@ -229,13 +230,24 @@ async fn compiled(options: &Options) -> Result<Component, Error> {
     {
         return Ok(loaded);
     }
-    let compile = move || match bytes {
-        Some(bytes) => Component::from_bytes(&bytes),
-        None => Component::embedded(),
+    let (tell, compiled) = oneshot::channel();
+    let compile = move || {
+        // Who asked may not wait any more.
+        let _ = tell.send(match bytes {
+            Some(bytes) => Component::from_bytes(&bytes),
+            None => Component::embedded(),
+        });
     };
-    match tokio::task::spawn_blocking(compile).await {
+    // Not `spawn_blocking`, which panics where there can be no thread.
+    let compiling = thread::Builder::new().name("incumbent-compiler".into()).spawn(compile);
+    compiling.map_err(|error| {
+        Error::Configuration(format!("the elector is not compiled, for want of a thread: {error}"))
+    })?;
+    match compiled.await {
         Ok(compiled) => Ok(compiled?),
-        Err(error) => Err(Error::Configuration(format!("the elector was not compiled: {error}"))),
+        Err(_) => {
+            Err(Error::Configuration("the elector was not compiled: its compiler broke".into()))
+        }
     }
 }
 

@@ -21,8 +21,8 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
     };
     let election = session::election(&session, common, &campaign.candidate, &campaign.election);
 
+    let output = Output::to_stdout()?;
     let mut candidate = election.enter();
-    let output = Output::to_stdout();
     let mut teller =
         Teller::new(&campaign.election, &identity(common), vec![(common.output, output.clone())]);
     let mut events = candidate.events();

@@ -17,7 +17,7 @@ pub async fn observe(common: &Common, named: &Named) -> Result<Status, End> {
         session = spectator(common) => session?,
         _ = signals.next() => return Ok(Status::Done),
     };
-    let output = Output::to_stdout();
+    let output = Output::to_stdout()?;
     let mut teller =
         Teller::new(&named.election, &identity(common), vec![(common.output, output.clone())]);
     let election = session.election(named.election.as_str()).contest(common.contest.on_store());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::exit::{End, Status};
+use super::exit::{End, Status, bad_input};
 
 /// How many lines may wait to be written.
 const WAITING: usize = 4096;
@@ -52,23 +52,29 @@ enum Message {
 }
 
 impl Output {
-    pub fn to_stdout() -> Self {
+    pub fn to_stdout() -> Result<Self, End> {
         Self::to(io::stdout())
     }
 
-    pub fn to_stderr() -> Self {
+    pub fn to_stderr() -> Result<Self, End> {
         Self::to(io::stderr())
     }
 
-    pub fn to_file(file: File) -> Self {
+    pub fn to_file(file: File) -> Result<Self, End> {
         Self::to(file)
     }
 
-    fn to(target: impl Write + Send + 'static) -> Self {
+    fn to(target: impl Write + Send + 'static) -> Result<Self, End> {
         let (messages, waiting) = sync_channel(WAITING);
         let (closing, open) = watch::channel(true);
-        thread::spawn(move || write_all(&waiting, target, &closing));
-        Self { messages, open }
+        let write = move || write_all(&waiting, target, &closing);
+        let writing = thread::Builder::new().name("incumbent-output".into()).spawn(write);
+        writing.map_err(|error| {
+            bad_input(format!(
+                "no thread can be started ({error}): allow this user more (ulimit -u)"
+            ))
+        })?;
+        Ok(Self { messages, open })
     }
 
     /// Has a line written, soon. The newline is ours.

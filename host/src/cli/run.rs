@@ -340,7 +340,7 @@ fn stop_timeout(run: &Run) -> Result<Duration, End> {
 
 /// Where events go: to people on standard error, and to the file.
 fn targets(common: &Common, run: &Run) -> Result<Vec<(Form, Output)>, End> {
-    let mut targets = vec![(common.output, Output::to_stderr())];
+    let mut targets = vec![(common.output, Output::to_stderr()?)];
     if let Some(path) = &run.events {
         let file = OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
             bad_input(format!(
@@ -348,7 +348,7 @@ fn targets(common: &Common, run: &Run) -> Result<Vec<(Form, Output)>, End> {
                 path.display()
             ))
         })?;
-        targets.push((Form::Json, Output::to_file(file)));
+        targets.push((Form::Json, Output::to_file(file)?));
     }
     Ok(targets)
 }
