@@ -11,7 +11,9 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use incumbent_tests::properties::command_line;
 use proptest::collection::vec;
@@ -157,6 +159,28 @@ fn a_command_that_cannot_be_run_is_found_before_joining() {
     let mut in_path = incumbent(["run", "e", "--store", "etcd://127.0.0.1:1", "--", "data"]);
     in_path.env("PATH", directory.path());
     end(in_path).expect(126);
+}
+
+/// As somebody else than root, whom no limit binds.
+#[test]
+fn where_there_can_be_no_thread_a_sentence_says_so() {
+    let directory = TempDir::new().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = directory.path().join("incumbent");
+    fs::copy(env!("CARGO_BIN_EXE_incumbent"), &program).unwrap();
+    for threads in 1..=2 {
+        let line =
+            format!("ulimit -u {threads}; exec {} leader e --store memory:", program.display());
+        let mut command = Command::new("bash");
+        if rustix::process::geteuid().is_root() {
+            command = Command::new("setpriv");
+            command.args(["--reuid", "65534", "--clear-groups", "bash"]);
+        }
+        command.args(["-c", &line]);
+        let end = end(command).expect(2);
+        assert!(end.stderr.contains("thread"), "{end:?}");
+        assert_eq!(end.stderr.lines().count(), 1, "{end:?}");
+    }
 }
 
 /// No instant is that far away.
