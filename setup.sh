@@ -201,7 +201,7 @@ etcd_3_5() {
   tests_lack 'etcd 3.5, with etcdctl, in a directory that INCUMBENT_ETCD_3_5 names'
 }
 
-# --- Examples in other languages ----------------------------------------------------
+# --- Examples in other languages ----------------------------------------------
 
 node_is_new_enough() {
   local version
