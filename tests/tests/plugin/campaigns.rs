@@ -157,13 +157,13 @@ async fn a_platform_sees_the_term_of_a_component_that_campaigns_and_who_overstay
 
 #[tokio::test]
 async fn a_platform_sees_who_overstays_the_term_that_it_was_started_in() {
-    let Scene { world, leadership, puppet, worker: _worker, rival: _rival, .. } = scene().await;
+    let Scene { world, puppet, term: _, cast } = scene().await;
     let mut overstayed = Box::pin(puppet.context().overstayed(SECOND));
     assert!(overstayed.as_mut().now_or_never().is_none());
     world.depose(NAME).await.expect("somebody led");
     assert!(overstayed.as_mut().now_or_never().is_none());
     world.pass(SECOND).await;
-    assert_eq!(now(overstayed).epoch(), leadership.epoch());
+    assert_eq!(now(overstayed).epoch(), cast.leadership.epoch());
 }
 
 /// Notes on which runtime it is asked.

@@ -65,15 +65,20 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Not at all.
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
-/// A component in a leader's term, and who comes after that.
+/// A component in a leader's term.
 struct Scene {
     world: World,
-    worker: Process,
-    leadership: Leadership,
     puppet: Puppet,
     term: Held,
-    rival: Process,
+    cast: Cast,
+}
+
+/// Who holds that term, and who comes after it.
+struct Cast {
+    worker: Process,
+    leadership: Leadership,
     next: Candidate,
+    _rival: Process,
 }
 
 async fn scene() -> Scene {
@@ -84,7 +89,7 @@ async fn scene() -> Scene {
     let next = rival.session().election(NAME).join().await.expect("joins");
     let mut puppet = Puppet::new(LeadershipCtx::of_term(&leadership).grant("jobs/")).await;
     let term = puppet.leading().await.expect("leads");
-    Scene { world, worker, leadership, puppet, term, rival, next }
+    Scene { world, puppet, term, cast: Cast { worker, leadership, next, _rival: rival } }
 }
 
 /// A component that campaigns by itself, and leads.

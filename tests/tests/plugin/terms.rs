@@ -4,16 +4,15 @@ use super::*;
 
 #[tokio::test]
 async fn a_component_knows_its_term_and_writes_in_it() {
-    let Scene { world, leadership, mut puppet, term, worker: _worker, rival: _rival, next: _next } =
-        scene().await;
+    let Scene { world, mut puppet, term, cast } = scene().await;
     assert_eq!(puppet.election().await, NAME);
-    assert_eq!(leadership.election(), NAME);
+    assert_eq!(cast.leadership.election(), NAME);
     assert_eq!(puppet.id().await, "worker");
-    assert_eq!(puppet.epoch(term).await, leadership.epoch());
-    assert_eq!(puppet.remaining(term).await, leadership.remaining());
+    assert_eq!(puppet.epoch(term).await, cast.leadership.epoch());
+    assert_eq!(puppet.remaining(term).await, cast.leadership.remaining());
     assert_eq!(puppet.standing(term).await, Standing::Firm);
     let again = puppet.elected(None).await.expect("leads");
-    assert_eq!(puppet.epoch(again).await, leadership.epoch());
+    assert_eq!(puppet.epoch(again).await, cast.leadership.epoch());
 
     assert_eq!(puppet.get(term, "jobs/a").await, Ok(None));
     let revision = puppet.put(term, "jobs/a", b"1", None).await.expect("leads");
@@ -32,20 +31,12 @@ async fn a_component_knows_its_term_and_writes_in_it() {
     assert_eq!(world.leader(NAME).await.expect("leads").value, b"at home");
     world.pass(3600 * SECOND).await;
     assert_eq!(puppet.standing(term).await, Standing::Firm);
-    assert_eq!(puppet.remaining(term).await, leadership.remaining());
+    assert_eq!(puppet.remaining(term).await, cast.leadership.remaining());
 }
 
 #[tokio::test]
 async fn a_write_that_expects_something_else_changes_nothing() {
-    let Scene {
-        world,
-        mut puppet,
-        term,
-        leadership: _leadership,
-        worker: _worker,
-        rival: _rival,
-        next: _next,
-    } = scene().await;
+    let Scene { world, mut puppet, term, cast: _cast } = scene().await;
     let first = puppet.put(term, "jobs/a", b"1", Some(0)).await.expect("is new");
     let second = puppet.put(term, "jobs/a", b"2", Some(first)).await.expect("is as expected");
     assert_eq!(puppet.put(term, "jobs/a", b"3", Some(0)).await, Err(Refusal::Conflict));
@@ -61,8 +52,7 @@ async fn a_write_that_expects_something_else_changes_nothing() {
 
 #[tokio::test]
 async fn keys_are_touched_only_where_they_are_granted() {
-    let Scene { world, leadership, mut puppet, term, worker, rival: _rival, next: _next } =
-        scene().await;
+    let Scene { world, mut puppet, term, cast } = scene().await;
     let refused = || Err(Refusal::NotPermitted);
     let before = world.store().revision();
     for key in ["data", "jobs", "job", "Jobs/a", ""] {
@@ -74,31 +64,31 @@ async fn keys_are_touched_only_where_they_are_granted() {
         let expecting = puppet.write(term, &[(key, 0)], &[("jobs/a", b"")], &[]).await;
         assert_eq!(expecting, refused(), "what a key expects tells of it as well");
     }
-    let mut nothing = Puppet::new(LeadershipCtx::of_term(&leadership)).await;
+    let mut nothing = Puppet::new(LeadershipCtx::of_term(&cast.leadership)).await;
     let held = nothing.leading().await.expect("leads");
     assert_eq!(nothing.put(held, "jobs/a", b"", None).await, refused());
 
     // Even where everything is.
-    let mut all = Puppet::new(LeadershipCtx::of_term(&leadership).grant("")).await;
+    let mut all = Puppet::new(LeadershipCtx::of_term(&cast.leadership).grant("")).await;
     let held = all.leading().await.expect("leads");
-    let own = String::from_utf8(leadership.key().into()).expect("is text");
+    let own = String::from_utf8(cast.leadership.key().into()).expect("is text");
     for key in [NAME, own.as_str(), "office/1"] {
         assert_eq!(all.put(held, key, b"", None).await, refused(), "{key}");
         assert_eq!(all.delete(held, key, None).await, refused(), "{key}");
     }
-    let _other = worker.session().election("other").join().await.expect("joins");
+    let _other = cast.worker.session().election("other").join().await.expect("joins");
     assert!(invalid(&all.put(held, "other/1", b"", None).await.expect_err("is a candidate's")));
     assert_eq!(world.get("jobs/a").await, None);
     assert!(world.store().revision() <= before + 1, "but for the other candidate");
 
     // What is only named alike belongs to nobody.
     let mut both =
-        Puppet::new(LeadershipCtx::of_term(&leadership).grant("jobs/").grant("office")).await;
+        Puppet::new(LeadershipCtx::of_term(&cast.leadership).grant("jobs/").grant("office")).await;
     let held = both.leading().await.expect("leads");
     both.put(held, "office/data", b"", None).await.expect("is granted");
     both.put(held, "offices", b"", None).await.expect("is granted");
     both.put(held, "jobs/a", b"", None).await.expect("is granted");
-    assert!(leadership.is_valid());
+    assert!(cast.leadership.is_valid());
 }
 
 #[tokio::test]
@@ -130,20 +120,19 @@ async fn what_is_asked_for_in_an_earlier_term_is_stale() {
 
 #[tokio::test]
 async fn a_write_without_an_answer_is_unknown() {
-    let Scene { world, worker, leadership, mut puppet, term, rival: _rival, next: _next } =
-        scene().await;
-    worker.lose_next_answer();
+    let Scene { world, mut puppet, term, cast } = scene().await;
+    cast.worker.lose_next_answer();
     assert_eq!(puppet.put(term, "jobs/a", b"1", None).await, Err(Refusal::Unknown));
     assert_eq!(world.get("jobs/a").await.as_deref(), Some(&b"1"[..]));
-    worker.lose_next_answer();
+    cast.worker.lose_next_answer();
     assert_eq!(puppet.proclaim(term, b"").await, Err(Refusal::Unknown));
 
     // The answer is not waited for beyond the term.
-    worker.pause().await;
-    let deadline = leadership.valid_until();
+    cast.worker.pause().await;
+    let deadline = cast.leadership.valid_until();
     let mut write = Box::pin(puppet.put(term, "jobs/a", b"2", None));
     assert!(write.as_mut().now_or_never().is_none());
-    world.pass(leadership.remaining() - Duration::from_nanos(1)).await;
+    world.pass(cast.leadership.remaining() - Duration::from_nanos(1)).await;
     assert!(write.as_mut().now_or_never().is_none());
     world.pass(Duration::from_nanos(1)).await;
     assert_eq!(world.clock().now(), deadline);
@@ -152,15 +141,7 @@ async fn a_write_without_an_answer_is_unknown() {
 
 #[tokio::test]
 async fn a_write_is_of_a_bounded_size() {
-    let Scene {
-        world,
-        mut puppet,
-        term,
-        leadership: _leadership,
-        worker: _worker,
-        rival: _rival,
-        next: _next,
-    } = scene().await;
+    let Scene { world, mut puppet, term, cast: _cast } = scene().await;
     let before = world.store().revision();
     let (key, most) = ("jobs/a", vec![7; MOST_BYTES - "jobs/a".len()]);
     let more = vec![7; most.len() + 1];
@@ -183,32 +164,23 @@ async fn a_write_is_of_a_bounded_size() {
 
 #[tokio::test]
 async fn a_component_that_resigns_ends_the_term_and_its_platform_releases_it() {
-    let Scene { world, leadership, mut puppet, term, mut next, worker: _worker, rival: _rival } =
-        scene().await;
+    let Scene { world, mut puppet, term, mut cast } = scene().await;
     puppet.resign(term).await;
     assert_eq!(puppet.standing(term).await, Standing::Over(types::Reason::Resigned));
     assert_eq!(puppet.put(term, "jobs/a", b"", None).await, Err(Refusal::Stale));
-    assert_eq!(now(leadership.lost()), Reason::Resigned);
+    assert_eq!(now(cast.leadership.lost()), Reason::Resigned);
     // The component may work on until the platform has ended it.
     world.pass(SECOND).await;
-    assert!(next.elected().now_or_never().is_none());
+    assert!(cast.next.elected().now_or_never().is_none());
     drop(puppet);
-    leadership.resign().await.expect("is released");
+    cast.leadership.resign().await.expect("is released");
     world.settle().await;
-    now(next.elected()).expect("leads");
+    now(cast.next.elected()).expect("leads");
 }
 
 #[tokio::test]
 async fn a_component_cannot_hoard_terms() {
-    let Scene {
-        mut puppet,
-        term,
-        world: _world,
-        leadership: _leadership,
-        worker: _worker,
-        rival: _rival,
-        next: _next,
-    } = scene().await;
+    let Scene { world: _world, mut puppet, term, cast: _cast } = scene().await;
     for _ in 0..2 * MOST_HANDLES {
         let another = puppet.leading().await.expect("leads");
         puppet.forget(another).await;

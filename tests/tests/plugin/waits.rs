@@ -4,15 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn whoever_waits_is_woken_by_the_end_of_the_term() {
-    let Scene {
-        world,
-        mut puppet,
-        term,
-        leadership: _leadership,
-        worker: _worker,
-        rival: _rival,
-        next: _next,
-    } = scene().await;
+    let Scene { world, mut puppet, term, cast: _cast } = scene().await;
     {
         let mut change = Box::pin(puppet.changed(term, &Standing::Firm, None));
         world.pass(60 * SECOND).await;
@@ -27,21 +19,20 @@ async fn whoever_waits_is_woken_by_the_end_of_the_term() {
 
 #[tokio::test]
 async fn whoever_waits_is_told_of_danger_and_of_its_end() {
-    let Scene { world, worker, leadership, mut puppet, term, rival: _rival, next: _next } =
-        scene().await;
+    let Scene { world, mut puppet, term, cast } = scene().await;
     world.pass(SECOND).await;
-    worker.cut().await;
+    cast.worker.cut().await;
     let mut change = Box::pin(puppet.changed(term, &Standing::Firm, None));
-    while leadership.remaining() > Duration::from_secs(4) {
+    while cast.leadership.remaining() > Duration::from_secs(4) {
         world.pass(SECOND).await;
     }
     assert_eq!(now(change), Standing::Endangered);
     assert_eq!(puppet.standing(term).await, Standing::Endangered);
-    worker.heal().await;
+    cast.worker.heal().await;
     change = Box::pin(puppet.changed(term, &Standing::Endangered, None));
     world.pass(SECOND).await;
     assert_eq!(now(change), Standing::Firm);
-    worker.cut().await;
+    cast.worker.cut().await;
     world.pass(60 * SECOND).await;
     let end = puppet.changed(term, &Standing::Firm, None);
     assert_eq!(now(end), Standing::Over(types::Reason::Expired));
@@ -79,16 +70,15 @@ async fn whoever_waits_for_a_time_is_woken_after_it() {
 
 #[tokio::test]
 async fn the_clock_tells_a_component_what_nobody_has_told_it() {
-    let Scene { world, worker, leadership, mut puppet, term, rival: _rival, next: _next } =
-        scene().await;
+    let Scene { world, mut puppet, term, cast } = scene().await;
     // Nothing happens in the process from now on, but what the component asks.
-    worker.pause().await;
-    world.pass(leadership.remaining() - Duration::from_nanos(1)).await;
+    cast.worker.pause().await;
+    world.pass(cast.leadership.remaining() - Duration::from_nanos(1)).await;
     assert_eq!(puppet.remaining(term).await, Duration::from_nanos(1));
     assert_ne!(puppet.standing(term).await, Standing::Over(types::Reason::Expired));
     assert!(puppet.leading().await.is_some());
     world.pass(Duration::from_nanos(1)).await;
-    assert!(leadership.lost().now_or_never().is_none(), "nobody has been told");
+    assert!(cast.leadership.lost().now_or_never().is_none(), "nobody has been told");
     assert_eq!(puppet.remaining(term).await, Duration::ZERO);
     assert_eq!(now(puppet.put(term, "jobs/a", b"", None)), Err(Refusal::Stale));
     assert_eq!(now(puppet.get(term, "jobs/a")).map(drop), Err(Refusal::Stale));
@@ -101,11 +91,10 @@ async fn the_clock_tells_a_component_what_nobody_has_told_it() {
 
 #[tokio::test]
 async fn the_clock_wakes_whom_nobody_wakes() {
-    let Scene { world, worker, leadership, mut puppet, term, rival: _rival, next: _next } =
-        scene().await;
-    worker.pause().await;
+    let Scene { world, mut puppet, term, cast } = scene().await;
+    cast.worker.pause().await;
     let mut change = Box::pin(puppet.changed(term, &Standing::Firm, None));
-    world.pass(leadership.remaining() - Duration::from_nanos(1)).await;
+    world.pass(cast.leadership.remaining() - Duration::from_nanos(1)).await;
     assert!(change.as_mut().now_or_never().is_none());
     world.pass(Duration::from_nanos(1)).await;
     assert_eq!(now(change), Standing::Over(types::Reason::Expired));
