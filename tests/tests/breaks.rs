@@ -114,17 +114,12 @@ struct Copy(PathBuf);
 impl Copy {
     fn make() -> Copy {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-        let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("breaks");
-        fs::create_dir_all(&copy).expect("a folder");
-        // What is built there stays, and of an earlier copy nothing else.
-        for entry in fs::read_dir(&copy).expect("a folder") {
-            let old = entry.expect("an entry").path();
-            if !old.ends_with("target") {
-                let removed =
-                    if old.is_dir() { fs::remove_dir_all(&old) } else { fs::remove_file(&old) };
-                removed.expect("it goes");
-            }
+        let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("breaks/workspace");
+        // Nothing of an earlier one, but for what is built beside it.
+        if copy.exists() {
+            fs::remove_dir_all(&copy).expect("it goes");
         }
+        fs::create_dir_all(&copy).expect("a folder");
         for part in ["Cargo.toml", "Cargo.lock", "wit", "guest", "host", "tests"] {
             put(&root.join(part), &copy.join(part));
         }
@@ -156,7 +151,7 @@ impl Copy {
             .args(["run", "--quiet", "--offline", "--locked", "--package", "incumbent-tests"])
             .args(["--bin", "sim", "--", "--seeds", &seeds.to_string()])
             .current_dir(&self.0)
-            .env("CARGO_TARGET_DIR", self.0.join("target"))
+            .env("CARGO_TARGET_DIR", self.0.with_file_name("target"))
             .env("RUSTFLAGS", "-Awarnings")
             // Each break changes a few functions.
             .env("CARGO_INCREMENTAL", "1")
