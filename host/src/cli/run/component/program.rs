@@ -74,7 +74,7 @@ impl Program {
                 ));
             }
         }
-        let program = Self::compile(&bytes).map_err(|error| match error {
+        Self::compile(&bytes).map_err(|error| match error {
             Fault::Broken(why) => fault(format!(" does not compile ({why}): is the file whole?")),
             Fault::Imports(what) => fault(format!(
                 " wants what is not here ({what}): it may import WASI 0.2 as a program does \
@@ -84,8 +84,7 @@ impl Program {
                 " is no program ({what}): build one that exports wasi:cli/run, as the world \
                  wasi:cli/command has it"
             )),
-        })?;
-        Ok(program)
+        })
     }
 
     fn compile(bytes: &[u8]) -> Result<Self, Fault> {
