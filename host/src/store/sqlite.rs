@@ -11,19 +11,23 @@
 //! | `error` | why there is no store, and what SQLite's errors mean |
 //! | `time` | the clock that all processes of a machine share |
 //! | `limits` | what etcd would not take either |
+//! | `quota` | how much the store may hold |
 //! | `writing`, `reading` | the operations |
 //! | `writer` | the thread that does them, those that wait together in one commit |
 //! | `watch` | the sets of watches |
 //! | `watcher` | the thread that tells them, and sees to leases that are over |
 //! | `bell` | how a process hears that another one has committed |
+//! | `waker` | what wakes that thread |
 
 mod bell;
 mod database;
 mod error;
 mod limits;
 mod place;
+mod quota;
 mod reading;
 mod time;
+mod waker;
 mod watch;
 mod watcher;
 mod writer;
@@ -41,12 +45,18 @@ use tokio::time::timeout;
 
 use self::database::Database;
 pub use self::error::SqliteError;
+pub use self::place::{SharedWith, shared_with};
+use self::quota::QUOTA;
 use self::time::Time;
 use self::watch::{Hub, SqliteWatches};
 use self::writer::{Errand, Job, Writer};
 use super::{Store, Watches};
 use crate::clock::Clock;
 use crate::types::{Failure, Operation, Response};
+
+/// As many files as a store has open at once, and some more: the database and its log for each
+/// of its two threads, their memory, a journal, the bell, the directory.
+const FILES: usize = 16;
 
 /// Leases and keys in a file, for the processes of one machine. A cheap clone: all
 /// clones share one thread, which ends with the last of them.
@@ -90,9 +100,10 @@ struct Shared {
 }
 
 impl SqliteStore {
-    /// Opens the file, and makes it if it is not there; not its directory. Next to it
-    /// SQLite puts `-wal` and `-shm`, and the store `-bell`. Blocks no thread of the
-    /// runtime.
+    /// Opens the file, and makes it if it is not there, for this user alone; not its
+    /// directory. Next to it SQLite puts `-wal` and `-shm`, and the store `-bell`, all with the
+    /// permissions of the file: [`shared_with`] tells who else may lock it. Blocks no thread
+    /// of the runtime.
     ///
     /// # Errors
     ///
@@ -100,7 +111,23 @@ impl SqliteStore {
     ///
     /// Cancel safe: at most the empty store is left behind.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, SqliteError> {
-        Self::start(path.into(), Time::of_this_machine()?).await
+        Self::open_with_quota(path, QUOTA).await
+    }
+
+    /// The same with a quota, in bytes, instead of 2 GiB: for what is written through this store
+    /// and its clones. Once the file holds as much, an operation that would put something there
+    /// fails: a grant, a claim, a guarded write or a proclamation. Renewals, deletions and reads
+    /// go on, and with them the leaderships that there are. Of the history, which watches can
+    /// begin in, at most a quarter of the quota is kept, and never more than 64 MiB.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub async fn open_with_quota(
+        path: impl Into<PathBuf>,
+        quota: u64,
+    ) -> Result<Self, SqliteError> {
+        Self::start(path.into(), Time::of_this_machine()?, quota).await
     }
 
     /// The same by another clock, since another start of the machine, for tests.
@@ -114,7 +141,7 @@ impl SqliteStore {
         clock: Arc<dyn Clock>,
         boot: &str,
     ) -> Result<Self, SqliteError> {
-        Self::start(path.into(), Time::new(clock, boot)).await
+        Self::start(path.into(), Time::new(clock, boot), QUOTA).await
     }
 
     /// The file, without links.
@@ -122,16 +149,17 @@ impl SqliteStore {
         &self.shared.path
     }
 
-    async fn start(path: PathBuf, time: Time) -> Result<Self, SqliteError> {
+    async fn start(path: PathBuf, time: Time, quota: u64) -> Result<Self, SqliteError> {
         let (opens, opened) = oneshot::channel();
         let (errands, received) = mpsc::channel();
-        let hub = Arc::new(Hub::default());
+        let hub = place::may_open(FILES).and_then(|()| Hub::new());
+        let hub = Arc::new(hub.map_err(|error| SqliteError::too_few_files(&path, &error))?);
         let write = {
             let (path, time, hub) = (path.clone(), time.clone(), Arc::clone(&hub));
             move || match Database::open(&path, &time) {
                 Ok(database) => {
                     if opens.send(Ok(database.path().to_owned())).is_ok() {
-                        Writer::new(database, time, received, hub).run();
+                        Writer::new(database, time, received, hub, quota).run();
                     }
                 }
                 Err(error) => {
@@ -141,8 +169,13 @@ impl SqliteStore {
             }
         };
         let spawned = thread::Builder::new().name("incumbent-sqlite".into()).spawn(write);
+        // Watches will need another one, and have nobody to tell.
+        let another = spawned.and_then(|_| thread::Builder::new().spawn(|| ()));
+        another.map_err(|error| SqliteError::TooFewThreads {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
         let failed = |reason| SqliteError::Failed { path: path.clone(), reason };
-        spawned.map_err(|error| failed(format!("no thread for it: {error}")))?;
         let path = opened.await.map_err(|_| failed("its thread has ended".into()))??;
         Ok(Self { shared: Arc::new(Shared { path, time, errands, hub }) })
     }

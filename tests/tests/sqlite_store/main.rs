@@ -3,13 +3,17 @@
 //! Two stores that are opened on one file share nothing but the file, also in one process.
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
 use std::future::poll_fn;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use incumbent::store::sqlite::{SharedWith, shared_with};
 use incumbent::types::*;
 use incumbent::{ManualClock, SqliteStore, Store, Watches};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -88,17 +92,23 @@ fn read(key: &str) -> Operation {
     Operation::Read(vec![Selection {
         key: key.into(),
         prefix: true,
+        from: None,
         created_before: None,
         order: Order::OldestFirst,
         limit: 0,
+        keys_only: false,
     }])
 }
 
 fn put_under(guard: &Entry, key: &str, value: &str) -> Operation {
+    change_under(guard, Mutation::Put(Put { key: key.into(), value: value.into() }))
+}
+
+fn change_under(guard: &Entry, mutation: Mutation) -> Operation {
     Operation::Guarded(Guarded {
         guard: Guard { key: guard.key.clone(), epoch: guard.created, lease: None },
         expect: Vec::new(),
-        mutations: vec![Mutation::Put(Put { key: key.into(), value: value.into() })],
+        mutations: vec![mutation],
     })
 }
 
@@ -155,7 +165,7 @@ async fn the_file_is_a_store_and_says_so() {
     let place = Place::new();
     let _store = place.open().await;
     assert_eq!(place.number("PRAGMA application_id"), 0x496e_6375);
-    assert_eq!(place.number("PRAGMA user_version"), 1);
+    assert_eq!(place.number("PRAGMA user_version"), 2);
     let mode: String =
         place.database().query_row("PRAGMA journal_mode", [], |row| row.get(0)).expect("a mode");
     assert_eq!(mode, "wal");
@@ -167,7 +177,7 @@ async fn a_link_leads_to_the_same_store() {
     let store = place.open().await;
     ask(&store, grant(1, 60 * SECOND)).await;
     let link = place.folder.path().join("link");
-    std::os::unix::fs::symlink(place.file(), &link).expect("a link");
+    symlink(place.file(), &link).expect("a link");
     let linked = open(&link).await;
     assert_eq!(ask(&linked, grant(1, 60 * SECOND)).await, Response::Exists);
     assert_eq!(linked.path(), store.path());
@@ -377,6 +387,158 @@ async fn history_is_kept_for_an_hour() {
     assert_eq!(over, Change::Ended(Failure::Compacted(kept)));
 }
 
+// Space.
+
+const MIB: u64 = 1 << 20;
+
+impl Place {
+    async fn open_with_quota(&self, quota: u64) -> SqliteStore {
+        SqliteStore::open_with_quota(self.file(), quota).await.expect("a store")
+    }
+
+    fn length(&self, ending: &str) -> u64 {
+        std::fs::metadata(self.beside(ending)).map_or(0, |found| found.len())
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_rewritten_takes_no_more_and_more_space() {
+    const QUOTA: u64 = 16 * MIB;
+    let place = Place::new();
+    let store = place.open_with_quota(QUOTA).await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    let guard = claimed(&store, "guard", 1).await;
+    let mut watches = started(&store).await;
+    let value = "v".repeat(100_000);
+    for _ in 0..300 {
+        ask(&store, put_under(&guard, "key", &value)).await;
+        // Who listens misses nothing.
+        assert_eq!(seen(&mut watches).await.1, "key");
+    }
+    let kept = place.number("SELECT sum(64 + length(key) + length(value) + 4096) FROM history");
+    let most = i64::try_from(QUOTA / 4).expect("a number");
+    assert!((most - 105_000..=most).contains(&kept), "{kept} bytes of history");
+    assert_eq!(place.number("SELECT history FROM meta"), kept);
+    let files = place.length("") + place.length("-wal");
+    assert!(files < QUOTA, "{files} bytes");
+    // Who is behind is told so.
+    let oldest = place.number("SELECT min(revision) FROM history");
+    let mut watches = watch(&store, Some(oldest));
+    assert_eq!(next(&mut watches).await, Change::Started(oldest - 1));
+    assert_eq!(seen(&mut watches).await, (oldest, "key".into()));
+    let mut watches = watch(&store, Some(oldest - 1));
+    assert_eq!(next(&mut watches).await, Change::Started(oldest - 2));
+    assert_eq!(next(&mut watches).await, Change::Ended(Failure::Compacted(oldest)));
+}
+
+#[tokio::test]
+async fn a_full_store_keeps_its_leaders() {
+    let place = Place::new();
+    let store = place.open_with_quota(8 * MIB).await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    ask(&store, grant(2, 60 * SECOND)).await;
+    let guard = claimed(&store, "guard", 1).await;
+    claimed(&store, "other", 2).await;
+    let value = "v".repeat(100_000);
+    let mut made = 0;
+    let refused = loop {
+        let put = put_under(&guard, &format!("key/{made}"), &value);
+        match store.call(put, PATIENCE).await {
+            Ok(_) => made += 1,
+            Err(refused) => break refused,
+        }
+        assert!(made < 200, "there is no quota");
+    };
+    assert!(made > 20, "{made} keys fit");
+    let file = place.file().canonicalize().expect("it is there");
+    let sentence = format!(
+        "{} is full: it holds the 8388608 bytes that its quota allows; delete keys, or open it \
+         with a larger quota",
+        file.display()
+    );
+    assert_eq!(refused, Failure::Other(sentence.clone()));
+    let large =
+        Operation::Claim(Claim { key: b"new".into(), value: value.clone().into(), lease: 1 });
+    let proclaimed = change_under(&guard, Mutation::Proclaim(value.clone().into()));
+    for refused in [large, proclaimed] {
+        assert_eq!(store.call(refused, PATIENCE).await, Err(Failure::Other(sentence.clone())));
+    }
+    // What only takes something away, or looks, goes on.
+    assert_eq!(ask(&store, Operation::KeepAlive(1)).await, Response::Renewed(60 * SECOND));
+    assert!(matches!(ask(&store, claim("guard", 2)).await, Response::Taken(_)));
+    assert_eq!(ask(&store, Operation::Revoke(2)).await, Response::Revoked);
+    assert_eq!(keys(&store).await.len(), made + 1);
+    for number in 0..5 {
+        let delete = change_under(&guard, Mutation::Delete(format!("key/{number}").into()));
+        assert!(matches!(ask(&store, delete).await, Response::Applied(_)));
+    }
+    // And there is room again.
+    ask(&store, put_under(&guard, "key/0", &value)).await;
+    // A larger quota is another way out.
+    drop(store);
+    let store = place.open().await;
+    for number in 0..20 {
+        ask(&store, put_under(&guard, &format!("more/{number}"), &value)).await;
+    }
+}
+
+#[tokio::test]
+async fn who_stops_in_the_middle_of_a_read_does_not_fill_the_disk() {
+    const QUOTA: u64 = 8 * MIB;
+    let place = Place::new();
+    let store = place.open_with_quota(QUOTA).await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    let guard = claimed(&store, "guard", 1).await;
+    let reader = place.database();
+    reader.execute_batch("BEGIN; SELECT * FROM meta").expect("a look");
+    let value = "v".repeat(100_000);
+    let put = || store.call(put_under(&guard, "key", &value), PATIENCE);
+    let mut puts = 0;
+    let refused = loop {
+        match put().await {
+            Ok(_) => puts += 1,
+            Err(refused) => break refused,
+        }
+        assert!(puts < 1_000, "the log grows without end");
+    };
+    let Failure::Other(sentence) = refused else { panic!("{refused:?}") };
+    assert!(sentence.contains("some process is stopped while it reads the store"), "{sentence}");
+    assert!(place.length("-wal") < QUOTA + 16 * MIB, "{} bytes", place.length("-wal"));
+    assert_eq!(ask(&store, Operation::KeepAlive(1)).await, Response::Renewed(60 * SECOND));
+    drop(reader);
+    // It goes on by itself.
+    let began = std::time::Instant::now();
+    while put().await.is_err() {
+        assert!(began.elapsed() < PATIENCE, "it stays full");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(place.length("-wal") < 5 * MIB, "{} bytes", place.length("-wal"));
+}
+
+#[tokio::test]
+async fn a_file_of_the_version_before_is_taken_over() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 3_600 * SECOND)).await;
+    let guard = claimed(&store, "guard", 1).await;
+    ask(&store, put_under(&guard, "key", "value")).await;
+    drop(store);
+    place
+        .database()
+        .execute_batch("ALTER TABLE meta DROP COLUMN history; PRAGMA user_version = 1")
+        .expect("it is as it was");
+    let store = place.open().await;
+    assert_eq!(keys(&store).await, ["guard", "key"]);
+    assert_eq!(place.number("PRAGMA user_version"), 2);
+    ask(&store, put_under(&guard, "key", "other")).await;
+    assert_eq!(place.number("SELECT history FROM meta"), 64 + 3 + 5);
+    let mut watches = watch(&store, Some(guard.created));
+    assert!(matches!(next(&mut watches).await, Change::Started(_)));
+    let over = next(&mut watches).await;
+    let oldest = place.number("SELECT compacted FROM meta");
+    assert_eq!(over, Change::Ended(Failure::Compacted(oldest)));
+}
+
 // The bell.
 
 #[tokio::test]
@@ -385,11 +547,14 @@ async fn others_hear_the_bell() {
     let (one, other) = (place.open().await, place.open().await);
     let mut watches = started(&other).await;
     ask(&one, grant(1, 60 * SECOND)).await;
+    let began = std::time::Instant::now();
     for number in 0..100 {
         let key = format!("key/{number}");
         let at = claimed(&one, &key, 1).await.created;
         assert_eq!(seen(&mut watches).await, (at, key));
     }
+    // Whoever does not hear it looks every 250 ms.
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
     assert_eq!(std::fs::read(place.beside("-bell")).expect("a bell"), b"!");
 }
 
@@ -430,18 +595,74 @@ async fn what_nobody_rang_for_is_seen() {
     assert_eq!(seen(&mut watches).await, (2, "a".into()));
 }
 
+/// Whoever may write the directory may put something else in its place at any time.
 #[tokio::test]
-async fn a_bell_that_leads_elsewhere_is_not_rung() {
+async fn a_bell_that_is_not_ours_is_not_rung() {
     let place = Place::new();
     let victim = place.folder.path().join("victim");
     std::fs::write(&victim, "precious").expect("a file");
-    std::os::unix::fs::symlink(&victim, place.beside("-bell")).expect("a link");
+    std::fs::set_permissions(&victim, Permissions::from_mode(0o640)).expect("it is ours");
     let (one, other) = (place.open().await, place.open().await);
     let mut watches = started(&other).await;
     ask(&one, grant(1, 60 * SECOND)).await;
-    claimed(&one, "key", 1).await;
-    assert_eq!(seen(&mut watches).await.1, "key");
-    assert_eq!(std::fs::read(victim).expect("a file"), b"precious");
+    type Put = fn(&Path, &Path);
+    let kinds: [(&str, Put); 3] = [
+        ("symbolic link", |victim, path| symlink(victim, path).expect("a link")),
+        ("hard link", |victim, path| std::fs::hard_link(victim, path).expect("a link")),
+        ("named pipe", |_, path| {
+            mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
+        }),
+    ];
+    for (kind, put) in kinds {
+        let planted = place.folder.path().join("planted");
+        put(&victim, &planted);
+        std::fs::rename(planted, place.beside("-bell")).expect("it is put there");
+        let claiming = timeout(PATIENCE, claimed(&one, kind, 1));
+        claiming.await.expect("nobody waits at it");
+        assert_eq!(seen(&mut watches).await.1, kind);
+    }
+    assert_eq!(std::fs::read(&victim).expect("a file"), b"precious");
+    assert_eq!(std::fs::metadata(&victim).expect("a file").mode() & 0o777, 0o640);
+}
+
+// Who else may lock it.
+
+#[tokio::test]
+async fn who_else_may_lock_it() {
+    let place = Place::new();
+    let _store = place.open().await;
+    let folder = place.folder.path();
+    let mut group = std::fs::metadata(place.file()).expect("a file").gid();
+    if rustix::process::geteuid().is_root() {
+        group += 1;
+        for file in [place.file(), place.beside("-shm")] {
+            std::os::unix::fs::chown(file, None, Some(group)).expect("root may");
+        }
+    }
+    for (directory, file, memory, shared) in [
+        (0o755, 0o600, 0o600, None),
+        (0o755, 0o640, 0o600, Some(SharedWith::Group(group))),
+        (0o755, 0o604, 0o600, Some(SharedWith::All)),
+        (0o755, 0o664, 0o600, Some(SharedWith::All)),
+        // What SQLite made beside it before its permissions were taken away.
+        (0o755, 0o600, 0o604, Some(SharedWith::All)),
+        // Nobody else gets there.
+        (0o700, 0o666, 0o666, None),
+        (0o710, 0o666, 0o666, Some(SharedWith::Group(group))),
+        // Whoever may write the directory may put files there.
+        (0o757, 0o600, 0o600, Some(SharedWith::All)),
+        (0o1777, 0o600, 0o600, Some(SharedWith::All)),
+        (0o756, 0o600, 0o600, None),
+    ] {
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+        };
+        set(folder, directory);
+        set(&place.file(), file);
+        set(&place.beside("-shm"), memory);
+        let told = shared_with(&place.file());
+        assert_eq!(told, shared, "{directory:o} {file:o} {memory:o}");
+    }
 }
 
 // What etcd would not take.

@@ -133,9 +133,11 @@ impl Both {
             9..11 => Operation::Read(self.some(4, |both| Selection {
                 prefix: both.one_in(2),
                 key: if both.one_in(6) { Vec::new() } else { both.key() },
+                from: both.one_in(4).then(|| both.key()),
                 created_before: (!both.one_in(2)).then(|| both.revision_near()),
-                order: both.of(&[Order::OldestFirst, Order::NewestFirst]),
+                order: both.of(&[Order::OldestFirst, Order::NewestFirst, Order::ByKey]),
                 limit: both.of(&[0, 0, 1, 2, 3, 100]),
+                keys_only: both.one_in(3),
             })),
             _ => self.guarded(),
         }

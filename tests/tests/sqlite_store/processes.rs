@@ -34,6 +34,7 @@ async fn another_process() {
         "holder" => hold(&place),
         "reader" => say(keys(&open(&place).await).await.join(" ")),
         "threads" => threads(&place).await,
+        "deaf" => say(without_inotify(&place).await),
         "full_disk" => {
             refusals::full_disk(&place).await;
             say("done");
@@ -80,6 +81,24 @@ impl Process {
     /// Where the store of `folder` is a mount of its own; none where that is not allowed.
     pub(super) fn with_the_file_mounted(role: &str, folder: &Path) -> Option<Self> {
         Self::mounted(role, folder, r#"mount --bind "$0/store.db" "$0/store.db""#)
+    }
+
+    /// Where this user has no inotify instance left; none where that cannot be arranged.
+    fn deaf(role: &str, place: &Path) -> Option<Self> {
+        let limit = "/proc/sys/user/max_inotify_instances";
+        let deaf = |then: &str| {
+            let mut command = Command::new("unshare");
+            command.args(["--user", "--map-root-user", "sh", "-c"]);
+            command.arg(format!("echo 0 > {limit} && {then}")).arg("sh");
+            command
+        };
+        let allowed = deaf("true").stderr(Stdio::null()).status();
+        if !allowed.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let mut command = deaf(r#"exec "$@""#);
+        command.arg(std::env::current_exe().expect("a program"));
+        Some(Self::run(command, role, place, 0))
     }
 
     fn mounted(role: &str, folder: &Path, mount: &str) -> Option<Self> {
@@ -397,16 +416,16 @@ async fn threads(path: &Path) {
         let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
         let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
         let names = tasks.filter_map(|task| name(task.ok()?).ok());
-        names.filter(|name| name.starts_with("incumbent") || name.starts_with("notify")).count()
+        names.filter(|name| name.starts_with("incumbent")).count()
     };
     let store = SqliteStore::open(path).await.expect("a store");
     assert_eq!(threads(), 1);
     let clone = store.clone();
     let watches = super::started(&store).await;
-    assert_eq!(threads(), 3);
+    assert_eq!(threads(), 2);
     drop((store, clone));
     // Watches are the store's.
-    assert_eq!(threads(), 3);
+    assert_eq!(threads(), 2);
     drop(watches);
     let began = Instant::now();
     while threads() > 0 {
@@ -414,4 +433,25 @@ async fn threads(path: &Path) {
         tokio::task::yield_now().await;
     }
     say("none");
+}
+
+#[tokio::test]
+async fn who_cannot_hear_the_bell_looks() {
+    let place = Place::new();
+    let store = place.open().await;
+    let Some(mut deaf) = Process::deaf("deaf", &place.file()) else {
+        return skipped("no user namespace");
+    };
+    assert_eq!(deaf.line(), "watching");
+    ask(&store, grant(1, 60 * SECOND)).await;
+    claimed(&store, "key", 1).await;
+    assert_eq!(deaf.line(), "key");
+}
+
+async fn without_inotify(path: &Path) -> String {
+    use rustix::fs::inotify::{CreateFlags, init};
+    assert!(init(CreateFlags::CLOEXEC).is_err(), "it can hear");
+    let mut watches = super::started(&open(path).await).await;
+    say("watching");
+    super::seen(&mut watches).await.1
 }

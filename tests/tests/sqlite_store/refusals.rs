@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use incumbent::types::{Failure, Response};
 use incumbent::{SqliteError, SqliteStore, Store as _};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tokio::time::timeout;
 
 use super::processes::{Process, skipped};
 use super::{PATIENCE, Place, SECOND, ask, claim, claimed, grant, keys};
@@ -51,6 +53,40 @@ async fn a_file_of_two_names() {
         refusal(&place.file(), place.folder.path()).await,
         "store.db has another name (a hard link): remove one of them"
     );
+}
+
+#[tokio::test]
+async fn what_lies_beside_it_and_is_not_its_own() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    let victim = folder.join("victim");
+    fs::write(&victim, "precious").expect("a file");
+    for ending in ["-journal", "-wal", "-shm", "-bell"] {
+        let beside = place.beside(ending);
+        let refused = async |kind: &str| {
+            let said = timeout(PATIENCE, refusal(&place.file(), folder)).await.expect("an answer");
+            let expected = format!(
+                "store.db{ending} is {kind}, and the store needs a file of its own there: stop \
+                 all that use the store, and remove it"
+            );
+            assert_eq!(said, expected);
+            assert!(!place.file().exists(), "nothing is made");
+        };
+        symlink(&victim, &beside).expect("a link");
+        refused("a symbolic link").await;
+        fs::remove_file(&beside).expect("it is there");
+        fs::hard_link(&victim, &beside).expect("a link");
+        refused("a file that has another name as well (a hard link)").await;
+        fs::remove_file(&beside).expect("it is there");
+        mknodat(CWD, &beside, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
+        refused("a named pipe").await;
+        fs::remove_file(&beside).expect("it is there");
+        fs::create_dir(&beside).expect("a folder");
+        refused("a directory").await;
+        fs::remove_dir(&beside).expect("it is there");
+    }
+    assert_eq!(fs::read(victim).expect("a file"), b"precious");
+    drop(place.open().await);
 }
 
 #[tokio::test]

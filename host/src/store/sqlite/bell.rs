@@ -9,23 +9,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use notify::event::ModifyKind;
-use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
-
-use super::place::Identity;
+use super::place::{self, BELL, Identity, beside};
 use super::watch::Hub;
 
 /// How long not to try again to hear it.
 const DEAF: Duration = Duration::from_secs(1);
-
-fn beside(database: &Path) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push("-bell");
-    name.into()
-}
 
 /// Opens the bell, and makes it for all who may write the database.
 fn open(path: &Path, database: &Path) -> io::Result<File> {
@@ -34,10 +24,18 @@ fn open(path: &Path, database: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt as _;
-        // In a directory that all may write, somebody could have it lead elsewhere.
-        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+
+        use rustix::fs::OFlags;
+
+        // Neither to be led elsewhere by a link, nor to wait at a named pipe.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        options.mode(0o600).custom_flags(flags.bits().cast_signed());
     }
     let file = options.open(path)?;
+    #[cfg(unix)]
+    if let Some(kind) = place::foreign(&file.metadata()?) {
+        return Err(io::Error::other(format!("it is {kind}")));
+    }
     // Of several users only one can.
     let _ = belong(&file, database);
     Ok(file)
@@ -69,7 +67,7 @@ pub(super) struct Ringer {
 
 impl Ringer {
     pub(super) fn new(database: &Path) -> Self {
-        Self { database: database.to_owned(), path: beside(database), bell: None }
+        Self { database: database.to_owned(), path: beside(database, BELL), bell: None }
     }
 
     /// Who does not hear it looks soon.
@@ -95,26 +93,27 @@ impl Ringer {
     }
 }
 
-/// Has the hub rung whenever somebody rings.
+/// Has the hub hear whenever somebody rings.
 #[derive(Debug)]
 pub(super) struct Listener {
     database: PathBuf,
     path: PathBuf,
     hub: Arc<Hub>,
-    ear: Option<(RecommendedWatcher, Identity)>,
+    heard: Option<Identity>,
     /// When to try again.
     again: Option<Instant>,
 }
 
 impl Listener {
     pub(super) fn new(database: &Path, hub: Arc<Hub>) -> Self {
-        Self { database: database.to_owned(), path: beside(database), hub, ear: None, again: None }
+        let path = beside(database, BELL);
+        Self { database: database.to_owned(), path, hub, heard: None, again: None }
     }
 
     /// Listens to what is the bell now. False where that is not possible.
     pub(super) fn listen(&mut self) -> bool {
         let in_place = Identity::of(&self.path).ok();
-        if in_place.is_some() && self.ear.as_ref().map(|(_, heard)| *heard) == in_place {
+        if in_place.is_some() && self.heard == in_place {
             return true;
         }
         if self.again.is_some_and(|again| Instant::now() < again) {
@@ -124,31 +123,19 @@ impl Listener {
         self.again = match &listened {
             Ok(()) => None,
             Err(error) => {
-                tracing::debug!(%error, "the bell cannot be heard");
+                tracing::debug!(%error, path = %self.path.display(), "the bell cannot be heard");
                 Some(Instant::now() + DEAF)
             }
         };
         listened.is_ok()
     }
 
-    fn listen_anew(&mut self) -> notify::Result<()> {
-        self.ear = None;
+    fn listen_anew(&mut self) -> io::Result<()> {
+        self.heard = None;
         open(&self.path, &self.database)?;
         let identity = Identity::of(&self.path)?;
-        // notify panics where the system has none left.
-        thread::Builder::new().spawn(|| ()).map_err(notify::Error::io)?;
-        let hub = Arc::clone(&self.hub);
-        let mut ear = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // To open the file, or to change whose it is, is no sound.
-            let is_sound = |kind| {
-                !matches!(kind, EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)))
-            };
-            if event.is_ok_and(|event| is_sound(event.kind)) {
-                hub.ring();
-            }
-        })?;
-        ear.watch(&self.path, RecursiveMode::NonRecursive)?;
-        self.ear = Some((ear, identity));
+        self.hub.listen(&self.path)?;
+        self.heard = Some(identity);
         Ok(())
     }
 }

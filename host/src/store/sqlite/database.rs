@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, Error, OpenFlags, Transaction, TransactionBehavior};
 
 use super::error::{SqliteError, is_busy};
-use super::place::{self, Identity};
+use super::place::{self, Identity, MEMORY, beside};
 use super::time::Time;
 
 /// "Incu", in the head of the file.
 const APPLICATION_ID: i64 = 0x496e_6375;
 /// What the tables look like.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+/// Before history was counted.
+const UNCOUNTED: i64 = 1;
 
 const TABLES: &str = "
     -- One row. Leases and history are by the clock of this start of the machine.
@@ -22,7 +24,9 @@ const TABLES: &str = "
         id INTEGER PRIMARY KEY CHECK (id = 1),
         revision INTEGER NOT NULL,
         compacted INTEGER NOT NULL,
-        boot TEXT NOT NULL
+        boot TEXT NOT NULL,
+        -- How many bytes history takes, as writing.rs counts them.
+        history INTEGER NOT NULL DEFAULT 0
     ) STRICT;
     -- Times are nanoseconds.
     CREATE TABLE leases (id INTEGER PRIMARY KEY, ttl INTEGER NOT NULL, ends INTEGER NOT NULL) STRICT;
@@ -47,6 +51,12 @@ const TABLES: &str = "
         PRIMARY KEY (revision, part)
     ) STRICT, WITHOUT ROWID;
 ";
+/// Those who watch are told that they have missed something, and look anew.
+const COUNT: &str = "
+    ALTER TABLE meta ADD COLUMN history INTEGER NOT NULL DEFAULT 0;
+    DELETE FROM history;
+    UPDATE meta SET compacted = revision + 1;
+";
 
 /// How long to wait for whoever holds the lock while a file is opened.
 const OPENING: Duration = Duration::from_secs(5);
@@ -61,6 +71,10 @@ const STATEMENTS: usize = 64;
 const LOOK: Duration = Duration::from_micros(500);
 const LOOKS: i32 = 400;
 const GLANCE: Duration = Duration::from_millis(5);
+
+/// Held while the file is made and opened. To close what was made would take away the locks of
+/// another store of this process that has opened it meanwhile.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// A connection, which knows what file it is about.
 #[derive(Debug)]
@@ -79,7 +93,7 @@ impl Database {
         let path = place::resolve(path)?;
         let opened = Self::connect(&path).and_then(|mut database| {
             database.prepare(time)?;
-            database.memory = Identity::of(&memory_of(&database.path)).ok();
+            database.memory = Identity::of(&beside(&database.path, MEMORY)).ok();
             Ok(database)
         });
         opened.map_err(|objection| match objection {
@@ -91,7 +105,7 @@ impl Database {
     /// What is there in its place. Not where the memory is still the old file's: opened once
     /// more and closed, it would lose the locks of this process.
     pub(super) fn successor(&self, time: &Time) -> Result<Self, SqliteError> {
-        if self.memory.is_some() && Identity::of(&memory_of(&self.path)).ok() == self.memory {
+        if self.memory.is_some() && Identity::of(&beside(&self.path, MEMORY)).ok() == self.memory {
             return Err(SqliteError::Remnants { path: self.path.clone() });
         }
         Self::open(&self.path, time)
@@ -117,10 +131,12 @@ impl Database {
     }
 
     fn connect(path: &Path) -> Result<Self, Objection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(path, flags)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = {
+            let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+            place::make(path).map_err(|error| place::not_reached(path, &error))?;
+            Connection::open_with_flags(path, flags)?
+        };
         let patience = Arc::<Patience>::default();
         let waiter = Arc::clone(&patience);
         connection.busy_handler(Some(move |looks| waiter.wait(looks)))?;
@@ -167,15 +183,19 @@ impl Database {
         connection.pragma_update(None, "fullfsync", true)?;
         connection.pragma_update(None, "checkpoint_fullfsync", true)?;
         connection.pragma_update_and_check(None, "journal_size_limit", LOG_LIMIT, |_| Ok(()))?;
-        if found == Contents::Nothing {
+        if found != Contents::Store {
             let making = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
             // Somebody else may have made it meanwhile.
-            if contents(path, &making)? == Contents::Nothing {
-                making.execute_batch(TABLES)?;
-                making.execute("INSERT INTO meta VALUES (1, 1, 0, ?1)", [time.boot()])?;
-                making.pragma_update(None, "user_version", VERSION)?;
-                making.pragma_update(None, "application_id", APPLICATION_ID)?;
+            match contents(path, &making)? {
+                Contents::Nothing => {
+                    making.execute_batch(TABLES)?;
+                    making.execute("INSERT INTO meta VALUES (1, 1, 0, ?1, 0)", [time.boot()])?;
+                    making.pragma_update(None, "application_id", APPLICATION_ID)?;
+                }
+                Contents::Uncounted => making.execute_batch(COUNT)?,
+                Contents::Store => {}
             }
+            making.pragma_update(None, "user_version", VERSION)?;
             making.commit()?;
         }
         self.read_through()
@@ -195,15 +215,11 @@ impl Database {
     }
 }
 
-fn memory_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-shm");
-    name.into()
-}
-
 #[derive(PartialEq, Eq)]
 enum Contents {
     Nothing,
+    /// A store of an older version.
+    Uncounted,
     Store,
 }
 
@@ -217,6 +233,7 @@ fn contents(path: &Path, connection: &Connection) -> Result<Contents, Objection>
     if application == APPLICATION_ID {
         return match version {
             VERSION => Ok(Contents::Store),
+            UNCOUNTED => Ok(Contents::Uncounted),
             _ => Err(Objection::Ours(SqliteError::Newer { path, version })),
         };
     }
@@ -232,6 +249,12 @@ fn contents(path: &Path, connection: &Connection) -> Result<Contents, Objection>
 enum Objection {
     Sqlite(Error),
     Ours(SqliteError),
+}
+
+impl From<SqliteError> for Objection {
+    fn from(error: SqliteError) -> Self {
+        Self::Ours(error)
+    }
 }
 
 impl From<Error> for Objection {

@@ -1,5 +1,6 @@
 //! Why there is no store, and what SQLite's errors mean.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Error, ErrorCode};
@@ -28,6 +29,18 @@ pub enum SqliteError {
     HardLinked {
         /// The file.
         path: PathBuf,
+    },
+    /// What lies beside it is no file of the store's: somebody has put it there.
+    #[error(
+        "{} is {kind}, and the store needs a file of its own there: stop all that use the store, \
+         and remove it",
+        path.display()
+    )]
+    Foreign {
+        /// The file beside the store.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
     },
     /// It is a mount of its own, and what SQLite puts beside it would not be shared.
     #[error("{} is mounted by itself: mount its directory, for what lies beside it is shared as well", path.display())]
@@ -108,6 +121,30 @@ pub enum SqliteError {
         /// The file.
         path: PathBuf,
     },
+    /// The store holds as much as it may: what only takes something away is still done.
+    #[error(
+        "{} is full: it holds the {quota} bytes that its quota allows; delete keys, or open it \
+         with a larger quota",
+        path.display()
+    )]
+    OverQuota {
+        /// The file.
+        path: PathBuf,
+        /// In bytes.
+        quota: u64,
+    },
+    /// SQLite's log cannot be ended, and has taken what room there was.
+    #[error(
+        "{}-wal has grown to {length} bytes: some process is stopped while it reads the store; \
+         let it go on (SIGCONT), or end it",
+        path.display()
+    )]
+    LongLog {
+        /// The file.
+        path: PathBuf,
+        /// In bytes.
+        length: u64,
+    },
     /// Somebody holds its lock all the time.
     #[error(
         "{} stays locked: some process is stopped in the middle of a change; let it go on \
@@ -117,6 +154,30 @@ pub enum SqliteError {
     Locked {
         /// The file.
         path: PathBuf,
+    },
+    /// This process may open too few files for a store.
+    #[error(
+        "{} cannot be opened, because this process may open too few files ({reason}): raise its \
+         limit (ulimit -n)",
+        path.display()
+    )]
+    TooFewFiles {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// This user, or this group of processes, may have too few threads for a store.
+    #[error(
+        "{} cannot be opened, because no thread can be started ({reason}): allow this user more \
+         (ulimit -u)",
+        path.display()
+    )]
+    TooFewThreads {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
     },
     /// Without it, leases would outlive the machine's next start.
     #[error("this machine does not tell one start from the next ({0}): use etcd")]
@@ -132,25 +193,34 @@ pub enum SqliteError {
 }
 
 impl SqliteError {
-    /// Whether another file has to be named, or this one made fit; what else there is may
-    /// pass.
+    /// Whether another file has to be named, this one made fit, or a limit raised; what else
+    /// there is may pass.
     pub fn is_configuration(&self) -> bool {
         match self {
             Self::NoDirectory { .. }
             | Self::NotAFile { .. }
             | Self::HardLinked { .. }
+            | Self::Foreign { .. }
             | Self::MountedAlone { .. }
             | Self::NetworkFileSystem { .. }
             | Self::ReadOnly { .. }
             | Self::NotAStore { .. }
             | Self::Newer { .. }
+            | Self::TooFewFiles { .. }
+            | Self::TooFewThreads { .. }
             | Self::NoBootId(_) => true,
             Self::Damaged { .. }
             | Self::Remnants { .. }
             | Self::Full { .. }
+            | Self::OverQuota { .. }
+            | Self::LongLog { .. }
             | Self::Locked { .. }
             | Self::Failed { .. } => false,
         }
+    }
+
+    pub(super) fn too_few_files(path: &Path, error: &io::Error) -> Self {
+        Self::TooFewFiles { path: path.to_owned(), reason: error.to_string() }
     }
 
     pub(super) fn new(path: &Path, error: &Error) -> Self {

@@ -56,6 +56,24 @@ pub(super) fn check(operation: &Operation) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How many bytes an operation puts into the store. None if it puts nothing there.
+pub(super) fn put(operation: &Operation) -> Option<usize> {
+    match operation {
+        Operation::Claim(claim) => Some(claim.key.len() + claim.value.len()),
+        Operation::Guarded(guarded) => guarded
+            .mutations
+            .iter()
+            .filter_map(|mutation| match mutation {
+                Mutation::Put(put) => Some(put.key.len() + put.value.len()),
+                Mutation::Proclaim(value) => Some(guarded.guard.key.len() + value.len()),
+                Mutation::Delete(_) => None,
+            })
+            .reduce(|all, one| all + one),
+        Operation::Grant(_) => Some(0),
+        Operation::KeepAlive(_) | Operation::Revoke(_) | Operation::Read(_) => None,
+    }
+}
+
 #[derive(Default)]
 struct Request {
     bytes: usize,

@@ -1,13 +1,27 @@
-//! Where a file may be, and where not.
+//! Where a file may be, and where not; who may reach it.
 //!
-//! Nothing here opens the file: closing it again would take the locks away that SQLite
-//! holds on it, in this process, through another store.
+//! Nothing here opens a file that is there: closing it again would take the locks away that
+//! SQLite holds on it, in this process, through another store.
 
-use std::fs;
+use std::fmt;
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::SqliteError;
+
+/// What lies beside a store: SQLite's journal, log and shared memory, and our bell.
+const BESIDE: [&str; 4] = ["-journal", MEMORY, LOG, BELL];
+pub(super) const MEMORY: &str = "-shm";
+pub(super) const LOG: &str = "-wal";
+pub(super) const BELL: &str = "-bell";
+
+/// The file beside a store whose name ends so.
+pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
 
 /// The file without links, so that all processes call what lies beside it by one name.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, SqliteError> {
@@ -24,6 +38,20 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, SqliteError> {
     Ok(path)
 }
 
+/// Makes the file, unless it is there: empty, and for its owner alone. SQLite gives the files
+/// beside it the same rights. Whoever could read them could take SQLite's locks, and no
+/// leader could renew its lease.
+pub(super) fn make(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// A file that is not there yet.
 fn in_its_directory(path: &Path) -> Result<io::Result<PathBuf>, SqliteError> {
     let name = path.file_name().ok_or_else(|| SqliteError::NotAFile { path: path.into() })?;
@@ -38,14 +66,18 @@ fn in_its_directory(path: &Path) -> Result<io::Result<PathBuf>, SqliteError> {
     }
 }
 
-fn not_reached(path: &Path, error: &io::Error) -> SqliteError {
+/// Why it is out of reach.
+pub(super) fn not_reached(path: &Path, error: &io::Error) -> SqliteError {
     let path = path.to_owned();
     let kind = error.kind();
     if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
         return SqliteError::NoDirectory { path };
     }
     let reason = error.to_string();
-    if kind == io::ErrorKind::PermissionDenied {
+    if kind == io::ErrorKind::StorageFull || kind == io::ErrorKind::QuotaExceeded {
+        return SqliteError::Full { path };
+    }
+    if matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) {
         return SqliteError::ReadOnly { path, reason };
     }
     SqliteError::Failed { path, reason }
@@ -65,6 +97,12 @@ fn check(path: &Path) -> Result<(), SqliteError> {
     if is_mounted_alone(path) {
         return Err(SqliteError::MountedAlone { path: path.into() });
     }
+    for ending in BESIDE {
+        let path = beside(path, ending);
+        if let Some(kind) = fs::symlink_metadata(&path).ok().and_then(|found| foreign(&found)) {
+            return Err(SqliteError::Foreign { path, kind });
+        }
+    }
     for place in [Some(directory), file].into_iter().flatten() {
         if let Some(kind) = network_file_system(place) {
             return Err(SqliteError::NetworkFileSystem { path: path.into(), kind });
@@ -75,6 +113,98 @@ fn check(path: &Path) -> Result<(), SqliteError> {
         }
     }
     Ok(())
+}
+
+/// What it is, if it is anything but a regular file with one name. In a directory that others
+/// may write, somebody may have put it there: to have a file of somebody else written, or to
+/// have everybody wait for ever.
+#[cfg(unix)]
+pub(super) fn foreign(found: &fs::Metadata) -> Option<&'static str> {
+    use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+
+    let kind = found.file_type();
+    if kind.is_symlink() {
+        Some("a symbolic link")
+    } else if kind.is_fifo() {
+        Some("a named pipe")
+    } else if kind.is_dir() {
+        Some("a directory")
+    } else if !kind.is_file() {
+        Some("a device or a socket")
+    } else if found.nlink() > 1 {
+        Some("a file that has another name as well (a hard link)")
+    } else {
+        None
+    }
+}
+
+/// Who besides its owner may lock a store's file, and so end all leaderships in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedWith {
+    /// The members of the group of this number.
+    Group(u32),
+    /// All users of the machine.
+    All,
+}
+
+impl fmt::Display for SharedWith {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(group) => write!(f, "group {group}"),
+            Self::All => f.write_str("all users of this machine"),
+        }
+    }
+}
+
+/// Who besides its owner may lock the store in this file: those who may read it or what SQLite
+/// keeps beside it, and those who may put files into its directory. None if nobody else may.
+///
+/// It looks at the permissions of these files and of the directories above them, not at access
+/// control lists.
+#[cfg(unix)]
+pub fn shared_with(path: &Path) -> Option<SharedWith> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    const SEARCH: u32 = 0o011;
+    let path = fs::canonicalize(path).ok()?;
+    let directory = fs::metadata(path.parent()?).ok()?;
+    // The bits of a mode that are the group's, and those of all others.
+    let mut may = 0;
+    let mut group = directory.gid();
+    if directory.mode() & 0o003 == 0o003 {
+        may |= 0o007;
+    }
+    // A group with the number of the owner is the owner's own, as on many systems.
+    if directory.mode() & 0o030 == 0o030 && directory.gid() != directory.uid() {
+        may |= 0o070;
+    }
+    for file in [path.clone(), beside(&path, MEMORY), beside(&path, LOG)] {
+        if let Ok(found) = fs::metadata(file) {
+            may |= found.mode();
+            if found.mode() & 0o070 != 0 {
+                group = found.gid();
+            }
+        }
+    }
+    let search = path.ancestors().skip(1).fold(SEARCH, |search, directory| {
+        // Whoever is not of the group of a directory may be one of the others.
+        let mode = fs::metadata(directory).map_or(SEARCH, |found| found.mode());
+        let group = if mode & SEARCH == 0 { 0 } else { 0o010 };
+        search & (group | mode & 0o001)
+    });
+    if may & 0o007 != 0 && search & 0o001 != 0 {
+        Some(SharedWith::All)
+    } else if may & 0o070 != 0 && search & 0o010 != 0 {
+        Some(SharedWith::Group(group))
+    } else {
+        None
+    }
+}
+
+/// Nobody is known to.
+#[cfg(not(unix))]
+pub fn shared_with(_: &Path) -> Option<SharedWith> {
+    None
 }
 
 /// As containers can have it. What lies beside it is then each container's own: the log,
@@ -134,6 +264,31 @@ fn shared_kind(magic: u64) -> Option<&'static str> {
 
 #[cfg(not(unix))]
 fn check(_: &Path) -> Result<(), SqliteError> {
+    Ok(())
+}
+
+/// Fails if this process may not open so many files more. SQLite itself would not say so.
+pub(super) fn may_open(files: usize) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use rustix::io::Errno;
+
+        let mut open = Vec::new();
+        for _ in 0..files {
+            match fs::File::open("/dev/null") {
+                Ok(file) => open.push(file),
+                Err(error) => {
+                    let is_limit = [Errno::MFILE, Errno::NFILE]
+                        .iter()
+                        .any(|limit| error.raw_os_error() == Some(limit.raw_os_error()));
+                    // Not every world has this file.
+                    return if is_limit { Err(error) } else { Ok(()) };
+                }
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = files;
     Ok(())
 }
 

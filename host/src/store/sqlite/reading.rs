@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, Result, Row, params};
 
+use crate::store::end_of_prefix;
 use crate::types::{Change, Deletion, Entry, Order, Response, Revision, Selection, Snapshot};
 
 /// How far the store is.
@@ -10,6 +11,8 @@ pub(super) struct Head {
     pub(super) revision: Revision,
     /// The oldest revision whose changes are still known.
     pub(super) compacted: Revision,
+    /// How many bytes of history there are.
+    pub(super) history: i64,
     /// Leases and history are of this start of the machine.
     pub(super) this_boot: bool,
     /// When the next lease is over.
@@ -26,7 +29,7 @@ impl Head {
 /// Reads it. Inside of a transaction this is where the view of the store is fixed.
 pub(super) fn head(connection: &Connection, boot: &str) -> Result<Head> {
     let mut read = connection.prepare_cached(
-        "SELECT revision, compacted, boot = ?1, (SELECT min(ends) FROM leases) FROM meta",
+        "SELECT revision, compacted, boot = ?1, (SELECT min(ends) FROM leases), history FROM meta",
     )?;
     read.query_row([boot], |row| {
         Ok(Head {
@@ -34,6 +37,7 @@ pub(super) fn head(connection: &Connection, boot: &str) -> Result<Head> {
             compacted: row.get(1)?,
             this_boot: row.get(2)?,
             next_end: row.get(3)?,
+            history: row.get(4)?,
         })
     })
 }
@@ -82,29 +86,32 @@ fn select(connection: &Connection, selection: &Selection) -> Result<Vec<Entry>> 
     let before = selection.created_before.unwrap_or(Revision::MAX);
     let limit = if selection.limit == 0 { -1 } else { i64::from(selection.limit) };
     let key = &selection.key;
+    let from = selection.from.as_ref().map_or(key, |from| from.max(key));
+    let value = if selection.keys_only { "x''" } else { "value" };
     if !selection.prefix {
         // A limit of one or more is no limit here.
         return connection
-            .prepare_cached(
-                "SELECT key, value, lease, created, modified FROM keys
-                 WHERE key = ?1 AND created < ?2",
-            )?
-            .query_map(params![key, before], entry)?
+            .prepare_cached(&format!(
+                "SELECT key, {value}, lease, created, modified FROM keys
+                 WHERE key = ?1 AND key >= ?3 AND created < ?2"
+            ))?
+            .query_map(params![key, before, from], entry)?
             .collect();
     }
     let end = end_of_prefix(key);
     let below = if end.is_some() { "key < ?2" } else { "?2 IS NULL" };
-    let direction = match selection.order {
-        Order::OldestFirst => "ASC",
-        Order::NewestFirst => "DESC",
+    let order = match selection.order {
+        Order::OldestFirst => "created ASC, key",
+        Order::NewestFirst => "created DESC, key",
+        Order::ByKey => "key",
     };
     connection
         .prepare_cached(&format!(
-            "SELECT key, value, lease, created, modified FROM keys
+            "SELECT key, {value}, lease, created, modified FROM keys
              WHERE key >= ?1 AND {below} AND created < ?3
-             ORDER BY created {direction}, key LIMIT ?4"
+             ORDER BY {order} LIMIT ?4"
         ))?
-        .query_map(params![key, end, before, limit], entry)?
+        .query_map(params![from, end, before, limit], entry)?
         .collect()
 }
 
@@ -116,27 +123,4 @@ pub(super) fn entry(row: &Row<'_>) -> Result<Entry> {
         created: row.get(3)?,
         modified: row.get(4)?,
     })
-}
-
-/// The first key after all those that begin with `prefix`, if there is one.
-fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
-    let mut end: Vec<u8> = prefix.iter().take(last + 1).copied().collect();
-    if let Some(byte) = end.last_mut() {
-        *byte += 1;
-    }
-    Some(end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_ends_before_the_next_key() {
-        assert_eq!(end_of_prefix(b"a/"), Some(b"a0".to_vec()));
-        assert_eq!(end_of_prefix(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(end_of_prefix(b"\xff\xff"), None);
-        assert_eq!(end_of_prefix(b""), None);
-    }
 }

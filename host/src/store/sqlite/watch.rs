@@ -1,16 +1,17 @@
 //! The sets of watches, and what they and their thread have between them.
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{fmt, io, thread};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::super::Watches;
 use super::Shared;
+use super::waker::Waker;
 use super::watcher::Watcher;
 use crate::types::{Change, Failure, RequestId, Watch, Watched};
 
@@ -80,10 +81,10 @@ pub(super) enum Wish {
 }
 
 /// Where the thread is called.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Hub {
     calls: Mutex<Calls>,
-    called: Condvar,
+    waker: Waker,
 }
 
 #[derive(Debug, Default)]
@@ -99,35 +100,44 @@ struct Calls {
 }
 
 impl Hub {
-    /// Something was committed, here or elsewhere.
+    /// Fails where this process may open no more files.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { calls: Mutex::default(), waker: Waker::new()? })
+    }
+
+    /// Something was committed by this process.
     pub(super) fn ring(&self) {
-        let mut calls = self.calls();
-        calls.rung = true;
-        self.called.notify_all();
+        self.calls().rung = true;
+        self.waker.wake();
+    }
+
+    /// Listens to the bell, by which other processes tell that they have committed.
+    pub(super) fn listen(&self, bell: &Path) -> io::Result<()> {
+        self.waker.listen(bell)
     }
 
     /// Waits until there is something to do, and no longer than this. None when there is
     /// no set left: the thread has to end then.
     pub(super) fn wait(&self, at_most: Option<Duration>) -> Option<Vec<Wish>> {
-        let quiet = |calls: &mut Calls| {
-            calls.wishes.is_empty() && calls.sets > 0 && (!calls.rung || at_most.is_none())
-        };
-        let calls = self.calls();
-        let mut calls = match at_most {
-            Some(at_most) => {
-                let waited = self.called.wait_timeout_while(calls, at_most, quiet);
-                waited.unwrap_or_else(PoisonError::into_inner).0
+        let until = at_most.map(|at_most| Instant::now() + at_most);
+        // Without a watch a commit is of no interest.
+        let watches = at_most.is_some();
+        loop {
+            {
+                let mut calls = self.calls();
+                let is_over = until.is_some_and(|until| until <= Instant::now());
+                let is_rung = calls.rung && watches;
+                if is_over || is_rung || calls.sets == 0 || !calls.wishes.is_empty() {
+                    calls.rung = false;
+                    calls.served = calls.sets > 0;
+                    let wishes = std::mem::take(&mut calls.wishes);
+                    return calls.served.then_some(wishes);
+                }
             }
-            // Without a watch a commit is of no interest.
-            None => {
-                let waited = self.called.wait_while(calls, quiet);
-                waited.unwrap_or_else(PoisonError::into_inner)
+            if self.waker.wait(until, watches) {
+                self.calls().rung = true;
             }
-        };
-        calls.rung = false;
-        calls.served = calls.sets > 0;
-        let wishes = std::mem::take(&mut calls.wishes);
-        calls.served.then_some(wishes)
+        }
     }
 
     fn enter(&self) -> u64 {
@@ -142,7 +152,7 @@ impl Hub {
         calls.sets -= 1;
         if calls.served {
             calls.wishes.push(Wish::Leave { set });
-            self.called.notify_all();
+            self.waker.wake();
         }
     }
 
@@ -158,7 +168,7 @@ impl Hub {
             }
         }
         calls.wishes.push(wish);
-        self.called.notify_all();
+        self.waker.wake();
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {

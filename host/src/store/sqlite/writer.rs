@@ -12,6 +12,8 @@ use tokio::sync::oneshot;
 use super::bell::Ringer;
 use super::database::Database;
 use super::error::{failure, is_busy};
+use super::limits;
+use super::quota::Quota;
 use super::reading;
 use super::time::Time;
 use super::watch::Hub;
@@ -20,10 +22,16 @@ use crate::types::{Failure, Operation, Response};
 
 /// How many operations share a commit at most.
 const TOGETHER: usize = 512;
+/// And how many bytes they put, unless one alone puts more.
+const TOGETHER_BYTES: usize = 4 << 20;
+/// How long to wait for those who read to let SQLite's log be ended, while all who write wait;
+/// and how long not to try again.
+const LOG_PATIENCE: Duration = Duration::from_millis(50);
+const LOG_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for the lock before looking who waits for it now.
 const TURN: Duration = Duration::from_millis(250);
 
-type Answer = std::result::Result<Response, Failure>;
+pub(super) type Answer = std::result::Result<Response, Failure>;
 
 /// What the writer is sent.
 #[derive(Debug)]
@@ -49,8 +57,11 @@ pub(super) struct Writer {
     errands: Receiver<Errand>,
     hub: Arc<Hub>,
     ringer: Ringer,
+    quota: Quota,
     /// When to look for history that is too old.
     compaction: i64,
+    /// When to try to end a long log again.
+    ending_log: Option<Instant>,
 }
 
 impl Writer {
@@ -59,9 +70,12 @@ impl Writer {
         time: Time,
         errands: Receiver<Errand>,
         hub: Arc<Hub>,
+        quota: u64,
     ) -> Self {
         let ringer = Ringer::new(database.path());
-        Self { database, time, errands, hub, ringer, compaction: i64::MIN }
+        let quota = Quota::new(database.path(), quota);
+        let compaction = i64::MIN;
+        Self { database, time, errands, hub, ringer, quota, compaction, ending_log: None }
     }
 
     /// Until the store, and all that watches, is gone.
@@ -77,7 +91,10 @@ impl Writer {
                 continue;
             }
             match self.perform(&waiting) {
-                Ok(answers) => waiting.answer(answers),
+                Ok(answers) => {
+                    waiting.answer(answers);
+                    self.end_long_log();
+                }
                 // Once more, together with those who have come meanwhile.
                 Err(error) if is_busy(&error) => waiting.sweep = false,
                 Err(error) => {
@@ -102,6 +119,24 @@ impl Writer {
                 Ok(())
             }
             Err(error) => Err(Failure::Other(error.to_string())),
+        }
+    }
+
+    /// SQLite begins its log anew only at a moment at which nobody reads what is in it. Where
+    /// there is none for long, those who read are waited for.
+    fn end_long_log(&mut self) {
+        let now = Instant::now();
+        if self.ending_log.is_some_and(|again| now < again) || !self.quota.has_long_log() {
+            return;
+        }
+        self.ending_log = Some(now + LOG_PAUSE);
+        self.database.wait_until(now + LOG_PATIENCE);
+        let connection = self.database.connection();
+        let ended = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+        match ended {
+            Ok(0_i64) => {}
+            Ok(_) => tracing::debug!("the store's log is being read, and grows"),
+            Err(error) => tracing::debug!(%error, "the store's log cannot be ended"),
         }
     }
 
@@ -140,14 +175,14 @@ impl Writer {
     fn write(&mut self, jobs: &[Job]) -> Result<Vec<Answer>> {
         let connection = self.database.connection();
         let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-        let mut writing = Writing::begin(connection, &self.time)?;
+        let mut writing = Writing::begin(connection, &self.time, &self.quota)?;
         // Getting the lock took its time.
         let begun = Instant::now();
         let answers = jobs
             .iter()
             .map(|job| match job.is_given_up(begun) {
                 true => Ok(Err(Failure::Timeout)),
-                false => writing.perform(&job.operation).map(Ok),
+                false => writing.perform(&job.operation),
             })
             .collect::<Result<Vec<_>>>()?;
         if self.compaction <= self.time.now() {
@@ -167,6 +202,8 @@ impl Writer {
 #[derive(Debug, Default)]
 struct Waiting {
     jobs: Vec<Job>,
+    /// How many bytes they put.
+    bytes: usize,
     sweep: bool,
 }
 
@@ -179,7 +216,7 @@ impl Waiting {
                 Err(_) => return false,
             }
         }
-        while self.jobs.len() < TOGETHER {
+        while self.jobs.len() < TOGETHER && self.bytes < TOGETHER_BYTES {
             match errands.try_recv() {
                 Ok(errand) => self.take(errand),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
@@ -190,7 +227,10 @@ impl Waiting {
 
     fn take(&mut self, errand: Errand) {
         match errand {
-            Errand::Do(job) => self.jobs.push(job),
+            Errand::Do(job) => {
+                self.bytes += job.bytes();
+                self.jobs.push(job);
+            }
             Errand::Sweep => self.sweep = true,
         }
     }
@@ -203,6 +243,7 @@ impl Waiting {
     fn give_up(&mut self) {
         let now = Instant::now();
         for job in self.jobs.extract_if(.., |job| job.is_given_up(now)) {
+            self.bytes -= job.bytes();
             job.answer(Err(Failure::Timeout));
         }
     }
@@ -216,6 +257,7 @@ impl Waiting {
 
     fn answer(&mut self, answers: Vec<Answer>) {
         self.sweep = false;
+        self.bytes = 0;
         for (job, answer) in self.jobs.drain(..).zip(answers) {
             job.answer(answer);
         }
@@ -223,6 +265,7 @@ impl Waiting {
 
     fn answer_all(&mut self, answer: &Answer) {
         self.sweep = false;
+        self.bytes = 0;
         for job in self.jobs.drain(..) {
             job.answer(answer.clone());
         }
@@ -233,6 +276,10 @@ impl Job {
     /// Its caller is gone, or has waited long enough.
     fn is_given_up(&self, now: Instant) -> bool {
         self.reply.is_closed() || self.give_up.is_some_and(|give_up| give_up <= now)
+    }
+
+    fn bytes(&self) -> usize {
+        limits::put(&self.operation).unwrap_or_default()
     }
 
     fn answer(self, answer: Answer) {

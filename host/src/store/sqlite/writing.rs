@@ -4,8 +4,11 @@
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, params};
 
+use super::limits;
+use super::quota::Quota;
 use super::reading::{entry, head, read};
 use super::time::Time;
+use super::writer::Answer;
 use crate::types::{
     Claim, Claimed, Entry, Grant, Guarded, LeaseId, Mutation, Operation, Response, Revision,
 };
@@ -18,25 +21,46 @@ const KEPT: i64 = 3_600 * SECOND as i64;
 const LOOKED_THROUGH: i64 = 60 * SECOND as i64;
 const AT_ONCE: i64 = 1_000;
 
+/// What a change takes in history besides its key and value, in bytes: with a page of its own
+/// where these are too long for the page of others.
+const CHANGE: i64 = 64;
+const LONG: i64 = 900;
+const PAGE: i64 = 4_096;
+
 const SECOND: u64 = 1_000_000_000;
 
 /// The operations that write, and those that are done together with them.
 #[derive(Debug)]
 pub(super) struct Writing<'a> {
     connection: &'a Connection,
+    quota: &'a Quota,
     now: i64,
     /// Before, and as far as it is now.
     before: Revision,
     revision: Revision,
+    /// How many bytes of history there were, and are.
+    history_before: i64,
+    history: i64,
+    /// How many bytes were put.
+    put: usize,
 }
 
 impl<'a> Writing<'a> {
     /// Ends what is over, now that nobody else writes.
-    pub(super) fn begin(connection: &'a Connection, time: &Time) -> Result<Self> {
+    pub(super) fn begin(connection: &'a Connection, time: &Time, quota: &'a Quota) -> Result<Self> {
         let now = time.now();
         let head = head(connection, time.boot())?;
         let revision = head.revision;
-        let mut writing = Self { connection, now, before: revision, revision };
+        let mut writing = Self {
+            connection,
+            quota,
+            now,
+            before: revision,
+            revision,
+            history_before: head.history,
+            history: head.history,
+            put: 0,
+        };
         if !head.this_boot {
             writing.begin_anew(time.boot())?;
         } else if head.is_due(now) {
@@ -46,26 +70,60 @@ impl<'a> Writing<'a> {
     }
 
     /// What comes of it, once the transaction is committed.
-    pub(super) fn perform(&mut self, operation: &Operation) -> Result<Response> {
-        match operation {
-            Operation::Grant(grant) => self.grant(grant),
-            Operation::KeepAlive(lease) => self.keep_alive(*lease),
+    pub(super) fn perform(&mut self, operation: &Operation) -> Result<Answer> {
+        let response = match operation {
+            Operation::Grant(grant) => return self.with_room(operation, |it| it.grant(grant)),
+            Operation::KeepAlive(lease) => self.keep_alive(*lease)?,
             Operation::Revoke(lease) => {
-                Ok(if self.end_lease(*lease)? { Response::Revoked } else { Response::Expired })
+                if self.end_lease(*lease)? {
+                    Response::Revoked
+                } else {
+                    Response::Expired
+                }
             }
-            Operation::Claim(claim) => self.claim(claim),
-            Operation::Read(selections) => read(self.connection, self.revision, selections),
-            Operation::Guarded(guarded) => self.guarded(guarded),
-        }
+            // Whoever lost a race is told so, whether there is room or not.
+            Operation::Claim(claim) => match self.lost(claim)? {
+                Some(lost) => lost,
+                None => return self.with_room(operation, |it| it.claim(claim)),
+            },
+            Operation::Read(selections) => read(self.connection, self.revision, selections)?,
+            Operation::Guarded(guarded) => match self.refused(guarded)? {
+                Err(refused) => refused,
+                Ok(lease) => {
+                    return self.with_room(operation, |it| it.guarded(guarded, lease));
+                }
+            },
+        };
+        Ok(Ok(response))
     }
 
     /// Right before the commit. Whether watches have something to see.
-    pub(super) fn finish(self) -> Result<bool> {
+    pub(super) fn finish(mut self) -> Result<bool> {
         let changed = self.revision > self.before;
         if changed {
-            self.prepare("UPDATE meta SET revision = ?1")?.execute([self.revision])?;
+            self.forget_beyond(self.quota.history())?;
+        }
+        if changed || self.history != self.history_before {
+            self.prepare("UPDATE meta SET revision = ?1, history = ?2")?
+                .execute([self.revision, self.history])?;
         }
         Ok(changed)
+    }
+
+    /// Does what puts something into the store, if there is room for it.
+    fn with_room(
+        &mut self,
+        operation: &Operation,
+        perform: impl FnOnce(&mut Self) -> Result<Response>,
+    ) -> Result<Answer> {
+        if let Some(bytes) = limits::put(operation) {
+            let put = self.put + bytes;
+            if let Err(full) = self.quota.check(self.connection, put as u64)? {
+                return Ok(Err(full));
+            }
+            self.put = put;
+        }
+        perform(self).map(Ok)
     }
 
     // What clients ask for.
@@ -94,13 +152,16 @@ impl<'a> Writing<'a> {
         Ok(Response::Renewed(ttl))
     }
 
-    fn claim(&mut self, claim: &Claim) -> Result<Response> {
+    /// Why the key cannot be claimed.
+    fn lost(&self, claim: &Claim) -> Result<Option<Response>> {
         if let Some(entry) = self.entry(&claim.key)? {
-            return Ok(Response::Taken(Claimed { entry, at: self.revision }));
+            return Ok(Some(Response::Taken(Claimed { entry, at: self.revision })));
         }
-        if claim.lease != 0 && !self.has_lease(claim.lease)? {
-            return Ok(Response::Expired);
-        }
+        let is_over = claim.lease != 0 && !self.has_lease(claim.lease)?;
+        Ok(is_over.then_some(Response::Expired))
+    }
+
+    fn claim(&mut self, claim: &Claim) -> Result<Response> {
         self.change(|changes| changes.put(&claim.key, &claim.value, claim.lease))?;
         let entry = Entry {
             key: claim.key.clone(),
@@ -112,7 +173,8 @@ impl<'a> Writing<'a> {
         Ok(Response::Claimed(Claimed { entry, at: self.revision }))
     }
 
-    fn guarded(&mut self, guarded: &Guarded) -> Result<Response> {
+    /// The lease of the guard, or why nothing is done.
+    fn refused(&self, guarded: &Guarded) -> Result<std::result::Result<LeaseId, Response>> {
         let guard = &guarded.guard;
         let lease = match self.standing(&guard.key)? {
             Some(key)
@@ -121,19 +183,23 @@ impl<'a> Writing<'a> {
             {
                 key.lease
             }
-            Some(_) | None => return Ok(Response::Stale),
+            Some(_) | None => return Ok(Err(Response::Stale)),
         };
         for expect in &guarded.expect {
             let modified = self.standing(&expect.key)?.map_or(0, |key| key.modified);
             if modified != expect.modified {
-                return Ok(Response::Conflict);
+                return Ok(Err(Response::Conflict));
             }
         }
+        Ok(Ok(lease))
+    }
+
+    fn guarded(&mut self, guarded: &Guarded, lease: LeaseId) -> Result<Response> {
         self.change(|changes| {
             for mutation in &guarded.mutations {
                 match mutation {
                     Mutation::Put(put) => changes.put(&put.key, &put.value, 0)?,
-                    Mutation::Proclaim(value) => changes.put(&guard.key, value, lease)?,
+                    Mutation::Proclaim(value) => changes.put(&guarded.guard.key, value, lease)?,
                     Mutation::Delete(key) => changes.delete(key)?,
                 }
             }
@@ -161,13 +227,14 @@ impl<'a> Writing<'a> {
     fn begin_anew(&mut self, boot: &str) -> Result<()> {
         let last = self.revision;
         self.prepare("DELETE FROM history")?.execute([])?;
+        self.history = 0;
         self.prepare("UPDATE meta SET boot = ?1, compacted = ?2")?
             .execute(params![boot, last + 1])?;
         self.sweep(i64::MAX)
     }
 
     /// Forgets what is older than an hour, and returns when to look again.
-    pub(super) fn compact(&self) -> Result<i64> {
+    pub(super) fn compact(&mut self) -> Result<i64> {
         let oldest: Vec<(Revision, i64)> = self
             .prepare(
                 "SELECT revision, at FROM history GROUP BY revision ORDER BY revision LIMIT ?1",
@@ -180,14 +247,55 @@ impl<'a> Writing<'a> {
             None => (true, oldest.last().map(|(last, _)| *last)),
         };
         if let Some(kept) = kept {
-            let forgotten =
-                self.prepare("DELETE FROM history WHERE revision < ?1")?.execute([kept])?;
-            if forgotten > 0 {
-                self.prepare("UPDATE meta SET compacted = ?1")?.execute([kept])?;
-            }
+            self.forget_before(kept)?;
         }
         let more = all_old && oldest.len() > 1;
         Ok(if more { self.now } else { self.now.saturating_add(LOOKED_THROUGH) })
+    }
+
+    /// Forgets the oldest changes where all of them take too many bytes; none of this commit,
+    /// which nobody has seen.
+    fn forget_beyond(&mut self, bytes: i64) -> Result<()> {
+        let mut excess = self.history - bytes;
+        if excess <= 0 {
+            return Ok(());
+        }
+        let mut kept = 0;
+        self.each_size(self.before, |revision, size| {
+            kept = revision + 1;
+            excess -= size;
+            excess > 0
+        })?;
+        self.forget_before(kept)
+    }
+
+    fn forget_before(&mut self, kept: Revision) -> Result<()> {
+        let mut bytes = 0;
+        self.each_size(kept - 1, |_, size| {
+            bytes += size;
+            true
+        })?;
+        let forgotten = self.prepare("DELETE FROM history WHERE revision < ?1")?.execute([kept])?;
+        if forgotten > 0 {
+            self.prepare("UPDATE meta SET compacted = ?1")?.execute([kept])?;
+        }
+        self.history = (self.history - bytes).max(0);
+        Ok(())
+    }
+
+    /// What each change up to a revision takes, the oldest first, as long as there is interest.
+    fn each_size(&self, last: Revision, mut tell: impl FnMut(Revision, i64) -> bool) -> Result<()> {
+        let mut sizes = self.prepare(
+            "SELECT revision, length(key) + ifnull(length(value), 0) FROM history
+             WHERE revision <= ?1 ORDER BY revision, part",
+        )?;
+        let mut rows = sizes.query([last])?;
+        while let Some(row) = rows.next()? {
+            if !tell(row.get(0)?, size(row.get(1)?)) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// False if there is none.
@@ -236,10 +344,12 @@ impl<'a> Writing<'a> {
     /// Makes changes in one revision; in none if nothing changed.
     fn change(&mut self, make: impl FnOnce(&mut Changes<'_>) -> Result<()>) -> Result<()> {
         let at = self.revision + 1;
-        let mut changes = Changes { connection: self.connection, now: self.now, at, parts: 0 };
+        let mut changes =
+            Changes { connection: self.connection, now: self.now, at, parts: 0, bytes: 0 };
         make(&mut changes)?;
         if changes.parts > 0 {
             self.revision = at;
+            self.history += changes.bytes;
         }
         Ok(())
     }
@@ -258,6 +368,13 @@ struct Changes<'a> {
     now: i64,
     at: Revision,
     parts: i64,
+    /// What it takes in history.
+    bytes: i64,
+}
+
+/// What a change takes in history, by the length of its key and value.
+fn size(length: i64) -> i64 {
+    CHANGE + length + if length > LONG { PAGE } else { 0 }
 }
 
 impl Changes<'_> {
@@ -295,6 +412,8 @@ impl Changes<'_> {
             )?
             .execute(params![self.at, self.parts, self.now, key, value, lease, created])?;
         self.parts += 1;
+        let length = key.len() + value.map_or(0, <[u8]>::len);
+        self.bytes += size(i64::try_from(length).unwrap_or(i64::MAX / 2));
         Ok(())
     }
 }
