@@ -6,7 +6,8 @@
 //! | `campaign`, `run`, `observe`, `leader`, `candidates`, `put`, `get`, `depose` | the commands |
 //! | `demo` | three candidates to be watched |
 //! | `session` | the connection, and its end |
-//! | `event`, `text`, `output` | what is said, how, and where to |
+//! | `event`, `text`, `output`, `stdout` | what is said, how, and where to |
+//! | `limits` | whether the system lets us have what we need |
 //! | `signals`, `exit` | how the program is ended, and with which status |
 
 mod args;
@@ -19,12 +20,14 @@ mod exit;
 mod get;
 mod input;
 mod leader;
+mod limits;
 mod observe;
 mod output;
 mod put;
 mod run;
 mod session;
 mod signals;
+mod stdout;
 mod text;
 
 use std::process::ExitCode;
@@ -45,6 +48,10 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return not_parsed(&error).into(),
     };
+    if let Err(end) = ready(&cli) {
+        end.tell();
+        return end.status.into();
+    }
     // One thread: CMD is killed when the thread that started it ends, so that has
     // to be the one that lives longest.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -75,6 +82,21 @@ pub fn main() -> ExitCode {
     // A name that is still being looked up keeps nobody waiting.
     runtime.shutdown_background();
     status.into()
+}
+
+/// Whether there is what the command will need, before it does anything.
+fn ready(cli: &Cli) -> Result<(), End> {
+    match cli.command {
+        Command::Run(_) | Command::Demo(_) | Command::DemoCandidate(_) => {}
+        Command::Campaign(_)
+        | Command::Observe(_)
+        | Command::Leader(_)
+        | Command::Candidates(_)
+        | Command::Put(_)
+        | Command::Get(_)
+        | Command::Depose(_) => stdout::check()?,
+    }
+    limits::check()
 }
 
 async fn perform(cli: &Cli) -> Result<Status, End> {
@@ -124,7 +146,8 @@ fn log(cli: &Cli) -> Result<Output, End> {
         2 => "incumbent=debug",
         _ => "trace",
     };
-    let output = Output::to_stderr()?;
+    let gap = |many| format!("incumbent: lines of the log are missing here: {many}");
+    let output = Output::to_stderr(Box::new(gap))?;
     // Fails where a log is set already, which nobody does.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))

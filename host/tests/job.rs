@@ -150,6 +150,7 @@ fn whatever_it_does_it_is_interrupted_in_time(etcd: Etcd) {
     let jobs = [
         ("an endless loop", job::LOOPS),
         ("a loop of host calls", job::CALLS),
+        ("a loop of random bytes", job::RANDOM),
         ("a sleep of 20 s", job::SLEEPS),
         ("a read from standard input", job::READS),
     ];
@@ -387,6 +388,24 @@ fn keys_are_what_was_granted() {
     assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "jobs/last"]).trim(), "done");
 }
 
+/// `etcdctl elect` would take what it writes there for a candidate.
+#[test]
+fn keys_below_its_own_election_are_never_granted() {
+    let etcd = Etcd::start(Version::V3_5);
+    let job = Job::doing("(call $exit (call $done (call $term)))");
+    for (election, keys) in [("jobs", "jobs/"), ("jobs/last", "jobs/"), ("jobs", "jobs/last")] {
+        let mut command = run(&etcd, election, &["--once", "--allow-keys", keys]);
+        command.args(["--component", &job.path("job.wasm")]);
+        let refused = end(command).expect(2);
+        assert!(refused.stderr.contains(&format!("--allow-keys {keys} reaches")), "{refused:?}");
+    }
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "jobs"]), "");
+    // What is only named alike is something else.
+    let mut command = run(&etcd, "job", &["--once", "--allow-keys", "jobs/"]);
+    command.args(["--component", &job.path("job.wasm")]);
+    end(command).expect(0);
+}
+
 #[test]
 fn one_that_listens_and_goes_on_gets_the_stop_time_out_and_no_more() {
     let etcd = Etcd::start(Version::V3_5);
@@ -460,6 +479,13 @@ fn it_takes_no_more_of_the_machine_than_it_may() {
             (local.tee $kept (i32.add (local.get $kept) (i32.const 1)))
             (i32.const 600))))";
     end(Job::doing(many).command(&etcd, &["--once"])).expect(134);
+    let random = |bytes: u32| {
+        let job = Job::doing(&format!("(call $random (i64.const {bytes}) (i32.const 0))"));
+        end(job.command(&etcd, &["--once"]))
+    };
+    random(1 << 16).expect(0);
+    let refused = random((1 << 16) + 1).expect(134);
+    assert!(refused.stderr.contains("65537 exceeds limit 65536"), "{refused:?}");
     // At once, and unasked.
     let write = |to: &str, bytes: u32| {
         let job = Job::doing(&format!(

@@ -10,9 +10,10 @@
 
 mod support;
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use support::{Running, children, end, eventually, incumbent, is_alive, kill, pid_in, until};
@@ -177,6 +178,70 @@ fn a_file_that_cannot_serve_is_refused() {
         assert!(ended.stderr.contains(says), "{ended:?}");
     }
     assert!(fs::read_to_string(&other).unwrap().starts_with("this is a letter"));
+}
+
+const FILES: [&str; 4] = ["store.db", "store.db-wal", "store.db-shm", "store.db-bell"];
+
+/// A leader on a file in a directory that all may look into, under this umask.
+fn leader_on_a_file(home: &Home, umask: &str) -> Running {
+    fs::set_permissions(home.0.path(), Permissions::from_mode(0o755)).unwrap();
+    let store = format!("sqlite:{}", home.path("store.db").display());
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask \"$1\"; shift; exec \"$@\"", "sh", umask]);
+    command.arg(env!("CARGO_BIN_EXE_incumbent"));
+    command.args(["campaign", "office", "-o", "json", "--store", &store]);
+    Running::start(command)
+}
+
+/// Whoever may read one of the files can take SQLite's locks.
+#[test]
+fn the_files_are_their_owners_alone() {
+    for umask in ["000", "022"] {
+        let home = Home::new();
+        let leader = leader_on_a_file(&home, umask);
+        leader.event("elected");
+        for file in FILES {
+            let mode = fs::metadata(home.path(file)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o600, "{file} under {umask}");
+        }
+        let told = leader.stderr.line_with("for this machine only");
+        assert!(!told.contains("may lock"), "{told}");
+        if rustix::process::geteuid().is_root() {
+            for file in FILES {
+                assert!(!nobody_may_open(&home.path(file)), "{file}");
+            }
+            fs::set_permissions(home.path("store.db"), Permissions::from_mode(0o644)).unwrap();
+            assert!(nobody_may_open(&home.path("store.db")), "the check itself");
+        }
+        leader.stop();
+    }
+}
+
+/// As another user, who is in no group.
+fn nobody_may_open(file: &Path) -> bool {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "head", "-c", "0"]);
+    command.arg(file).stderr(Stdio::null()).status().unwrap().success()
+}
+
+#[test]
+fn a_file_may_be_shared_on_purpose() {
+    for (mode, others) in
+        [(0o644, "all users of this machine"), (0o664, "all users"), (0o640, "group ")]
+    {
+        let home = Home::new();
+        fs::write(home.path("store.db"), "").unwrap();
+        fs::set_permissions(home.path("store.db"), Permissions::from_mode(mode)).unwrap();
+        let leader = leader_on_a_file(&home, "077");
+        leader.event("elected");
+        let told = leader.stderr.line_with("for this machine only");
+        assert!(told.contains(&format!("; {others}")) && told.contains("may lock it"), "{told}");
+        for file in FILES {
+            let found = fs::metadata(home.path(file)).unwrap().permissions().mode();
+            assert_eq!(found & 0o7777, mode, "{file}");
+        }
+        leader.stop();
+    }
 }
 
 #[test]

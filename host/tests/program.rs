@@ -11,7 +11,6 @@
 mod support;
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +21,7 @@ use incumbent_tests::certificates::Certificates;
 use incumbent_tests::etcd::{Etcd, Version};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Running, end, incumbent, on, until};
+use support::{Running, end, incumbent, on, until, write_secret};
 use tempfile::TempDir;
 
 with_each_etcd!(
@@ -253,6 +252,26 @@ fn hostile_values_stay_on_their_line(etcd: Etcd) {
     let object = end(on(&etcd, ["leader", "office", "-o", "json"])).expect(0).json();
     assert_eq!(object["leader"]["value_base64"], "G1sySgBvbmUKdHdv/w==");
 
+    // What a terminal obeys beyond ASCII is whole, and escaped.
+    let hostile = "\u{9b}31m\u{85}\u{202e}x\u{2028}\u{7f}";
+    put(hostile.as_bytes());
+    let key = format!("office/{lease}");
+    let observer = Running::start(on(&etcd, ["observe", "office", "-o", "json"]));
+    let sighted = observer.stdout.line_with("leader");
+    observer.stop();
+    let ask = |arguments: &[&str]| end(on(&etcd, arguments)).expect(0).stdout;
+    for (line, path) in [
+        (sighted, "/leader/value"),
+        (ask(&["leader", "office", "-o", "json"]), "/leader/value"),
+        (ask(&["candidates", "office", "-o", "json"]), "/value"),
+        (ask(&["get", &key, "-o", "json"]), "/value"),
+    ] {
+        assert!(line.trim_end().is_ascii(), "{line:?}");
+        assert!(!line.trim_end().contains(|one: char| one.is_control()), "{line:?}");
+        let object: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(object.pointer(path).unwrap(), hostile, "{line:?}");
+    }
+
     put(&vec![b'x'; 1_000_000]);
     let line = end(on(&etcd, ["candidates", "office"])).expect(0).stdout;
     assert!(line.len() < 400 && line.contains("(1000000 bytes)"), "{line:?}");
@@ -372,7 +391,7 @@ fn with_users_and_passwords() {
     let directory = TempDir::new().unwrap();
     let password = |text: &str| {
         let path = directory.path().join("password");
-        fs::write(&path, format!("{text}\n")).unwrap();
+        write_secret(&path, &format!("{text}\n"));
         path
     };
     let as_ann = |file: &OsStr, arguments: &[&str]| {

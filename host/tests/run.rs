@@ -415,3 +415,70 @@ fn a_held_terminal_holds_up_nothing() {
     drop(reader);
     filler.wait().unwrap();
 }
+
+/// The events' file system is full while it works, and is freed.
+#[test]
+fn events_survive_a_full_disk() {
+    let etcd = Etcd::start(Version::V3_5);
+    let directory = TempDir::new().unwrap();
+    let folder = directory.path().to_str().unwrap();
+    // To the last byte of the last page.
+    let script = "cat /dev/zero > fill; while echo; do :; done >> events; echo full; read go; \
+                  rm fill; echo freed; exec sleep 1000";
+    let events = ["-o", "json", "--events", "events", "--", "sh", "-c", script];
+    let program = run(&etcd, "office", &events);
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+    command.arg(format!(
+        "mount -t tmpfs -o size=64k nothing {folder} && cd {folder} && exec \"$0\" \"$@\""
+    ));
+    command.arg(program.get_program()).args(program.get_args()).stdin(Stdio::piped());
+    command.env("INCUMBENT_STORE", etcd.url());
+    let mut running = Running::start(command);
+    let path = format!("/proc/{}/root{folder}/events", running.pid());
+    let events = || {
+        let text = fs::read_to_string(&path).unwrap();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let lines = whole.lines().filter(|line| !line.is_empty());
+        lines.map(|line| serde_json::from_str(line).expect(line)).collect::<Vec<Value>>()
+    };
+    running.stdout.line_with("full");
+    let said = running.stderr.line_with("--events events cannot be written");
+    assert!(said.contains("No space left on device"), "{said}");
+    let before = events().len();
+    for _ in 0..3 {
+        running.stderr.event("extended");
+    }
+    assert_eq!(events().len(), before, "nothing has room");
+    std::io::Write::write_all(&mut running.stdin(), b"go\n").unwrap();
+    running.stderr.line_with("--events events is written again");
+    until("what was kept, and what is new, is written", || events().len() > before + 2);
+    running.signal(Signal::TERM);
+    running.stderr.line_with("withdrawn");
+    assert_eq!(running.wait(), 0);
+    let told = running.stderr.all();
+    let sentences = told.iter().filter(|line| line.contains("cannot be written"));
+    assert_eq!(sentences.count(), 1, "{told:#?}");
+}
+
+/// Enough is found before joining, and is enough.
+#[test]
+fn where_few_files_can_be_opened_it_works_or_does_not_join() {
+    let etcd = Etcd::start(Version::V3_5);
+    for files in [20, 30, 34, 36, 38, 42, 50] {
+        let program = run(&etcd, "office", &["--once", "--", "true"]);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]);
+        command.arg(program.get_program()).args(program.get_args());
+        command.env("INCUMBENT_STORE", etcd.url());
+        let ended = end(command);
+        println!("{files} files: {}", ended.status);
+        if files < 35 || ended.status == 2 {
+            let ended = ended.expect(2);
+            assert!(ended.stderr.contains("ulimit -n"), "{ended:?}");
+            assert!(!ended.stderr.contains("joined"), "{ended:?}");
+        } else {
+            ended.expect(0);
+        }
+    }
+}

@@ -17,7 +17,7 @@ use std::process::Command;
 
 use incumbent_tests::certificates::{Authority, Certificates, Signed, Validity};
 use incumbent_tests::etcd::{Etcd, Version};
-use support::{Running, children, end, eventually, incumbent};
+use support::{Running, children, end, eventually, incumbent, write_secret};
 use tempfile::TempDir;
 
 macro_rules! on_both {
@@ -94,7 +94,7 @@ fn each_fault_of_a_login_has_its_sentence(version: Version) {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("password");
     let as_user = |name: &str, password: &str| {
-        fs::write(&file, password).unwrap();
+        write_secret(&file, password);
         let mut command = incumbent(["--store", &etcd.url(), "leader", "office"]);
         command.args(["--user", name, "--password-file"]).arg(&file);
         command
@@ -160,7 +160,7 @@ fn who_is_denied_is_withdrawn_with_the_reason(version: Version) {
     etcd.enable_users("of-root", "ann", PASSWORD, "office");
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("password");
-    fs::write(&file, PASSWORD).unwrap();
+    write_secret(&file, PASSWORD);
     let mut command = incumbent(["--store", &etcd.url(), "campaign", "theirs", "--ttl", "2s"]);
     command.args(["-o", "json", "--user", "ann", "--password-file"]).arg(&file);
     let denied = end(command).expect(4);

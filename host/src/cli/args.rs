@@ -52,6 +52,11 @@ pub struct Cli {
 impl Cli {
     /// The command line, or what is wrong with it, or the help that it asks for.
     pub fn read() -> Result<Self, clap::Error> {
+        let mut arguments = std::env::args_os().skip(1).peekable();
+        if arguments.peek().is_some_and(|first| first == DEMO_CANDIDATE) {
+            let Part { common, candidate } = Part::try_parse_from(arguments)?;
+            return Ok(Self { common, command: Command::DemoCandidate(candidate) });
+        }
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(std::env::args_os())?;
         if let Some(("run", run)) = matches.subcommand()
@@ -63,6 +68,18 @@ impl Cli {
         Self::from_arg_matches(&matches)
     }
 }
+
+/// The command line of a candidate of `incumbent demo`.
+#[derive(Debug, Parser)]
+struct Part {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    candidate: DemoCandidate,
+}
+
+/// What the command line of a candidate of `incumbent demo` begins with.
+pub const DEMO_CANDIDATE: &str = "demo-candidate";
 
 /// A grant on the command line, and no component. A variable is no such fault: it may be
 /// there for other runs.
@@ -159,8 +176,9 @@ pub enum Command {
         The election has a name of its own each time, and nothing of it is left at the end. \
         --script exits with 1 if anything of what it tells was not so.")]
     Demo(Demo),
-    /// One candidate of `incumbent demo`, which starts it
-    #[command(hide = true)]
+    /// One candidate of `incumbent demo`, which starts it. Not among the commands, where
+    /// suggestions would name it.
+    #[command(skip)]
     DemoCandidate(DemoCandidate),
 }
 
@@ -237,6 +255,8 @@ pub struct Common {
         env = "INCUMBENT_DIAL_TIMEOUT",
         hide_env_values = true,
         value_name = "DURATION",
+        // A time below zero has a sentence of its own.
+        allow_hyphen_values = true,
         default_value = "5s",
         value_parser = Checked::new(passed_on),
         help_heading = STORE
@@ -249,6 +269,7 @@ pub struct Common {
         env = "INCUMBENT_COMMAND_TIMEOUT",
         hide_env_values = true,
         value_name = "DURATION",
+        allow_hyphen_values = true,
         default_value = "5s",
         value_parser = Checked::new(passed_on),
         help_heading = STORE
@@ -312,6 +333,7 @@ pub struct Candidate {
         env = "INCUMBENT_TTL",
         hide_env_values = true,
         value_name = "DURATION",
+        allow_hyphen_values = true,
         default_value = "10s",
         value_parser = Checked::new(lease_time)
     )]
@@ -323,6 +345,7 @@ pub struct Candidate {
         env = "INCUMBENT_MARGIN",
         hide_env_values = true,
         value_name = "DURATION",
+        allow_hyphen_values = true,
         value_parser = Checked::new(span)
     )]
     pub margin: Option<Duration>,
@@ -364,6 +387,7 @@ pub struct Run {
         env = "INCUMBENT_STOP_TIMEOUT",
         hide_env_values = true,
         value_name = "DURATION",
+        allow_hyphen_values = true,
         value_parser = Checked::new(span)
     )]
     pub stop_timeout: Option<Duration>,
@@ -374,6 +398,7 @@ pub struct Run {
         env = "INCUMBENT_RESTART_DELAY",
         hide_env_values = true,
         value_name = "DURATION",
+        allow_hyphen_values = true,
         default_value = "1s",
         value_parser = Checked::new(span)
     )]
@@ -424,8 +449,10 @@ pub struct Grants {
     )]
     pub variables: Vec<Variable>,
     /// Let the component read and write the keys that begin so, as long as it leads; may
-    /// be given more than once, its variable holds one. Keep elections out of it: `jobs/`
-    /// lets it delete the candidates of an election `jobs/x`, or stand in its queue for ever
+    /// be given more than once, its variable holds one. The keys of its own election, ELECTION
+    /// and all below ELECTION/, are never granted, and a PREFIX that reaches them is refused.
+    /// Keep other elections out of it too: `jobs/` lets it delete the candidates of an election
+    /// `jobs/x`, or stand in its queue for ever
     #[arg(
         long = "allow-keys",
         env = "INCUMBENT_ALLOW_KEYS",
@@ -452,6 +479,7 @@ pub struct Grants {
         env = "INCUMBENT_MAX_MEMORY",
         hide_env_values = true,
         value_name = "MIB",
+        allow_negative_numbers = true,
         default_value_t = 1024,
         value_parser = clap::value_parser!(u32).range(1..),
         help_heading = COMPONENT
@@ -472,6 +500,7 @@ pub struct Campaign {
         env = "INCUMBENT_WAIT",
         hide_env_values = true,
         value_name = "DURATION",
+        allow_hyphen_values = true,
         value_parser = Checked::new(span)
     )]
     pub wait: Option<Duration>,
@@ -541,6 +570,7 @@ pub struct Demo {
         env = "INCUMBENT_TTL",
         hide_env_values = true,
         value_name = "DURATION",
+        allow_hyphen_values = true,
         default_value = "2s",
         value_parser = Checked::new(lease_time)
     )]

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use incumbent::{BootClock, Candidate, Election, Event, Leadership};
 
 use super::args::{Campaign, Common};
-use super::event::Teller;
+use super::event::{Teller, missed};
 use super::exit::{End, Status};
 use super::output::Output;
 use super::session::{self, farewell, identity};
@@ -21,10 +21,11 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
     };
     let election = session::election(&session, common, &campaign.candidate, &campaign.election);
 
-    let output = Output::to_stdout()?;
+    let identity = identity(common);
+    let output = Output::to_stdout(missed(common.output, &campaign.election, &identity))?;
     let mut candidate = election.enter();
     let mut teller =
-        Teller::new(&campaign.election, &identity(common), vec![(common.output, output.clone())]);
+        Teller::new(&campaign.election, &identity, vec![(common.output, output.clone())]);
     let mut events = candidate.events();
     let (joined, place) = tokio::sync::watch::channel(None);
     let telling = tokio::spawn(async move {
@@ -42,7 +43,7 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
             patience(campaign.wait, &election, place, common.command_timeout)
         })) => end,
         _ = signals.next() => Ok(Status::Done),
-        () = output.closed() => Ok(Status::Done),
+        closed = output.closed() => closed,
     };
     let status = end.as_ref().map_or_else(|end| end.status, |status| *status);
     let rest = Some((candidate, leadership));

@@ -5,7 +5,7 @@ use super::event::leader_object;
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::{answered, spectator};
-use super::text::shown_bytes;
+use super::text::{json, shown_bytes};
 
 pub async fn candidates(common: &Common, named: &Named) -> Result<Status, End> {
     let session = spectator(common).await?;
@@ -24,7 +24,7 @@ pub async fn candidates(common: &Common, named: &Named) -> Result<Status, End> {
                 candidate.epoch,
                 shown_bytes(&candidate.key)
             ),
-            Form::Json => leader_object(candidate).to_string(),
+            Form::Json => json(&leader_object(candidate)),
         })
         .collect();
     print(lines.join("\n"))

@@ -7,7 +7,7 @@ use super::event::leader_object;
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::store;
-use super::text::shown_bytes;
+use super::text::{json, shown_bytes};
 
 pub async fn depose(common: &Common, depose: &Depose) -> Result<Status, End> {
     let store = store(common).await?;
@@ -39,6 +39,6 @@ pub async fn depose(common: &Common, depose: &Depose) -> Result<Status, End> {
             leader.epoch,
             shown_bytes(&leader.key)
         ),
-        Form::Json => leader_object(&leader).to_string(),
+        Form::Json => json(&leader_object(&leader)),
     })
 }

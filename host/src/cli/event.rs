@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use incumbent::{Clock, Event, Failure, Leader, Mark, Reason};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::args::Form;
-use super::output::Output;
-use super::text::{shown, shown_bytes};
+use super::output::{Gap, Output};
+use super::text::{json, shown, shown_bytes};
 
 /// Says what happens in one election, in all the forms asked for.
 #[derive(Clone, Debug)]
@@ -95,12 +95,7 @@ impl Teller {
     }
 
     fn object(&self, event: &Event, now: Mark) -> String {
-        let mut object = Map::new();
-        let mut set = |name: &str, value: Value| object.insert(name.to_owned(), value);
-        set("event", name(event).into());
-        set("election", self.election.as_str().into());
-        set("id", self.id.as_str().into());
-        set("time", humantime::format_rfc3339_millis(SystemTime::now()).to_string().into());
+        let mut object = head(name(event), &self.election, &self.id);
         match event {
             Event::Joined { key, .. } => put_bytes(&mut object, "key", key),
             Event::Elected { epoch, key, lease, valid_until }
@@ -110,7 +105,7 @@ impl Teller {
                 put_bytes(&mut object, "key", key);
                 object.insert("lease".into(), format!("{lease:x}").into());
                 let left = left(*valid_until, now).as_millis();
-                object.insert("remaining_ms".into(), json!(left));
+                object.insert("remaining_ms".into(), serde_json::json!(left));
             }
             Event::Demoted { epoch, reason } => {
                 object.insert("epoch".into(), (*epoch).into());
@@ -130,7 +125,31 @@ impl Teller {
             }
             _ => {}
         }
-        Value::Object(object).to_string()
+        json(&Value::Object(object))
+    }
+}
+
+/// What an object begins with.
+fn head(event: &str, election: &str, id: &str) -> Map<String, Value> {
+    let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+    [("event", event), ("election", election), ("id", id), ("time", time.as_str())]
+        .map(|(name, value)| (name.to_owned(), Value::from(value)))
+        .into_iter()
+        .collect()
+}
+
+/// What stands for lines that were left out, because nobody took them in time.
+pub fn missed(form: Form, election: &str, id: &str) -> Gap {
+    let [election, id] = [election, id].map(ToOwned::to_owned);
+    match form {
+        Form::People => Box::new(|many| {
+            format!("incumbent: lines are missing here, because they were not read in time: {many}")
+        }),
+        Form::Json => Box::new(move |many| {
+            let mut object = head("missed", &election, &id);
+            object.insert("lines".into(), many.into());
+            json(&Value::Object(object))
+        }),
     }
 }
 

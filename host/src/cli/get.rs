@@ -9,6 +9,7 @@ use super::exit::{End, Status};
 use super::input::key_bytes;
 use super::output::print;
 use super::session::store;
+use super::text::json;
 
 pub async fn get(common: &Common, get: &Get) -> Result<Status, End> {
     let key = key_bytes(&get.key)?;
@@ -30,7 +31,7 @@ pub async fn get(common: &Common, get: &Get) -> Result<Status, End> {
             object.insert("created".into(), entry.created.into());
             object.insert("modified".into(), entry.modified.into());
             object.insert("lease".into(), format!("{:x}", entry.lease).into());
-            Value::Object(object).to_string().into_bytes()
+            json(&Value::Object(object)).into_bytes()
         }
     })
 }

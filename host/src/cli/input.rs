@@ -5,9 +5,12 @@ use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
+use std::io::{self, BufRead as _};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Once;
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
@@ -16,11 +19,17 @@ use incumbent::store::etcd::Credentials;
 use incumbent::store::url::StoreUrl;
 
 use super::args::{Candidate, Common};
-use super::exit::{End, bad_input};
+use super::exit::{End, bad_input, say};
 use super::text::shown_bytes;
+
+/// What is worth asking for: etcd counts in seconds.
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
 /// What stores take.
 const LONGEST_LEASE: Duration = Duration::from_secs(9_000_000_000);
+
+/// In a file's mode: that it may be read by whoever is neither its owner nor in its group.
+const OTHERS_READ: u32 = 0o004;
 
 /// What a candidate's value may have.
 const LONGEST_VALUE: usize = 4096;
@@ -158,6 +167,22 @@ pub fn prefix(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Whether work in this election may be granted the keys that begin with `prefix`. Below the
+/// election's name it could make itself the leader: etcd's own tools take any key there for a
+/// candidate.
+pub fn check_prefix(prefix: &str, election: &str) -> Result<(), End> {
+    let below = format!("{election}/");
+    if !below.starts_with(prefix) && !prefix.starts_with(&below) {
+        return Ok(());
+    }
+    let [prefix, election] = [prefix, election].map(|text| shown_bytes(text.as_bytes()));
+    Err(bad_input(format!(
+        "--allow-keys {prefix} reaches the election's own keys, {election} and all below \
+         {election}/, with which work could make itself the leader: give a prefix beside them, \
+         as {election}-data/"
+    )))
+}
+
 impl Target {
     /// The epoch of a fence: the one given, or that of the leadership we run in.
     pub fn fence_epoch(&self) -> Result<i64, End> {
@@ -243,8 +268,18 @@ pub fn key_bytes(key: &OsStr) -> Result<Vec<u8>, End> {
 
 /// A span of time; zero is one.
 pub fn span(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| "write a number and its unit, as in 500ms, 10s or 1m 30s".into())
+    let is_negative = text
+        .strip_prefix('-')
+        .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
+    humantime::parse_duration(text).map_err(|fault| {
+        if is_negative {
+            "a time cannot be negative: leave out the minus".into()
+        } else if fault == humantime::DurationError::NumberOverflow {
+            format!("it is too long: give {} s or less", LONGEST_LEASE.as_secs())
+        } else {
+            "write a number and its unit, as in 500ms, 10s or 1m 30s".into()
+        }
+    })
 }
 
 /// A span of time that something may take.
@@ -257,7 +292,9 @@ pub fn passed_on(text: &str) -> Result<Duration, String> {
 
 pub fn lease_time(text: &str) -> Result<Duration, String> {
     match span(text)? {
-        Duration::ZERO => Err("a lease has to live for a while: give 2s or more".into()),
+        shorter if shorter < SHORTEST_LEASE => {
+            Err("a lease lives for a second at least: give 2s or more".into())
+        }
         longer if longer > LONGEST_LEASE => {
             Err(format!("the longest lease lives {} s: give less", LONGEST_LEASE.as_secs()))
         }
@@ -309,7 +346,7 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
         [("--cacert", &common.cacert), ("--cert", &common.cert), ("--key", &common.key)]
     {
         let Some(file) = file else { continue };
-        fs::read(file).map_err(|error| bad_input(unreadable(flag, file, &error)))?;
+        read(flag, file)?;
         if let StoreUrl::Etcd(store) = &store
             && !store.tls()
         {
@@ -349,18 +386,48 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
 
 /// Whether there is a password. It is read where it is used: the file may change.
 fn check_password(file: &Path) -> Result<(), End> {
-    let text = fs::read_to_string(file)
-        .map_err(|error| bad_input(unreadable("--password-file", file, &error)))?;
-    match text.lines().next() {
-        Some(line) if !line.is_empty() => Ok(()),
-        Some(_) | None => Err(bad_input(format!(
-            "--password-file {}: its first line is empty: write the password there",
-            file.display()
-        ))),
+    let text = read("--password-file", file)?;
+    match text.as_slice().lines().next() {
+        Some(Ok(line)) if !line.is_empty() => {}
+        Some(Err(error)) => return Err(bad_input(unreadable("--password-file", file, &error))),
+        Some(Ok(_)) | None => {
+            return Err(bad_input(format!(
+                "--password-file {}: its first line is empty: write the password there",
+                file.display()
+            )));
+        }
     }
+    let mode = fs::metadata(file).map_or(0, |metadata| metadata.mode());
+    // Once: each session of a command looks at it.
+    static SAID: Once = Once::new();
+    if mode & OTHERS_READ != 0 {
+        SAID.call_once(|| {
+            say(&format!(
+                "--password-file {0} can be read by every user of this machine: chmod 600 {0}",
+                file.display()
+            ));
+        });
+    }
+    Ok(())
 }
 
-fn unreadable(flag: &str, file: &Path, error: &std::io::Error) -> String {
+/// All of a file that is read again and again, whenever it may have changed.
+fn read(flag: &str, file: &Path) -> Result<Vec<u8>, End> {
+    let unreadable = |error: io::Error| bad_input(unreadable(flag, file, &error));
+    let kind = fs::metadata(file).map_err(unreadable)?.file_type();
+    // Nor would anybody know when its end comes.
+    if !kind.is_file() && !kind.is_dir() {
+        let what = if kind.is_fifo() { "a pipe" } else { "no regular file" };
+        return Err(bad_input(format!(
+            "{flag} {} is {what}, which can be read only once, and the file is read again \
+             whenever it may have been replaced: give a regular file",
+            file.display()
+        )));
+    }
+    fs::read(file).map_err(unreadable)
+}
+
+fn unreadable(flag: &str, file: &Path, error: &io::Error) -> String {
     format!(
         "{flag} {} cannot be read ({error}): give a file that is there and that we may read",
         file.display()

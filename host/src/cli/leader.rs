@@ -7,6 +7,7 @@ use super::event::{leader_object, sighting};
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::{answered, spectator};
+use super::text;
 
 pub async fn leader(common: &Common, named: &Named) -> Result<Status, End> {
     let session = spectator(common).await?;
@@ -17,7 +18,7 @@ pub async fn leader(common: &Common, named: &Named) -> Result<Status, End> {
     print(match common.output {
         Form::People => sighting(&named.election, Some(&leader)),
         Form::Json => {
-            json!({ "election": named.election, "leader": leader_object(&leader) }).to_string()
+            text::json(&json!({ "election": named.election, "leader": leader_object(&leader) }))
         }
     })
 }

@@ -5,7 +5,7 @@ use incumbent::{BootClock, Event};
 
 use super::args::{Common, Named};
 use super::campaign::no_signals;
-use super::event::Teller;
+use super::event::{Teller, missed};
 use super::exit::{End, Status};
 use super::output::Output;
 use super::session::{identity, spectator};
@@ -17,9 +17,9 @@ pub async fn observe(common: &Common, named: &Named) -> Result<Status, End> {
         session = spectator(common) => session?,
         _ = signals.next() => return Ok(Status::Done),
     };
-    let output = Output::to_stdout()?;
-    let mut teller =
-        Teller::new(&named.election, &identity(common), vec![(common.output, output.clone())]);
+    let identity = identity(common);
+    let output = Output::to_stdout(missed(common.output, &named.election, &identity))?;
+    let mut teller = Teller::new(&named.election, &identity, vec![(common.output, output.clone())]);
     let election = session.election(named.election.as_str()).contest(common.contest.on_store());
     let mut leaders = election.observe();
     let end = loop {
@@ -30,7 +30,7 @@ pub async fn observe(common: &Common, named: &Named) -> Result<Status, End> {
                 None => break Err(incumbent::Error::Closed.into()),
             },
             _ = signals.next() => break Ok(Status::Done),
-            () = output.closed() => break Ok(Status::Done),
+            closed = output.closed() => break closed,
         }
     };
     teller.flush().await;

@@ -2,24 +2,36 @@
 //!
 //! A terminal that is held (Ctrl-S) or a pipe that nobody reads makes a write
 //! wait, and whoever waits renews no lease and stops no work in time. So lines
-//! are written by a thread of their own, and left out when too many wait.
+//! are written by a thread of their own. When too much waits, the oldest lines are
+//! left out, and a line in their place says how many: whoever reads on learns that
+//! something is missing, and how things stand now.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::mem;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::exit::{End, Status, bad_input};
+use super::exit::{End, Status, bad_input, say};
 
-/// How many lines may wait to be written.
-const WAITING: usize = 4096;
+/// How many bytes may wait to be written. A line that is longer than that waits alone.
+const WAITING: usize = 1 << 20;
+
+/// What a line costs beside its bytes.
+const LINE: usize = 64;
 
 /// How long the last lines may take to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// How soon a file that could not be written is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Prints the answer of a command that asks once. A reader that has gone away
 /// wants no answer.
@@ -37,85 +49,230 @@ pub fn print(answer: impl Into<Vec<u8>>) -> Result<Status, End> {
     }
 }
 
-/// Something that takes whole lines.
-#[derive(Clone, Debug)]
-pub struct Output {
-    messages: SyncSender<Message>,
-    open: watch::Receiver<bool>,
+/// Something that takes whole lines. Clones are the same.
+#[derive(Clone)]
+pub struct Output(Arc<Shared>);
+
+/// What the program and the writing thread share.
+struct Shared {
+    queue: Mutex<Queue>,
+    /// There is something to write.
+    grown: Condvar,
+    progress: watch::Sender<Progress>,
+    gap: Gap,
+    /// None if nothing is tried again.
+    patience: Option<Patience>,
 }
 
-#[derive(Debug)]
-enum Message {
-    Line(Vec<u8>),
-    /// To be answered when all before it is written.
-    Flush(oneshot::Sender<()>),
+/// For a file that may be written later.
+struct Patience {
+    /// As people know it.
+    name: String,
+    /// Where they are told.
+    people: Output,
+}
+
+#[derive(Default)]
+struct Queue {
+    lines: VecDeque<Vec<u8>>,
+    /// What they cost.
+    bytes: usize,
+    /// How many lines were left out since the last one that was written.
+    left_out: u64,
+    /// How many lines have ever been taken.
+    taken: u64,
+}
+
+/// How far the thread is.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Of all lines that were taken, so many have been written, or told to be left out.
+    done: u64,
+    closed: Option<Closed>,
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").finish_non_exhaustive()
+    }
+}
+
+/// Makes the line that stands for so many that were left out.
+pub type Gap = Box<dyn Fn(u64) -> String + Send + Sync>;
+
+/// Why nothing is written any more.
+#[derive(Clone, Debug)]
+enum Closed {
+    /// Its reader has gone.
+    Unread,
+    Failed(String),
 }
 
 impl Output {
-    pub fn to_stdout() -> Result<Self, End> {
-        Self::to(io::stdout())
+    pub fn to_stdout(gap: Gap) -> Result<Self, End> {
+        Self::to(io::stdout(), gap, None)
     }
 
-    pub fn to_stderr() -> Result<Self, End> {
-        Self::to(io::stderr())
+    pub fn to_stderr(gap: Gap) -> Result<Self, End> {
+        Self::to(io::stderr(), gap, None)
     }
 
-    pub fn to_file(file: File) -> Result<Self, End> {
-        Self::to(file)
+    /// To a file, which is tried again where it cannot be written, as on a full disk. That
+    /// is said to `people`, once until it works again.
+    pub fn to_file(file: File, name: String, gap: Gap, people: Self) -> Result<Self, End> {
+        Self::to(file, gap, Some(Patience { name, people }))
     }
 
-    fn to(target: impl Write + Send + 'static) -> Result<Self, End> {
-        let (messages, waiting) = sync_channel(WAITING);
-        let (closing, open) = watch::channel(true);
-        let write = move || write_all(&waiting, target, &closing);
-        let writing = thread::Builder::new().name("incumbent-output".into()).spawn(write);
-        writing.map_err(|error| {
+    fn to(target: impl AsFd, gap: Gap, patience: Option<Patience>) -> Result<Self, End> {
+        let not_started = |error: io::Error| {
             bad_input(format!(
-                "no thread can be started ({error}): allow this user more (ulimit -u)"
+                "no line can be written ({error}): allow more threads (ulimit -u) and open files \
+                 (ulimit -n)"
             ))
-        })?;
-        Ok(Self { messages, open })
+        };
+        // Without std's buffer, so that it is known what has been written.
+        let target = target.as_fd().try_clone_to_owned().map_err(not_started)?;
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            grown: Condvar::new(),
+            progress: watch::Sender::default(),
+            gap,
+            patience,
+        });
+        let writer = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("incumbent-output".into())
+            .spawn(move || writer.write_all(File::from(target)))
+            .map_err(not_started)?;
+        Ok(Self(shared))
     }
 
     /// Has a line written, soon. The newline is ours.
     pub fn line(&self, text: impl Into<Vec<u8>>) {
         let mut line = text.into();
         line.push(b'\n');
-        // Full or closed: nobody reads, and we have other things to do.
-        let _ = self.messages.try_send(Message::Line(line));
+        self.take(line);
     }
 
-    /// Waits until nothing can be written any more, because nobody reads. Cancel
-    /// safe.
-    pub async fn closed(&self) {
-        // An error means that the thread has ended.
-        let _ = self.open.clone().wait_for(|open| !open).await;
+    fn take(&self, line: Vec<u8>) {
+        self.0.lock().take(line);
+        self.0.grown.notify_one();
+    }
+
+    /// Waits until nothing can be written any more: because nobody reads, which is an end
+    /// as good as any, or because it fails. Cancel safe.
+    pub async fn closed(&self) -> Result<Status, End> {
+        let mut progress = self.0.progress.subscribe();
+        // We hold the sender: it does not go away.
+        let progress = progress.wait_for(|progress| progress.closed.is_some()).await;
+        match progress.ok().and_then(|progress| progress.closed.clone()) {
+            Some(Closed::Failed(error)) => Err(bad_input(format!(
+                "standard output cannot be written ({error}): send it where it can"
+            ))),
+            Some(Closed::Unread) | None => Ok(Status::Done),
+        }
     }
 
     /// Has the last lines written, unless nobody takes them.
     pub async fn flush(&self) {
-        let (written, answer) = oneshot::channel();
-        if self.messages.try_send(Message::Flush(written)).is_ok() {
-            let _ = tokio::time::timeout(LAST_LINES, answer).await;
+        let taken = self.0.lock().taken;
+        let mut progress = self.0.progress.subscribe();
+        let written = progress.wait_for(|now| now.done >= taken || now.closed.is_some());
+        if tokio::time::timeout(LAST_LINES, written).await.is_err()
+            && let Some(Patience { name, .. }) = &self.0.patience
+        {
+            let left = taken.saturating_sub(self.0.progress.borrow().done);
+            say(&format!("{name}: the last lines could not be written: {left}"));
         }
     }
 }
 
-fn write_all(waiting: &Receiver<Message>, mut target: impl Write, closing: &watch::Sender<bool>) {
-    for message in waiting {
-        match message {
-            Message::Line(line) => {
-                if target.write_all(&line).and_then(|()| target.flush()).is_err() {
-                    break;
-                }
-            }
-            Message::Flush(written) => {
-                // Who asked may have stopped waiting.
-                let _ = written.send(());
-            }
+impl Queue {
+    /// The newest line always finds room: it says how things stand now.
+    fn take(&mut self, line: Vec<u8>) {
+        self.taken += 1;
+        self.bytes += line.len() + LINE;
+        self.lines.push_back(line);
+        while self.bytes > WAITING && self.lines.len() > 1 {
+            self.give();
+            self.left_out += 1;
         }
     }
-    closing.send_replace(false);
+
+    fn give(&mut self) -> Option<Vec<u8>> {
+        let line = self.lines.pop_front()?;
+        self.bytes -= line.len() + LINE;
+        Some(line)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread, which ends with the process, or when nothing can be written any more.
+    fn write_all(&self, mut target: File) {
+        loop {
+            let (line, many) = self.next();
+            if let Err(error) = self.write(&mut target, &line) {
+                let is_unread = error.kind() == io::ErrorKind::BrokenPipe;
+                let closed =
+                    if is_unread { Closed::Unread } else { Closed::Failed(error.to_string()) };
+                self.progress.send_modify(|progress| progress.closed = Some(closed));
+                return;
+            }
+            self.progress.send_modify(|progress| progress.done += many);
+        }
+    }
+
+    /// The next line, and for how many it stands: what was left out is older than all that
+    /// is there.
+    fn next(&self) -> (Vec<u8>, u64) {
+        let mut queue = self.lock();
+        loop {
+            let left_out = mem::take(&mut queue.left_out);
+            if left_out > 0 {
+                let line = (self.gap)(left_out) + "\n";
+                return (line.into_bytes(), left_out);
+            }
+            if let Some(line) = queue.give() {
+                return (line, 1);
+            }
+            queue = self.grown.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// All of a line: what a full disk has cut is completed.
+    fn write(&self, target: &mut File, line: &[u8]) -> io::Result<()> {
+        let mut rest = line;
+        let mut has_failed = false;
+        while !rest.is_empty() {
+            let error = match target.write(rest) {
+                Ok(0) => io::ErrorKind::WriteZero.into(),
+                Ok(written) => {
+                    rest = rest.get(written..).unwrap_or_default();
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            let Some(Patience { name, people }) = &self.patience else {
+                return Err(error);
+            };
+            if !mem::replace(&mut has_failed, true) {
+                people.line(format!(
+                    "incumbent: {name} cannot be written ({error}): what happens is kept, the \
+                     last 1 MiB of it, until it can"
+                ));
+            }
+            thread::sleep(AGAIN);
+        }
+        if let (true, Some(Patience { name, people })) = (has_failed, &self.patience) {
+            people.line(format!("incumbent: {name} is written again"));
+        }
+        Ok(())
+    }
 }
 
 /// For the log.
@@ -123,23 +280,74 @@ impl<'a> MakeWriter<'a> for Output {
     type Writer = LogLine;
 
     fn make_writer(&'a self) -> LogLine {
-        LogLine { messages: self.messages.clone() }
+        LogLine(self.clone())
     }
 }
 
 /// What the log writes at once is one line.
 #[derive(Debug)]
-pub struct LogLine {
-    messages: SyncSender<Message>,
-}
+pub struct LogLine(Output);
 
 impl Write for LogLine {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = self.messages.try_send(Message::Line(bytes.to_vec()));
+        self.0.take(bytes.to_vec());
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, pipe};
+
+    use super::*;
+
+    fn to_a_pipe() -> (BufReader<io::PipeReader>, Output) {
+        let (reader, writer) = pipe().unwrap();
+        let gap = Box::new(|many| format!("left out: {many}"));
+        (BufReader::new(reader), Output::to(writer, gap, None).unwrap())
+    }
+
+    #[test]
+    fn a_reader_that_stalls_costs_bounded_memory_and_learns_of_the_gap() {
+        let (mut reader, output) = to_a_pipe();
+        let many = 10_000;
+        for number in 0..many {
+            output.line(format!("{number} {}", "x".repeat(1000)));
+            assert!(output.0.lock().bytes <= WAITING);
+        }
+        let (mut next, mut gaps) = (0, 0);
+        while next < many {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if let Some(left_out) = line.strip_prefix("left out: ") {
+                next += left_out.trim().parse::<u64>().unwrap();
+                gaps += 1;
+            } else {
+                let number: u64 = line.split(' ').next().unwrap().parse().unwrap();
+                assert_eq!(number, next, "in order, and what is missing is counted");
+                next += 1;
+            }
+        }
+        assert_eq!(next, many, "the newest lines were kept");
+        assert!(gaps >= 1, "something was left out");
+    }
+
+    #[test]
+    fn a_line_beyond_the_bound_is_told_all_the_same() {
+        let (mut reader, output) = to_a_pipe();
+        for _ in 0..3 {
+            output.line("x".repeat(3 * WAITING));
+            assert!(output.0.lock().lines.len() <= 1);
+        }
+        output.line("last");
+        let mut line = String::new();
+        while line != "last\n" {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+        }
     }
 }

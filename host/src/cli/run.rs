@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `duty` | what is done while leading: one of the two |
 //! | `component` | a component, its runs, and their limit |
+//! | `events` | the file that events are appended to |
 //! | `outcome` | how a term of the work went |
 //! | `program` | whether the command can be run at all |
 //! | `supervisor` | one term of it: start, watch, stop |
@@ -26,6 +27,7 @@ mod children;
 mod component;
 mod delay;
 mod duty;
+mod events;
 mod family;
 mod guard;
 mod isolation;
@@ -38,7 +40,6 @@ mod terminal;
 mod work;
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -57,7 +58,7 @@ use self::supervisor::{Supervisor, unguarded};
 pub use self::terminal::may_write_from_the_background;
 use super::args::{Common, Form, Run};
 use super::campaign::no_signals;
-use super::event::{Teller, in_seconds};
+use super::event::{Teller, in_seconds, missed};
 use super::exit::{End, Status, bad_input, say};
 use super::input::{check_candidate, credentials};
 use super::output::Output;
@@ -103,7 +104,8 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
         }
     };
     let credentials = credentials(common)?;
-    let teller = Teller::new(&run.election, &identity(common), targets(common, run)?);
+    let identity = identity(common);
+    let teller = Teller::new(&run.election, &identity, targets(common, run, &identity)?);
     let signals = Signals::listen().map_err(no_signals)?;
     let duty = match &run.component {
         Some(file) => match Runner::load(file, run, stop_timeout, signals).await? {
@@ -339,16 +341,14 @@ fn stop_timeout(run: &Run) -> Result<Duration, End> {
 }
 
 /// Where events go: to people on standard error, and to the file.
-fn targets(common: &Common, run: &Run) -> Result<Vec<(Form, Output)>, End> {
-    let mut targets = vec![(common.output, Output::to_stderr()?)];
+fn targets(common: &Common, run: &Run, identity: &str) -> Result<Vec<(Form, Output)>, End> {
+    let gap = |form| missed(form, &run.election, identity);
+    let people = Output::to_stderr(gap(common.output))?;
+    let mut targets = vec![(common.output, people.clone())];
     if let Some(path) = &run.events {
-        let file = OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
-            bad_input(format!(
-                "--events {} cannot be written ({error}): give a file that can",
-                path.display()
-            ))
-        })?;
-        targets.push((Form::Json, Output::to_file(file)?));
+        let file = events::open(path)?;
+        let name = format!("--events {}", path.display());
+        targets.push((Form::Json, Output::to_file(file, name, gap(Form::Json), people)?));
     }
     Ok(targets)
 }

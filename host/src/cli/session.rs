@@ -157,7 +157,15 @@ fn reach(store: &StoreUrl) -> Option<String> {
     match store {
         StoreUrl::Local | StoreUrl::Sqlite(_) => {
             let file = store.path().ok()??;
-            Some(format!("this election is for this machine only: it is in {}", file.display()))
+            let mut reach =
+                format!("this election is for this machine only: it is in {}", file.display());
+            if let Some(others) = store::sqlite::shared_with(&file) {
+                reach += &format!(
+                    "; {others} may lock it, which ends every leadership: unless you share it on \
+                     purpose, take their permissions on the file and its directory away"
+                );
+            }
+            Some(reach)
         }
         StoreUrl::Memory(_) => Some("this election is for this process only".into()),
         StoreUrl::Etcd(_) | _ => None,

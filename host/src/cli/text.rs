@@ -1,5 +1,9 @@
 //! What others wrote, as people may see it: on one line, without what a terminal
-//! would obey, and not without end.
+//! would obey, and not without end; and as JSON, whole, and harmless to a terminal as well.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
 
 /// How many characters of a value people are shown.
 const LONGEST: usize = 200;
@@ -40,6 +44,35 @@ pub fn shown(text: &str) -> String {
     shown
 }
 
+/// JSON on one line. What a terminal would obey, or would turn around, is escaped: serde_json
+/// does that for the control characters of ASCII alone.
+pub fn json(value: &Value) -> String {
+    let text = value.to_string();
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_obeyed(character) {
+            // Such characters stand in strings only. Cannot fail: it is written to memory.
+            let _ = write!(line, "\\u{:04x}", u32::from(character));
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
+/// DEL, C1 controls, line and paragraph separators, and what changes the direction of text.
+fn is_obeyed(character: char) -> bool {
+    matches!(
+        character,
+        '\u{7f}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+    )
+}
+
 fn cut(mut shown: String, length: usize) -> String {
     shown.push_str(&format!("… ({length} bytes)"));
     shown
@@ -67,5 +100,14 @@ mod tests {
         assert_eq!(shown_bytes("\u{202e}x".as_bytes()), "\\u{202e}x");
         let long = shown_bytes(&vec![b'a'; 10_000_000]);
         assert!(long.len() < 250 && long.ends_with("(10000000 bytes)"), "{long}");
+    }
+
+    #[test]
+    fn hostile_values_are_whole_and_harmless_as_json() {
+        let hostile: String = ('\0'..='\u{2fff}').collect();
+        let line = json(&serde_json::json!({ "value": hostile.as_str() }));
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["value"], hostile.as_str());
+        assert!(!line.chars().any(|one| one.is_control() || is_obeyed(one)), "{line}");
+        assert!(line.contains("\\u009b") && line.contains("\\u202e") && line.contains('ü'));
     }
 }

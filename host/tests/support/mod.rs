@@ -12,8 +12,10 @@
 pub mod work;
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, sleep};
@@ -55,6 +57,13 @@ pub fn incumbent<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Com
     }
     command.args(arguments).stdin(Stdio::null());
     command
+}
+
+/// A file that its owner alone may read.
+pub fn write_secret(path: &Path, text: &str) {
+    let mut file = File::options();
+    let file = file.write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.unwrap().write_all(text.as_bytes()).unwrap();
 }
 
 /// The program on this etcd.
@@ -346,7 +355,7 @@ pub fn children(parent: i32) -> Vec<(i32, char)> {
 
 /// A process id that a command has written into a file.
 #[track_caller]
-pub fn pid_in(path: &std::path::Path) -> i32 {
+pub fn pid_in(path: &Path) -> i32 {
     eventually("a process id is written", || {
         let text = fs::read_to_string(path).ok()?;
         text.strip_suffix('\n')?.trim().parse().ok()

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::candidate::WRITE_LATE;
 use super::report::Report;
 use super::stage::Happened;
-use crate::cli::args::Common;
+use crate::cli::args::{Common, DEMO_CANDIDATE};
 use crate::cli::run::launch;
 
 /// One of them. It does not outlive us, nor this: it is killed when it is dropped.
@@ -37,7 +37,7 @@ impl Process {
     ) -> io::Result<Self> {
         let mut command = launch::this_program()?;
         command
-            .args(["demo-candidate", election, "--id", name, "--value", name, "--ttl"])
+            .args([DEMO_CANDIDATE, election, "--id", name, "--value", name, "--ttl"])
             .arg(humantime::format_duration(ttl).to_string())
             .arg("--store")
             .arg(common.store().to_string())

@@ -72,7 +72,7 @@ impl Runner {
         mut signals: Signals,
     ) -> Result<Option<Self>, End> {
         quota::make_room();
-        let grants = Arc::new(Grants::new(file, &run.grants, &run.command)?);
+        let grants = Arc::new(Grants::new(file, run)?);
         let file = PathBuf::from(file);
         let (tell, program) = oneshot::channel();
         let load = move || {

@@ -1,13 +1,22 @@
 //! Who descends from whom: so that nothing of the work gets away by leaving its group.
+//!
+//! A number of a process that has ended may be somebody else's a moment later. So a process
+//! is signalled by a descriptor (pidfd), which stands for that one process, and only if it was
+//! found below us again once the descriptor was open. Kernels before 5.3 have none: there it is
+//! signalled by its number.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, getpgid, getpid, kill_process, kill_process_group, test_kill_process_group,
 };
+#[cfg(target_os = "linux")]
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 
 /// How often a killing pass is made while it finds somebody new.
 const PASSES: usize = 50;
@@ -71,7 +80,7 @@ impl Family {
     /// Signals the group, and each one below us that has left it.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let (told, result) = self.tell(signal);
-        told.and(result)
+        told.map(drop).and(result)
     }
 
     /// Kills them all: those as well that are born meanwhile, as far as they are found.
@@ -79,38 +88,45 @@ impl Family {
         let mut known = BTreeSet::new();
         let mut result = Ok(());
         for _ in 0..PASSES {
-            let (members, killed) = self.tell(Signal::KILL);
+            let (told, killed) = self.tell(Signal::KILL);
             result = killed;
-            let members = members?;
+            let Told { signalled, seen } = told?;
             let before = known.len();
-            known.extend(members.into_iter().map(Pid::as_raw_nonzero));
+            known.extend(signalled.into_iter().map(Pid::as_raw_nonzero));
             // Whoever is killed has no more children: these are all.
-            if known.len() == before {
+            if known.len() == before
+                && seen.into_iter().all(|pid| known.contains(&pid.as_raw_nonzero()))
+            {
                 break;
             }
         }
         result
     }
 
-    /// Those whom a signal was sent to, where they can be listed; and whether it was.
-    fn tell(&self, signal: Signal) -> (io::Result<Vec<Pid>>, io::Result<()>) {
+    /// Signals all of them that can be listed.
+    fn tell(&self, signal: Signal) -> (io::Result<Told>, io::Result<()>) {
         let group = self.group.filter(|_| self.leads);
         let mut result = group.map_or(Ok(()), |group| known(kill_process_group(group, signal)));
-        let mut told = group.is_some();
-        let members = self.members();
-        for pid in members.iter().flatten().copied() {
-            let its_group = getpgid(Some(pid)).ok();
-            let signalled = match self.group.filter(|group| its_group == Some(*group)) {
-                Some(_) if told => continue,
-                Some(group) => {
-                    told = true;
-                    kill_process_group(group, signal)
-                }
-                None => kill_process(pid, signal),
-            };
-            result = result.and(known(signalled));
+        let listed = self.members().and_then(|first| {
+            let processes: Vec<_> = first.into_iter().map(Process::of).collect();
+            Ok((processes, self.members()?))
+        });
+        let (processes, seen) = match listed {
+            Ok(listed) => listed,
+            Err(error) => return (Err(error), result),
+        };
+        let still: BTreeSet<_> = seen.iter().map(|pid| pid.as_raw_nonzero()).collect();
+        let mut signalled = Vec::new();
+        for process in processes {
+            if !still.contains(&process.pid.as_raw_nonzero()) {
+                continue;
+            }
+            signalled.push(process.pid);
+            if group.is_none() || getpgid(Some(process.pid)).ok() != group {
+                result = result.and(known(process.signal(signal)));
+            }
         }
-        (members, result)
+        (Ok(Told { signalled, seen }), result)
     }
 
     /// Signals the group alone.
@@ -157,6 +173,45 @@ impl Family {
         let mut ours = own_children()?;
         ours.retain(|pid| self.guard != Some(*pid) && !self.strangers.contains(pid));
         descendants(ours)
+    }
+}
+
+/// What a signal to all of them has come to.
+#[derive(Debug)]
+struct Told {
+    signalled: Vec<Pid>,
+    /// Who is there, the signalled ones perhaps among them.
+    seen: Vec<Pid>,
+}
+
+/// One process, whatever becomes of its number.
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    /// None where the system gives none.
+    #[cfg(target_os = "linux")]
+    descriptor: Result<OwnedFd, Errno>,
+}
+
+impl Process {
+    /// Whoever has this number at this moment.
+    fn of(pid: Pid) -> Self {
+        Self {
+            pid,
+            #[cfg(target_os = "linux")]
+            descriptor: pidfd_open(pid, PidfdFlags::empty()),
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        #[cfg(target_os = "linux")]
+        match &self.descriptor {
+            Ok(descriptor) => return pidfd_send_signal(descriptor, signal),
+            Err(Errno::SRCH) => return Err(Errno::SRCH),
+            // An old kernel, a sandbox, or too many open files.
+            Err(_) => {}
+        }
+        kill_process(self.pid, signal)
     }
 }
 
@@ -283,6 +338,35 @@ mod tests {
         assert_eq!(children_among_all(parent).unwrap(), [sleeper]);
         drop(shell.stdin.take());
         shell.wait().unwrap();
+    }
+
+    /// A process that got the number of one that has ended is not signalled for it.
+    #[test]
+    fn a_number_that_was_given_again_is_somebody_else() {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
+        command.args(["--kill-child"]).arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "--ignored", "--nocapture"]);
+        let inside = "cli::run::family::tests::in_a_namespace_where_numbers_are_given_again";
+        let output = command.arg(inside).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && told.contains("1 passed"), "{output:?}");
+    }
+
+    #[test]
+    #[ignore = "for the test above: it says which number the system gives next"]
+    fn in_a_namespace_where_numbers_are_given_again() {
+        let start = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut first = start();
+        let process = Process::of(Pid::from_child(&first));
+        first.kill().unwrap();
+        first.wait().unwrap();
+        fs::write("/proc/sys/kernel/ns_last_pid", (first.id() - 1).to_string()).unwrap();
+        let mut second = start();
+        assert_eq!(second.id(), first.id());
+        assert_eq!(process.signal(Signal::KILL), Err(Errno::SRCH));
+        drop(second.stdin.take());
+        assert!(second.wait().unwrap().success(), "it was killed");
     }
 
     #[test]

@@ -11,10 +11,10 @@ use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
 
 use super::limit::Limit;
 use super::outlet::Outlet;
-use super::quota::Quota;
+use super::quota::{Quota, RANDOM};
 use crate::cli::args;
 use crate::cli::exit::{End, bad_input};
-use crate::cli::input::Directory;
+use crate::cli::input::{Directory, check_prefix};
 
 /// The same for each term.
 #[derive(Debug)]
@@ -32,7 +32,9 @@ pub struct Grants {
 
 impl Grants {
     /// Looks at all of it, so that what cannot be granted is found at once.
-    pub fn new(file: &Path, granted: &args::Grants, arguments: &[OsString]) -> Result<Self, End> {
+    pub fn new(file: &Path, run: &args::Run) -> Result<Self, End> {
+        let (granted, arguments) = (&run.grants, &run.command);
+        granted.keys.iter().try_for_each(|prefix| check_prefix(prefix, &run.election))?;
         let own = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let arguments = arguments.iter().map(|argument| {
             argument.clone().into_string().map_err(|argument| {
@@ -88,7 +90,7 @@ impl Grants {
         for (name, value) in environment {
             context.env(name, value.to_string_lossy());
         }
-        context.args(&self.arguments).inherit_stdin();
+        context.args(&self.arguments).inherit_stdin().max_random_size(RANDOM);
         context.stdout(self.stdout.within(limit)).stderr(self.stderr.within(limit));
         if self.network {
             context.inherit_network().allow_ip_name_lookup(true);

@@ -145,7 +145,9 @@ impl State {
         limit: Arc<Limit>,
         quota: Quota,
     ) -> Self {
-        let nothing = WasiCtx::builder().allow_tcp(false).allow_udp(false).build();
+        let mut nothing = WasiCtx::builder();
+        nothing.allow_tcp(false).allow_udp(false).max_random_size(0);
+        let nothing = nothing.build();
         let [granted, nothing] = [granted, nothing].map(Reach::new);
         Self { granted, nothing, leadership, limit, quota }
     }

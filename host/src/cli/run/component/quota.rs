@@ -7,6 +7,10 @@ use wasmtime::ResourceLimiter;
 /// How many bytes a component hands over to the host in one call.
 pub const HANDED_OVER: usize = 2 << 20;
 
+/// How many random bytes it gets in one call. A call of the host's is not interrupted, and
+/// the 64 MiB that WASI would give take longer than a component has after its last moment.
+pub const RANDOM: u64 = 64 << 10;
+
 /// How many files, sockets, streams and the like it holds at a time.
 pub const HANDLES: usize = 512;
 
