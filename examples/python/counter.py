@@ -50,6 +50,8 @@ class Counter:
     def __init__(self, chosen: argparse.Namespace, log: Log, is_over: asyncio.Event) -> None:
         self.chosen, self.log, self.key = chosen, log, f"counter-of-{chosen.election}"
         self.rng = None if chosen.seed is None else random.Random(chosen.seed)
+        #: The latest one.
+        self.leadership: Leadership | None = None
         #: SIGTERM came.
         self.is_over = is_over
 
@@ -76,13 +78,15 @@ class Counter:
     def note(self, notice: Variant) -> None:
         what: Any = notice.payload
         if notice.tag == "extended":
-            term = {"epoch": what.term.epoch, "valid_until": getattr(what, "valid-until")}
-            self.log.write("extended", election=self.chosen.election, **term)
+            valid_until = getattr(what, "valid-until")
+            if (led := self.leadership) and led.valid_until == valid_until and led.is_valid():
+                self.log.write("extended", election=self.chosen.election, epoch=led.epoch, valid_until=valid_until)
         elif notice.tag == "trouble":
             self.log.write("trouble", text=sentence(what.failure))
 
     async def lead(self, session: Session, leadership: Leadership) -> None:
         """One term, which ends as this host pleases, or is lost."""
+        self.leadership = leadership
         term: dict[str, Any] = {"election": self.chosen.election, "epoch": leadership.epoch}
         self.log.write("elected", valid_until=leadership.valid_until, **term)
         stops = asyncio.Event()

@@ -20,7 +20,8 @@ use alloc::vec::Vec;
 use crate::context::{Context, Lookout, Watcher};
 use crate::farewell::Farewells;
 use crate::layout::{Layout, check_value};
-use crate::session::Tenure;
+use crate::look::Look;
+use crate::session::{Session, Tenure};
 use crate::timers::Timer;
 use crate::types::{
     Candidacy, Change, ElectionId, Entry, Epoch, Failure, LeaseId, Mark, Notice, Reason, RequestId,
@@ -35,6 +36,7 @@ const WENT_BACK: &str = "the store went back behind this election's last epoch, 
 pub struct Hands<'a> {
     pub context: &'a mut Context,
     pub farewells: &'a mut Farewells,
+    pub session: &'a Session,
     pub tenure: Option<Tenure>,
 }
 
@@ -45,6 +47,12 @@ pub struct Candidate {
     layout: Layout,
     value: Vec<u8>,
     rejoin: bool,
+    /// How many candidacies there were up to this one.
+    admitted: u32,
+    /// An earlier candidacy of the name has not ended yet.
+    waits: bool,
+    /// The lease under which a key was claimed last; 0 for none, or one that is gone.
+    lease: LeaseId,
     /// Values to be proclaimed, one after the other, once there is a key.
     proclamations: VecDeque<Proclamation>,
     proclaiming: bool,
@@ -122,7 +130,7 @@ struct InLine {
 enum Stand {
     /// Looks who is in front.
     Surveying {
-        limit: u32,
+        look: Look,
         /// None while the next try waits for its timer.
         call: Option<RequestId>,
     },
@@ -147,10 +155,14 @@ struct Front {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Leading {
     place: Place,
+    /// Ends with the lease's, whatever comes after.
+    era: u32,
+    /// The last danger of the lease that was told.
+    danger: Option<u32>,
     /// The revision at which our key was last read.
     seen: Revision,
-    /// How many keys in front a check asks for.
-    limit: u32,
+    /// The look at what is in front, which a check includes.
+    look: Look,
     call: Option<RequestId>,
 }
 
@@ -167,9 +179,8 @@ struct Ended {
 }
 
 impl Candidate {
-    /// Refuses, with a sentence, what can never be a candidacy. Its epochs come after
-    /// `newest`.
-    pub fn new(candidacy: Candidacy, newest: Epoch) -> Result<Candidate, String> {
+    /// Refuses, with a sentence, what can never be a candidacy.
+    pub fn new(candidacy: Candidacy, admitted: u32) -> Result<Candidate, String> {
         let Candidacy { election, name, contest, value, rejoin } = candidacy;
         check_value(&value)?;
         Ok(Candidate {
@@ -177,11 +188,14 @@ impl Candidate {
             layout: Layout::new(name, contest)?,
             value,
             rejoin,
+            admitted,
+            waits: true,
+            lease: 0,
             proclamations: VecDeque::new(),
             proclaiming: false,
             given_up: 0,
             announced: None,
-            newest,
+            newest: 0,
             layouts_compared: false,
             failed: 0,
             state: State::Outside,
@@ -211,6 +225,18 @@ impl Candidate {
             | State::Ended(_)
             | State::Over => None,
         }
+    }
+
+    /// Whether it ends once its present term has yielded: another of its name may wait
+    /// for that.
+    pub fn is_ending(&self) -> bool {
+        !self.rejoin && matches!(self.state, State::Leading(_) | State::Ended(_) | State::Over)
+    }
+
+    /// Begins, unless it has. Its epochs come after `newest`.
+    pub fn begin(&mut self, newest: Epoch) {
+        self.waits = false;
+        self.newest = self.newest.max(newest);
     }
 
     // What the application wants.
@@ -258,7 +284,8 @@ impl Candidate {
                     self.release(hands);
                 }
             }
-            State::Outside | State::Over => self.conclude(hands, None),
+            State::Over => {}
+            State::Outside => self.conclude(hands, None),
             State::Outrun(outrun) => {
                 hands.context.forget(outrun.call);
                 self.conclude(hands, Some(outrun.lookout));
@@ -290,50 +317,44 @@ impl Candidate {
             return;
         }
         self.proclamations.push_back(Proclamation { ticket: Some(ticket), value });
-        self.proclaim_next(hands);
-    }
-
-    /// Ends the candidacy because there is no lease to be had.
-    pub fn refused(&mut self, hands: &mut Hands<'_>, failure: Failure) {
-        self.withdraw(hands, failure);
+        if let State::Outrun(_) = self.state {
+            self.keep_proclaimed(hands);
+        } else {
+            self.proclaim_next(hands);
+        }
     }
 
     // What happens to the lease.
 
-    /// The lease lives longer.
-    pub fn extended(&mut self, hands: &mut Hands<'_>) {
-        match &self.state {
-            State::Leading(leading) => {
-                if let Some(leadership) = self.leadership(&leading.place, hands.tenure) {
-                    hands.context.notify(Notice::Extended(leadership));
-                }
-            }
-            State::InLine(InLine { stand: Stand::Overdue, .. }) => self.survey(hands, 1),
-            State::Outside
-            | State::Claiming(_)
-            | State::Outrun(_)
-            | State::InLine(_)
-            | State::Ended(_)
-            | State::Over => {}
+    /// Sees what has become of the lease. Nothing else is done with a candidate before.
+    pub fn catch_up(&mut self, hands: &mut Hands<'_>) {
+        if let State::Over = self.state {
+            return;
         }
-    }
-
-    /// Renewals fail, and less than half of the time is left.
-    pub fn endangered(&mut self, hands: &mut Hands<'_>) {
-        if let State::Leading(leading) = &self.state
-            && let Some(leadership) = self.leadership(&leading.place, hands.tenure)
-        {
-            hands.context.notify(Notice::Endangered(leadership));
+        if self.lease != 0 && hands.tenure.is_none_or(|tenure| tenure.lease != self.lease) {
+            self.lease_lost(hands);
         }
-    }
-
-    /// The lease's deadline is over. Whoever only waits is not concerned.
-    pub fn expired(&mut self, hands: &mut Hands<'_>) {
-        self.demote(hands, Reason::Expired, true);
+        if let Some(failure) = hands.session.refusal(self.admitted) {
+            self.withdraw(hands, failure.clone());
+        }
+        let (State::Leading(leading), Some(tenure)) = (&mut self.state, hands.tenure) else {
+            return;
+        };
+        if leading.era != tenure.era {
+            return self.demote(hands, Reason::Expired, true);
+        }
+        // Renewals fail, and less than half of the time is left.
+        let danger = hands.session.danger();
+        if danger.is_some() && leading.danger != danger && tenure.valid_until > hands.context.now {
+            leading.danger = danger;
+            let place = leading.place.clone();
+            let endangered = Notice::Endangered(self.leadership(&place, tenure.valid_until));
+            hands.context.notify(endangered);
+        }
     }
 
     /// The store says that the lease is gone, and with it the key.
-    pub fn lease_lost(&mut self, hands: &mut Hands<'_>) {
+    fn lease_lost(&mut self, hands: &mut Hands<'_>) {
         self.given_up = 0;
         match core::mem::replace(&mut self.state, State::Outside) {
             state @ State::Leading(_) => {
@@ -357,18 +378,32 @@ impl Candidate {
                 self.stay_outside(hands, false);
             }
         }
+        self.lease = 0;
     }
 
     // What falls due.
 
-    /// Claims a key, if there is none and nothing stands against it.
+    /// Claims a key, if there is none and nothing stands against it; looks again who is in
+    /// front, where the lease's deadline was over.
     pub fn settle(&mut self, hands: &mut Hands<'_>) {
-        let State::Outside = self.state else {
+        let Some(Tenure { lease, valid_until, .. }) = hands.tenure else {
             return;
         };
-        let Some(Tenure { lease, .. }) = hands.tenure else {
-            return;
-        };
+        match &self.state {
+            State::Outside if self.waits => return,
+            State::Outside => {}
+            State::InLine(InLine { stand: Stand::Overdue, .. })
+                if valid_until > hands.context.now =>
+            {
+                return self.survey(hands);
+            }
+            State::Claiming(_)
+            | State::Outrun(_)
+            | State::InLine(_)
+            | State::Leading(_)
+            | State::Ended(_)
+            | State::Over => return,
+        }
         if hands.context.timers.is_set(Timer::Election(self.election)) {
             return;
         }
@@ -377,6 +412,7 @@ impl Candidate {
             let failure = failure.clone();
             self.withdraw(hands, failure);
         } else if !hands.farewells.blocks(&key) {
+            self.lease = lease;
             self.given_up += hands.farewells.absorb(hands.context, &key);
             let watcher = Watcher::Own(self.election);
             let lookout = hands.context.watch(watcher, key.clone(), false);
@@ -387,16 +423,16 @@ impl Candidate {
     /// The timer of this election: the next try, or the end of a term's time.
     pub fn due(&mut self, hands: &mut Hands<'_>) {
         match core::mem::replace(&mut self.state, State::Outside) {
-            State::Outside => hands.context.unsettled = true,
+            State::Outside => hands.context.touch(self.election),
             State::Claiming(claiming) => self.claim(hands, claiming),
             State::InLine(line) => {
-                let limit = match line.stand {
-                    Stand::Surveying { limit, .. } => Some(limit),
+                let look = match &line.stand {
+                    Stand::Surveying { look, .. } => Some(look.clone()),
                     Stand::Behind(_) | Stand::Overdue => None,
                 };
                 self.state = State::InLine(line);
-                match limit {
-                    Some(limit) => self.survey(hands, limit),
+                match look {
+                    Some(look) => self.look(hands, look),
                     None => self.check(hands),
                 }
             }

@@ -1,10 +1,12 @@
 //! What every part of the elector works with: the step in the making, the calls
 //! and watches under way, the timers, and the random numbers.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::backoff::{self, CAP};
 use crate::farewell::FarewellId;
+use crate::layout::NameHash;
 use crate::random::Random;
 use crate::table::Table;
 use crate::timers::{Timer, Timers};
@@ -42,8 +44,23 @@ pub enum Purpose {
     Inspect(ElectionId),
     /// A key that is to go.
     Farewell(FarewellId),
-    /// Elections whose watches may be silent, and the keys that each asked for.
-    Recheck(Vec<(ElectionId, Vec<Vec<u8>>)>),
+    /// Watches that may be silent, and the keys that were read for each.
+    Recheck(Vec<(Asker, Vec<Vec<u8>>)>),
+}
+
+/// Who has its watches checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Asker {
+    Election(ElectionId),
+    Farewell(FarewellId),
+}
+
+/// What has to be brought in line with the rest before the step ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dirty {
+    Election(ElectionId),
+    /// The elections of a name, one of whose keys is gone.
+    Name(NameHash),
 }
 
 /// Whom a watch is for.
@@ -98,9 +115,21 @@ pub struct Context {
     pub now: Mark,
     pub timers: Timers,
     pub random: Random,
-    /// Something changed that the elections, the lease and the farewells have
-    /// to be brought in line with before the step ends.
-    pub unsettled: bool,
+    pub dirty: VecDeque<Dirty>,
+    /// Something changed on which the lease depends.
+    pub lease_is_dirty: bool,
+    /// The lease changed: everything on it has to be looked at.
+    pub sweep: bool,
+    /// The lease that the store has granted, and not ended.
+    pub lease: Option<LeaseId>,
+    /// How many terms stand.
+    pub leaders: u32,
+    /// The deadline that these terms were told last, and of which lease.
+    pub announced: (LeaseId, Mark),
+    /// First in line, and waiting for the lease to be renewed.
+    pub overdue: Vec<ElectionId>,
+    /// How many candidacies there have been.
+    pub admitted: u32,
     /// The newest epoch in which this elector led: what it claims from then on is
     /// newer, unless the store goes back.
     pub newest: Epoch,
@@ -119,7 +148,14 @@ impl Context {
             now,
             timers: Timers::default(),
             random: Random::new(seed),
-            unsettled: false,
+            dirty: VecDeque::new(),
+            lease_is_dirty: false,
+            sweep: false,
+            lease: None,
+            leaders: 0,
+            announced: (0, 0),
+            overdue: Vec::new(),
+            admitted: 0,
             newest: 0,
             commands: Vec::new(),
             request_timeout,
@@ -134,6 +170,11 @@ impl Context {
     /// Ends the step: what it came to.
     pub fn take_commands(&mut self) -> Vec<Command> {
         core::mem::take(&mut self.commands)
+    }
+
+    /// Has an election looked at before the step ends.
+    pub fn touch(&mut self, election: ElectionId) {
+        self.dirty.push_back(Dirty::Election(election));
     }
 
     // What the application is told.

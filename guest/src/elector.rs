@@ -8,22 +8,25 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use crate::candidate::{Candidate, Hands, tell_written, written};
-use crate::context::{Context, Purpose, RECHECK, Watcher};
-use crate::farewell::Farewells;
-use crate::layout::{Layout, point};
+use crate::context::{Asker, Context, Dirty, Purpose, RECHECK, Watcher};
+use crate::farewell::{FarewellId, Farewells};
+use crate::layout::{Layout, NameHash, hash, point_of_key, queue_of, written_key};
 use crate::observer::{Inspection, Observer, withdraw};
-use crate::session::{Session, Turn};
-use crate::table::Table;
+use crate::session::{Session, Tenure, Turn};
+use crate::table::{Table, with_hash};
 use crate::timers::{FAR, Timer};
 use crate::types::{
-    Candidacy, Config, ConfigError, ElectionId, Entry, Event, Failure, Guarded, GuardedWrite,
-    LeaseId, Mark, Notice, Observation, Operation, Reply, Response, Snapshot, Step, Watched,
-    WriteOutcome,
+    Candidacy, Config, ConfigError, ElectionId, Entry, Event, Extension, Failure, Guarded,
+    GuardedWrite, LeaseId, Mark, Notice, Observation, Operation, Reply, Response, Selection,
+    Snapshot, Step, Watched, WriteOutcome,
 };
 
-/// How many elections one elector takes part in or follows: a cluster manager may
-/// cap the keys of a lease.
-const MOST_ELECTIONS: usize = 1_000;
+/// How many elections one elector takes part in or follows.
+const MOST_ELECTIONS: usize = 10_000;
+
+/// How many elections, keys and timers one step looks at beyond what its events
+/// concern. What is left is done by the next steps, which follow at once.
+const PORTION: usize = 128;
 
 /// How many keys one read of a check asks for; a store caps the size of a
 /// transaction.
@@ -36,7 +39,17 @@ pub struct Elector {
     session: Session,
     farewells: Farewells,
     elections: Table<ElectionId, Part>,
+    /// The candidacies of a name, in the order in which they came.
+    names: Table<(NameHash, u64), ()>,
+    /// How many candidacies there are.
+    candidates: usize,
     life: Life,
+    /// How far everything on the lease has been looked at since it changed.
+    sweep: Sweep,
+    /// How far the watches have been checked.
+    rechecked: Sweep,
+    /// What this step may still look at.
+    budget: usize,
 }
 
 /// The part taken in an election.
@@ -54,6 +67,14 @@ enum Life {
     Closed,
 }
 
+/// What comes next, of all elections and all keys that are to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Sweep {
+    Done,
+    Elections(ElectionId),
+    Farewells(FarewellId),
+}
+
 impl Elector {
     /// Opens an elector at the time `now`. It asks for nothing until there is an
     /// election to take part in.
@@ -69,14 +90,23 @@ impl Elector {
             context: Context::new(now.min(FAR), config.request_timeout, config.seed),
             farewells: Farewells::default(),
             elections: Table::new(),
+            names: Table::new(),
+            candidates: 0,
             life: Life::Open,
+            sweep: Sweep::Done,
+            rechecked: Sweep::Done,
+            budget: 0,
         })
     }
 
     /// Lets time pass to `now`, with all that falls due, then takes the events in
     /// order, and says what to do. The same history gives the same steps.
+    ///
+    /// Where that is much, the step does a portion, and wants to be woken at once for
+    /// the next one.
     pub fn handle(&mut self, now: Mark, events: Vec<Event>) -> Step {
         self.context.now = now.min(FAR).max(self.context.now);
+        self.budget = PORTION + events.len();
         if self.life != Life::Closed {
             self.pass_time();
         }
@@ -84,26 +114,26 @@ impl Elector {
             self.take(event);
             self.settle();
         }
+        self.budget = 0;
         let ahead = self.context.now + 1;
-        Step {
-            commands: self.context.take_commands(),
-            deadline: self.context.timers.next().map(|mark| mark.max(ahead)),
-        }
+        let deadline = match self.is_settled() {
+            true => self.context.timers.next().map(|mark| mark.max(ahead)),
+            false => Some(ahead),
+        };
+        Step { commands: self.context.take_commands(), deadline }
     }
 
     // Time.
 
     fn pass_time(&mut self) {
         // Whoever wakes late must hear first that its time is over.
-        if let Some(tenure) = self.session.tenure()
-            && tenure.valid_until <= self.context.now
-        {
-            self.context.timers.cancel(Timer::Deadline);
-            self.each_candidate(Candidate::expired);
-            self.settle();
-        }
+        self.session.pass_deadline(&mut self.context);
+        self.settle();
         // A timer that is set meanwhile is due later than now.
-        while let Some(timer) = self.context.timers.pop_due(self.context.now) {
+        while self.budget > 0
+            && let Some(timer) = self.context.timers.pop_due(self.context.now)
+        {
+            self.budget -= 1;
             self.due(timer);
             self.settle();
             if self.context.now == FAR {
@@ -114,23 +144,24 @@ impl Elector {
 
     fn due(&mut self, timer: Timer) {
         match timer {
-            Timer::Deadline => self.each_candidate(Candidate::expired),
-            Timer::Endangered => self.each_candidate(Candidate::endangered),
+            Timer::Deadline => self.session.pass_deadline(&mut self.context),
+            Timer::Endangered => self.session.endanger(&mut self.context),
             Timer::GiveUp(id) => {
                 if !self.session.give_up(&mut self.context, id) {
                     self.answer(Reply { id, outcome: Err(Failure::Timeout) });
                 }
             }
             Timer::Renewal => self.session.renew(&mut self.context),
-            Timer::LeaseEnd => {
-                self.session.run_out(&mut self.context);
-                self.farewells.lease_ended(&mut self.context);
-            }
-            Timer::GiveBack => self.give_back(),
+            Timer::LeaseEnd => self.session.run_out(&mut self.context),
+            Timer::GiveBack => self.session.retire(&mut self.context),
             Timer::Grant => self.session.ask(&mut self.context),
             Timer::Revoke(lease) => self.session.revoke(&mut self.context, lease),
             Timer::Election(id) => match self.elections.get_mut(&id) {
-                Some(Part::Candidate(_)) => self.with_candidate(id, Candidate::due),
+                Some(Part::Candidate(_)) => {
+                    if let Some((candidate, mut hands)) = self.enter(id) {
+                        candidate.due(&mut hands);
+                    }
+                }
                 Some(Part::Observer(observer)) => observer.due(&mut self.context),
                 Some(Part::Inspection(inspection)) => inspection.due(&mut self.context),
                 None => {}
@@ -159,9 +190,9 @@ impl Elector {
                 let ticket = proclamation.ticket;
                 match self.elections.get(&proclamation.election) {
                     Some(Part::Candidate(_)) => {
-                        self.with_candidate(proclamation.election, |candidate, hands| {
-                            candidate.proclaim(hands, ticket, proclamation.value);
-                        });
+                        if let Some((candidate, mut hands)) = self.enter(proclamation.election) {
+                            candidate.proclaim(&mut hands, ticket, proclamation.value);
+                        }
                     }
                     Some(Part::Observer(_) | Part::Inspection(_)) | None => {
                         tell_written(&mut self.hands(), ticket, WriteOutcome::Stale);
@@ -169,12 +200,16 @@ impl Elector {
                 }
             }
             Event::Write(write) => self.write(write),
-            Event::Resign(term) => self.with_candidate(term.election, |candidate, hands| {
-                candidate.resign(hands, term.epoch);
-            }),
-            Event::Yielded(term) => self.with_candidate(term.election, |candidate, hands| {
-                candidate.yielded(hands, term.epoch);
-            }),
+            Event::Resign(term) => {
+                if let Some((candidate, mut hands)) = self.enter(term.election) {
+                    candidate.resign(&mut hands, term.epoch);
+                }
+            }
+            Event::Yielded(term) => {
+                if let Some((candidate, mut hands)) = self.enter(term.election) {
+                    candidate.yielded(&mut hands, term.epoch);
+                }
+            }
             Event::Leave(election) => self.leave(election),
             Event::Close => self.close(),
         }
@@ -185,26 +220,74 @@ impl Elector {
         if !self.admits(election) {
             return;
         }
-        let double = self.elections.values().any(|part| match part {
-            Part::Candidate(candidate) => candidate.layout().name() == candidacy.name,
-            Part::Observer(_) | Part::Inspection(_) => false,
-        });
-        if double {
-            let name = candidacy.name.escape_debug();
+        let admitted = self.context.admitted.saturating_add(1);
+        let candidate = match Candidate::new(candidacy, admitted) {
+            Ok(candidate) => candidate,
+            Err(sentence) => {
+                return withdraw(&mut self.context, election, Some(Failure::Invalid(sentence)));
+            }
+        };
+        let name = candidate.layout().name();
+        let name_hash = hash(name.as_bytes());
+        let waits = self.of_name(name).next().is_some();
+        let beside = self.of_name(name).any(|(_, other)| !other.is_ending());
+        if beside {
             let sentence = format!(
                 "there is a candidacy for `{name}` on this elector already: leave it first, or \
                  open another elector"
             );
             return withdraw(&mut self.context, election, Some(Failure::Invalid(sentence)));
         }
-        match Candidate::new(candidacy, self.context.newest) {
-            Ok(candidate) => {
-                self.elections.insert(election, Part::Candidate(candidate));
-                self.context.unsettled = true;
-            }
-            Err(sentence) => {
-                withdraw(&mut self.context, election, Some(Failure::Invalid(sentence)));
-            }
+        self.names.insert((name_hash, election.into()), ());
+        self.context.admitted = admitted;
+        self.candidates += 1;
+        self.elections.insert(election, Part::Candidate(candidate));
+        // One that ends with its present term is let end first.
+        if !waits {
+            self.begin(election);
+        }
+    }
+
+    /// The candidacies of a name: one, or one that is ending and the next one.
+    fn of_name(&self, name: &str) -> impl Iterator<Item = (ElectionId, &Candidate)> {
+        self.with_hash(hash(name.as_bytes()))
+            .filter_map(|id| Some((id, self.candidate(id)?)))
+            .filter(move |(_, candidate)| candidate.layout().name() == name)
+    }
+
+    fn with_hash(&self, hash: NameHash) -> impl Iterator<Item = ElectionId> {
+        with_hash(&self.names, hash).filter_map(|id| ElectionId::try_from(id).ok())
+    }
+
+    fn candidate(&self, election: ElectionId) -> Option<&Candidate> {
+        match self.elections.get(&election) {
+            Some(Part::Candidate(candidate)) => Some(candidate),
+            Some(Part::Observer(_) | Part::Inspection(_)) | None => None,
+        }
+    }
+
+    /// Begins a candidacy, if it does not wait for another one's end.
+    fn begin(&mut self, election: ElectionId) {
+        let newest = self.context.newest;
+        if let Some(Part::Candidate(candidate)) = self.elections.get_mut(&election) {
+            candidate.begin(newest);
+            self.context.touch(election);
+            self.context.lease_is_dirty = true;
+        }
+    }
+
+    /// Takes out a candidacy that is over; the next one of its name begins.
+    fn remove(&mut self, election: ElectionId) {
+        let Some(Part::Candidate(over)) = self.elections.remove(&election) else {
+            return;
+        };
+        self.candidates -= 1;
+        self.context.lease_is_dirty = true;
+        let name = over.layout().name();
+        self.names.remove(&(hash(name.as_bytes()), election.into()));
+        let next = self.of_name(name).next().map(|(next, _)| next);
+        if let Some(next) = next {
+            self.begin(next);
         }
     }
 
@@ -238,7 +321,7 @@ impl Elector {
         let sentence = if self.life != Life::Open {
             "the elector is closed: open another"
         } else if self.elections.len() >= MOST_ELECTIONS {
-            "the elector holds 1,000 elections already: open another"
+            "the elector holds 10,000 elections already: open another"
         } else {
             return true;
         };
@@ -260,14 +343,11 @@ impl Elector {
         let Some(guard) = guard else {
             return tell_written(&mut self.hands(), ticket, WriteOutcome::Stale);
         };
-        let refusal = self.elections.values().find_map(|part| match part {
-            Part::Candidate(candidate) => {
-                let check = |mutation| candidate.layout().check_mutation(mutation);
-                mutations.iter().try_for_each(check).err()
-            }
-            Part::Observer(_) | Part::Inspection(_) => None,
-        });
-        if let Some(sentence) = refusal {
+        let check = |mutation| {
+            let key = written_key(mutation)?;
+            self.owner(key).map_or(Ok(()), |layout| Err(layout.refuse_write(key)))
+        };
+        if let Err(sentence) = mutations.iter().try_for_each(check) {
             let outcome = WriteOutcome::Failed(Failure::Invalid(sentence));
             return tell_written(&mut self.hands(), ticket, outcome);
         }
@@ -276,9 +356,20 @@ impl Elector {
         self.context.call(purpose, Operation::Guarded(guarded));
     }
 
+    /// The election of ours whose own key this is.
+    fn owner(&self, key: &[u8]) -> Option<&Layout> {
+        let names = [Some(key), queue_of(key)].into_iter().flatten();
+        let ids = names.flat_map(|name| self.with_hash(hash(name)));
+        ids.filter_map(|id| Some(self.candidate(id)?.layout())).find(|layout| layout.owns(key))
+    }
+
     fn leave(&mut self, election: ElectionId) {
         match self.elections.get(&election) {
-            Some(Part::Candidate(_)) => self.with_candidate(election, Candidate::leave),
+            Some(Part::Candidate(_)) => {
+                if let Some((candidate, mut hands)) = self.enter(election) {
+                    candidate.leave(&mut hands);
+                }
+            }
             Some(Part::Observer(_) | Part::Inspection(_)) => {
                 match self.elections.remove(&election) {
                     Some(Part::Observer(observer)) => observer.leave(&mut self.context),
@@ -293,11 +384,9 @@ impl Elector {
     fn close(&mut self) {
         if self.life == Life::Open {
             self.life = Life::Closing;
-            self.context.unsettled = true;
-            let all: Vec<ElectionId> = self.elections.keys().collect();
-            for election in all {
-                self.leave(election);
-            }
+            self.context.lease_is_dirty = true;
+            // Whoever is looked at leaves.
+            self.context.sweep = true;
         }
     }
 
@@ -312,31 +401,32 @@ impl Elector {
             return;
         };
         match purpose {
-            Purpose::Grant { sent } => {
-                let turn = self.session.granted(&mut self.context, sent, outcome);
-                self.turn(turn);
-            }
+            Purpose::Grant { sent } => self.session.granted(&mut self.context, sent, outcome),
             Purpose::Revoke(lease) => self.session.revoked(&mut self.context, lease, &outcome),
             Purpose::Claim { election, lease } => {
                 if let Ok(Response::Expired) = outcome {
                     self.lose(lease);
                 } else {
-                    self.with_candidate(election, |candidate, hands| {
-                        candidate.claimed(hands, outcome);
-                    });
+                    if let Some((candidate, mut hands)) = self.enter(election) {
+                        candidate.claimed(&mut hands, outcome);
+                    }
                 }
             }
-            Purpose::Survey(election) => self.with_candidate(election, |candidate, hands| {
-                candidate.surveyed(hands, outcome);
-            }),
-            Purpose::Check(election) => self.with_candidate(election, |candidate, hands| {
-                candidate.checked(hands, outcome);
-            }),
+            Purpose::Survey(election) => {
+                if let Some((candidate, mut hands)) = self.enter(election) {
+                    candidate.surveyed(&mut hands, outcome);
+                }
+            }
+            Purpose::Check(election) => {
+                if let Some((candidate, mut hands)) = self.enter(election) {
+                    candidate.checked(&mut hands, outcome);
+                }
+            }
             Purpose::Proclaim { election, created, ticket } => {
                 if let Some(Part::Candidate(_)) = self.elections.get(&election) {
-                    self.with_candidate(election, |candidate, hands| {
-                        candidate.proclaimed(hands, created, ticket, outcome);
-                    });
+                    if let Some((candidate, mut hands)) = self.enter(election) {
+                        candidate.proclaimed(&mut hands, created, ticket, outcome);
+                    }
                 } else if let Some(ticket) = ticket {
                     tell_written(&mut self.hands(), ticket, written(outcome));
                 }
@@ -345,10 +435,8 @@ impl Elector {
                 let outcome = written(outcome);
                 let fenced = outcome == WriteOutcome::Stale;
                 tell_written(&mut self.hands(), ticket, outcome);
-                if fenced {
-                    self.with_candidate(election, |candidate, hands| {
-                        candidate.fenced(hands, epoch);
-                    });
+                if fenced && let Some((candidate, mut hands)) = self.enter(election) {
+                    candidate.fenced(&mut hands, epoch);
                 }
             }
             Purpose::Observe(election) => {
@@ -375,12 +463,16 @@ impl Elector {
     fn watched(&mut self, watched: Watched) {
         let Watched { id, change } = watched;
         match self.context.watched(id, &change) {
-            Some(Watcher::Own(election)) => self.with_candidate(election, |candidate, hands| {
-                candidate.own_key_changed(hands, change);
-            }),
-            Some(Watcher::Front(election)) => self.with_candidate(election, |candidate, hands| {
-                candidate.front_key_changed(hands, change);
-            }),
+            Some(Watcher::Own(election)) => {
+                if let Some((candidate, mut hands)) = self.enter(election) {
+                    candidate.own_key_changed(&mut hands, change);
+                }
+            }
+            Some(Watcher::Front(election)) => {
+                if let Some((candidate, mut hands)) = self.enter(election) {
+                    candidate.front_key_changed(&mut hands, change);
+                }
+            }
             Some(Watcher::Observer(election)) => {
                 if let Some(Part::Observer(observer)) = self.elections.get_mut(&election) {
                     observer.watched(&mut self.context, change);
@@ -393,52 +485,84 @@ impl Elector {
         }
     }
 
-    /// Compares what the watches told with reads of as many keys as fit into one.
+    /// Compares what the watches told with reads, a portion of them at a time: all of
+    /// them once in each period.
     fn recheck(&mut self) {
-        self.context.timers.set(Timer::Recheck, self.context.now.saturating_add(RECHECK));
+        if self.rechecked == Sweep::Done {
+            self.rechecked = Sweep::Elections(0);
+        }
         let mut selections = Vec::new();
         let mut asked = Vec::new();
-        for (election, part) in self.elections.iter() {
-            let (keys, selected): (Vec<_>, Vec<_>) = match part {
-                Part::Candidate(candidate) => {
-                    candidate.points().into_iter().map(|key| (key.clone(), point(key))).unzip()
-                }
-                Part::Observer(observer) => observer
-                    .selection()
-                    .into_iter()
-                    .map(|selection| (selection.key.clone(), selection))
-                    .unzip(),
-                Part::Inspection(_) => continue,
+        for _ in 0..PORTION {
+            let Some(asker) = self.next_of(self.rechecked) else {
+                self.rechecked = Sweep::Done;
+                break;
             };
+            self.rechecked = after(asker);
+            if let Asker::Election(election) = asker
+                && let Some(Part::Observer(observer)) = self.elections.get_mut(&election)
+                && observer.looks_again(&mut self.context)
+            {
+                continue;
+            }
+            let selected = self.rechecks(asker);
             if selections.len() + selected.len() > MOST_CHECKED {
                 let read = Operation::Read(core::mem::take(&mut selections));
                 self.context.call(Purpose::Recheck(core::mem::take(&mut asked)), read);
             }
-            if !keys.is_empty() {
+            if !selected.is_empty() {
+                asked.push((asker, selected.iter().map(|it: &Selection| it.key.clone()).collect()));
                 selections.extend(selected);
-                asked.push((election, keys));
             }
         }
         if !asked.is_empty() {
             self.context.call(Purpose::Recheck(asked), Operation::Read(selections));
         }
+        let all = self.elections.len() + self.farewells.len();
+        let portions = all.div_ceil(PORTION).max(1) as u64;
+        self.context
+            .timers
+            .set(Timer::Recheck, self.context.now.saturating_add(RECHECK / portions));
     }
 
-    fn rechecked(&mut self, asked: Vec<(ElectionId, Vec<Vec<u8>>)>, snapshot: Snapshot) {
+    /// What is read to check the watches of one.
+    fn rechecks(&self, asker: Asker) -> Vec<Selection> {
+        match asker {
+            Asker::Election(election) => match self.elections.get(&election) {
+                Some(Part::Candidate(candidate)) => candidate.selections(),
+                Some(Part::Observer(observer)) => observer.selection().into_iter().collect(),
+                Some(Part::Inspection(_)) | None => Vec::new(),
+            },
+            Asker::Farewell(id) => {
+                self.farewells.awaited(id).map(|key| point_of_key(key.into())).into_iter().collect()
+            }
+        }
+    }
+
+    fn rechecked(&mut self, asked: Vec<(Asker, Vec<Vec<u8>>)>, snapshot: Snapshot) {
         let Snapshot { at, found } = snapshot;
         let mut found = found.into_iter();
-        for (election, keys) in asked {
+        for (asker, keys) in asked {
             let found: Vec<Vec<Entry>> = found.by_ref().take(keys.len()).collect();
-            match self.elections.get_mut(&election) {
-                Some(Part::Candidate(_)) => self.with_candidate(election, |candidate, hands| {
-                    candidate.examine(hands, &keys, found, at);
-                }),
-                Some(Part::Observer(observer)) => {
+            match asker {
+                Asker::Election(election) => match self.elections.get_mut(&election) {
+                    Some(Part::Candidate(_)) => {
+                        if let Some((candidate, mut hands)) = self.enter(election) {
+                            candidate.examine(&mut hands, &keys, found, at);
+                        }
+                    }
+                    Some(Part::Observer(observer)) => {
+                        if let Some(found) = found.first() {
+                            observer.examine(&mut self.context, found, at);
+                        }
+                    }
+                    Some(Part::Inspection(_)) | None => {}
+                },
+                Asker::Farewell(id) => {
                     if let Some(found) = found.first() {
-                        observer.examine(&mut self.context, found, at);
+                        self.farewells.examine(&mut self.context, id, found);
                     }
                 }
-                Some(Part::Inspection(_)) | None => {}
             }
         }
     }
@@ -448,57 +572,54 @@ impl Elector {
     fn turn(&mut self, turn: Turn) {
         match turn {
             Turn::None => {}
-            Turn::Extended => self.each_candidate(Candidate::extended),
-            Turn::Lost(lease) => self.lose(lease),
-            Turn::Refused(failure) => {
-                self.each_candidate(|candidate, hands| candidate.refused(hands, failure.clone()));
+            Turn::Extended => {
+                let now = self.context.now;
+                if self.session.tenure().is_some_and(|tenure| tenure.valid_until > now) {
+                    for election in core::mem::take(&mut self.context.overdue) {
+                        self.context.touch(election);
+                    }
+                }
             }
+            Turn::Lost(lease) => self.lose(lease),
         }
     }
 
     /// The store says that the lease is gone.
     fn lose(&mut self, lease: LeaseId) {
-        if self.session.tenure().is_none_or(|tenure| tenure.lease != lease) {
-            return;
+        if self.context.lease == Some(lease) {
+            let sentence = "the store says that the lease is gone: getting back in line";
+            self.context.trouble(None, Failure::Other(sentence.into()));
+            self.session.lose(&mut self.context);
         }
-        let sentence = "the store says that the lease is gone: getting back in line";
-        self.context.trouble(None, Failure::Other(sentence.into()));
-        self.each_candidate(Candidate::lease_lost);
-        self.farewells.lease_ended(&mut self.context);
-        self.session.lose(&mut self.context);
-    }
-
-    /// Nobody needs the lease, and what may still turn up under it goes with it.
-    fn give_back(&mut self) {
-        self.farewells.lease_ended(&mut self.context);
-        self.session.retire(&mut self.context);
     }
 
     // The end of a step.
 
-    /// Brings elections, farewells and the lease in line with one another.
+    /// Brings elections, farewells and the lease in line with one another, as far as
+    /// this step goes.
     fn settle(&mut self) {
-        while core::mem::take(&mut self.context.unsettled) {
-            self.elections.retain(|part| match part {
-                Part::Candidate(candidate) => !candidate.is_over(),
-                Part::Observer(_) | Part::Inspection(_) => true,
-            });
-            let candidates = self.elections.values().any(|part| match part {
-                Part::Candidate(_) => true,
-                Part::Observer(_) | Part::Inspection(_) => false,
-            });
+        loop {
+            self.look_at_what_changed();
+            if !core::mem::take(&mut self.context.lease_is_dirty) {
+                break;
+            }
+            let candidates = self.candidates > 0;
             let removals = self.farewells.is_removing();
             let spare = self.life == Life::Open
-                && self.session.tenure().is_some()
+                && self.context.lease.is_some()
                 && self.farewells.is_empty();
             if candidates || removals || spare {
                 self.session.settle(&mut self.context, candidates, removals);
             } else {
-                self.give_back();
+                self.session.retire(&mut self.context);
             }
-            self.each_candidate(Candidate::settle);
         }
-        if self.life == Life::Closing && self.elections.is_empty() && self.session.is_over() {
+        self.tell_extension();
+        if self.life == Life::Closing
+            && self.elections.is_empty()
+            && self.session.is_over()
+            && self.is_settled()
+        {
             self.life = Life::Closed;
             for ticket in self.context.forget_all() {
                 tell_written(&mut self.hands(), ticket, WriteOutcome::Unknown);
@@ -507,39 +628,122 @@ impl Elector {
         }
     }
 
+    fn is_settled(&self) -> bool {
+        self.context.dirty.is_empty() && !self.context.sweep && self.sweep == Sweep::Done
+    }
+
+    fn look_at_what_changed(&mut self) {
+        while self.budget > 0 {
+            match self.context.dirty.pop_front() {
+                Some(Dirty::Election(election)) => self.look_at(election),
+                Some(Dirty::Name(name)) => {
+                    for id in with_hash(&self.names, name) {
+                        self.context.touch(id as ElectionId);
+                    }
+                    continue;
+                }
+                None => {
+                    if core::mem::take(&mut self.context.sweep) {
+                        self.sweep = Sweep::Elections(0);
+                    }
+                    match self.next_of(self.sweep) {
+                        Some(asker) => {
+                            self.sweep = after(asker);
+                            match asker {
+                                Asker::Election(election) => self.look_at(election),
+                                Asker::Farewell(id) => {
+                                    self.farewells.is_current(&mut self.context, id);
+                                }
+                            }
+                        }
+                        None => {
+                            if self.sweep != Sweep::Done {
+                                self.sweep = Sweep::Done;
+                                self.session.swept();
+                            }
+                            return;
+                        }
+                    }
+                }
+            }
+            self.budget -= 1;
+        }
+    }
+
+    /// Has one election do what follows from all that has changed.
+    fn look_at(&mut self, election: ElectionId) {
+        if self.life == Life::Closing {
+            self.leave(election);
+        }
+        if let Some((candidate, mut hands)) = self.enter(election) {
+            candidate.settle(&mut hands);
+        };
+        if let Some(Part::Candidate(candidate)) = self.elections.get(&election)
+            && candidate.is_over()
+        {
+            self.remove(election);
+        }
+    }
+
+    /// The next one to be looked at.
+    fn next_of(&self, sweep: Sweep) -> Option<Asker> {
+        let farewell = |from| Some(Asker::Farewell(self.farewells.next(from)?));
+        match sweep {
+            Sweep::Done => None,
+            Sweep::Elections(from) => match self.elections.next(&from) {
+                Some((election, _)) => Some(Asker::Election(election)),
+                None => farewell(0),
+            },
+            Sweep::Farewells(from) => farewell(from),
+        }
+    }
+
+    /// Tells those who lead, all at once, that the lease lives longer: after those have
+    /// been told otherwise whose time was over before.
+    fn tell_extension(&mut self) {
+        if self.context.leaders > 0
+            && self.is_settled()
+            && let Some(tenure) = self.session.tenure()
+            && tenure.valid_until > self.context.now
+            && (tenure.lease, tenure.valid_until) != self.context.announced
+        {
+            let Tenure { lease, valid_until, .. } = tenure;
+            self.context.announced = (lease, valid_until);
+            self.context.notify(Notice::Extended(Extension { lease, valid_until }));
+        }
+    }
+
     fn hands(&mut self) -> Hands<'_> {
         Hands {
             context: &mut self.context,
             farewells: &mut self.farewells,
+            session: &self.session,
             tenure: self.session.tenure(),
         }
     }
 
-    fn with_candidate(
-        &mut self,
-        election: ElectionId,
-        act: impl FnOnce(&mut Candidate, &mut Hands<'_>),
-    ) {
-        if let Some(Part::Candidate(candidate)) = self.elections.get_mut(&election) {
-            let mut hands = Hands {
-                context: &mut self.context,
-                farewells: &mut self.farewells,
-                tenure: self.session.tenure(),
-            };
-            act(candidate, &mut hands);
-        }
-    }
-
-    fn each_candidate(&mut self, mut act: impl FnMut(&mut Candidate, &mut Hands<'_>)) {
+    /// A candidate that knows what has become of the lease, and what it works with.
+    fn enter(&mut self, election: ElectionId) -> Option<(&mut Candidate, Hands<'_>)> {
+        let Some(Part::Candidate(candidate)) = self.elections.get_mut(&election) else {
+            return None;
+        };
         let mut hands = Hands {
             context: &mut self.context,
             farewells: &mut self.farewells,
+            session: &self.session,
             tenure: self.session.tenure(),
         };
-        for part in self.elections.values_mut() {
-            if let Part::Candidate(candidate) = part {
-                act(candidate, &mut hands);
-            }
-        }
+        candidate.catch_up(&mut hands);
+        Some((candidate, hands))
+    }
+}
+
+fn after(asker: Asker) -> Sweep {
+    match asker {
+        Asker::Election(election) => match election.checked_add(1) {
+            Some(next) => Sweep::Elections(next),
+            None => Sweep::Farewells(0),
+        },
+        Asker::Farewell(id) => Sweep::Farewells(id + 1),
     }
 }

@@ -3,10 +3,10 @@
 
 use alloc::vec::Vec;
 
-use crate::context::{Context, Lookout, Purpose, Watcher};
-use crate::layout::{Layout, point};
+use crate::context::{Context, Dirty, Lookout, Purpose, Watcher};
+use crate::layout::{Layout, NameHash, hash, point_of_key};
 use crate::session::unfit;
-use crate::table::Table;
+use crate::table::{Table, with_hash};
 use crate::timers::{SECOND, Timer};
 use crate::types::{
     Change, Duration, ElectionId, Entry, Epoch, Failure, Guarded, LeaseId, Mutation, Notice,
@@ -25,6 +25,9 @@ pub type FarewellId = u64;
 pub struct Farewells {
     last: FarewellId,
     open: Table<FarewellId, Farewell>,
+    by_key: Table<(NameHash, FarewellId), ()>,
+    /// How many are being removed, and need the lease to live until then.
+    removing: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,41 +81,34 @@ impl Farewells {
         self.open.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
     /// Whether a key may not be claimed yet.
     pub fn blocks(&self, key: &[u8]) -> bool {
-        self.open
-            .values()
-            .any(|farewell| farewell.key == key && !matches!(farewell.phase, Phase::Waiting { .. }))
+        self.of(key).any(|(_, farewell)| !matches!(farewell.phase, Phase::Waiting { .. }))
     }
 
     /// Why a key cannot be removed, and so not be claimed either.
     pub fn refusal(&self, key: &[u8]) -> Option<&Failure> {
-        self.open.values().find_map(|farewell| match &farewell.phase {
-            Phase::Refused { failure, .. } if farewell.key == key => Some(failure),
-            Phase::Refused { .. }
-            | Phase::Claiming(_)
-            | Phase::Removing { .. }
-            | Phase::Waiting { .. } => None,
+        self.of(key).find_map(|(_, farewell)| match &farewell.phase {
+            Phase::Refused { failure, .. } => Some(failure),
+            Phase::Claiming(_) | Phase::Removing { .. } | Phase::Waiting { .. } => None,
         })
     }
 
     /// Whether anything is being removed that needs the lease to live until then.
     pub fn is_removing(&self) -> bool {
-        self.open.values().any(|farewell| match farewell.phase {
-            Phase::Claiming(_) | Phase::Removing { .. } => true,
-            Phase::Refused { .. } | Phase::Waiting { .. } => false,
-        })
+        self.removing > 0
     }
 
     /// Stops waiting for a key to turn up, because it is claimed again; returns
     /// how many claims may still land.
     pub fn absorb(&mut self, context: &mut Context, key: &[u8]) -> u32 {
         let absorbed: Vec<FarewellId> = self
-            .open
-            .iter()
-            .filter(|(_, farewell)| {
-                farewell.key == key && matches!(farewell.phase, Phase::Waiting { .. })
-            })
+            .of(key)
+            .filter(|(_, farewell)| matches!(farewell.phase, Phase::Waiting { .. }))
             .map(|(id, _)| id)
             .collect();
         absorbed
@@ -120,6 +116,46 @@ impl Farewells {
             .filter_map(|id| self.close(context, id))
             .map(|farewell| farewell.given_up)
             .sum()
+    }
+
+    /// The first farewell that is not before this one.
+    pub fn next(&self, from: FarewellId) -> Option<FarewellId> {
+        self.open.next(&from).map(|(id, _)| id)
+    }
+
+    /// Ends a farewell whose lease is gone, or about to be revoked, and the key with it.
+    /// True if it goes on.
+    pub fn is_current(&mut self, context: &mut Context, id: FarewellId) -> bool {
+        let current = match self.open.get(&id) {
+            Some(farewell) => context.lease == Some(farewell.lease),
+            None => return false,
+        };
+        if !current {
+            self.withdraw(context, id, None);
+            self.close(context, id);
+        }
+        current
+    }
+
+    /// The key that a farewell waits for, to see whether its watch is silent.
+    pub fn awaited(&self, id: FarewellId) -> Option<&[u8]> {
+        let farewell = self.open.get(&id)?;
+        matches!(farewell.phase, Phase::Waiting { .. }).then_some(&farewell.key)
+    }
+
+    /// Takes what a check found at that key.
+    pub fn examine(&mut self, context: &mut Context, id: FarewellId, found: &[Entry]) {
+        if self.is_current(context, id)
+            && let Some(entry) = found.first()
+        {
+            self.turned_up(context, id, entry);
+        }
+    }
+
+    fn of(&self, key: &[u8]) -> impl Iterator<Item = (FarewellId, &Farewell)> {
+        with_hash(&self.by_key, hash(key))
+            .filter_map(|id| Some((id, self.open.get(&id)?)))
+            .filter(move |(_, farewell)| farewell.key == key)
     }
 
     // How a farewell begins.
@@ -150,23 +186,38 @@ impl Farewells {
         }
         let Remains { layout, key, lease, given_up, gone, lookout, election } = remains;
         let failed = 0;
+        self.by_key.insert((hash(&key), id), ());
+        self.removing += u32::from(phase.is_removing());
+        context.lease_is_dirty = true;
         let farewell =
             Farewell { layout, key, lease, given_up, gone, lookout, election, failed, phase };
         self.open.insert(id, farewell);
         id
     }
 
+    fn set_phase(&mut self, id: FarewellId, phase: Phase) {
+        if let Some(farewell) = self.open.get_mut(&id) {
+            self.removing += u32::from(phase.is_removing());
+            self.removing -= u32::from(farewell.phase.is_removing());
+            farewell.phase = phase;
+        }
+    }
+
     // How it goes on.
 
     /// Takes the next step of a farewell, the first or one that failed.
     pub fn try_again(&mut self, context: &mut Context, id: FarewellId) {
+        if !self.is_current(context, id) {
+            return;
+        }
+        if let Some(Farewell { phase: Phase::Refused { created, .. }, .. }) = self.open.get(&id) {
+            let created = *created;
+            self.set_phase(id, Phase::Removing { created, call: None });
+        }
         let Some(farewell) = self.open.get_mut(&id) else {
             return;
         };
         farewell.phase.quit(context, id);
-        if let Phase::Refused { created, .. } = farewell.phase {
-            farewell.phase = Phase::Removing { created, call: None };
-        }
         match &mut farewell.phase {
             Phase::Removing { created, call } => {
                 let guard =
@@ -181,7 +232,7 @@ impl Farewells {
                 ));
             }
             Phase::Waiting { call } => {
-                let read = Operation::Read([point(farewell.key.clone())].into());
+                let read = Operation::Read([point_of_key(farewell.key.clone())].into());
                 *call = Some(context.call(Purpose::Farewell(id), read));
             }
             Phase::Claiming(_) | Phase::Refused { .. } => {}
@@ -195,6 +246,9 @@ impl Farewells {
         id: FarewellId,
         outcome: Result<Response, Failure>,
     ) {
+        if !self.is_current(context, id) {
+            return;
+        }
         let Some(farewell) = self.open.get_mut(&id) else {
             return;
         };
@@ -254,6 +308,9 @@ impl Farewells {
 
     /// Takes what the watch of a key saw that may turn up.
     pub fn watched(&mut self, context: &mut Context, id: FarewellId, change: Change) {
+        if !self.is_current(context, id) {
+            return;
+        }
         let Some(farewell) = self.open.get_mut(&id) else {
             return;
         };
@@ -276,23 +333,17 @@ impl Farewells {
 
     /// Says that a candidacy is over: once its last key is removed, or now.
     pub fn conclude(&mut self, context: &mut Context, layout: &Layout, election: ElectionId) {
-        let removal = self.open.values_mut().find(|farewell| {
-            farewell.layout == *layout
-                && farewell.election.is_none()
-                && matches!(farewell.phase, Phase::Removing { .. })
+        let last = context.lease.and_then(|lease| {
+            let removed = |(id, farewell): (FarewellId, &Farewell)| {
+                let removing = matches!(farewell.phase, Phase::Removing { .. });
+                (removing && farewell.election.is_none() && farewell.layout == *layout)
+                    .then_some(id)
+            };
+            self.of(&layout.key(lease)).find_map(removed)
         });
-        match removal {
+        match last.and_then(|id| self.open.get_mut(&id)) {
             Some(farewell) => farewell.election = Some(election),
             None => context.notify(Notice::Withdrawn(Withdrawal { election, cause: None })),
-        }
-    }
-
-    /// The lease is gone, or about to be revoked, and the keys with it.
-    pub fn lease_ended(&mut self, context: &mut Context) {
-        let all: Vec<FarewellId> = self.open.keys().collect();
-        for id in all {
-            self.withdraw(context, id, None);
-            self.close(context, id);
         }
     }
 
@@ -317,14 +368,13 @@ impl Farewells {
         if let Some(farewell) = self.open.get_mut(&id) {
             farewell.phase.quit(context, id);
             farewell.failed = 0;
-            farewell.phase = Phase::Removing { created: entry.created, call: None };
+            self.set_phase(id, Phase::Removing { created: entry.created, call: None });
             self.try_again(context, id);
         }
     }
 
     /// The key is not there, or not there any more.
     fn gone(&mut self, context: &mut Context, id: FarewellId) {
-        context.unsettled = true;
         self.withdraw(context, id, None);
         let Some(farewell) = self.open.get_mut(&id) else {
             return;
@@ -334,8 +384,12 @@ impl Farewells {
             return;
         }
         farewell.phase.quit(context, id);
-        farewell.phase = Phase::Waiting { call: None };
         farewell.failed = 0;
+        farewell.changed(context);
+        self.set_phase(id, Phase::Waiting { call: None });
+        let Some(farewell) = self.open.get_mut(&id) else {
+            return;
+        };
         match &farewell.lookout {
             Some(lookout) if lookout.started.is_some() => self.try_again(context, id),
             // Looks once the watch is on.
@@ -349,11 +403,11 @@ impl Farewells {
 
     /// The store does not let us remove the key, for now.
     fn refused(&mut self, context: &mut Context, id: FarewellId, created: Epoch, failure: Failure) {
-        context.unsettled = true;
+        self.set_phase(id, Phase::Refused { created, failure: failure.clone() });
         let Some(farewell) = self.open.get_mut(&id) else {
             return;
         };
-        farewell.phase = Phase::Refused { created, failure: failure.clone() };
+        farewell.changed(context);
         farewell.failed = farewell.failed.saturating_add(1);
         if farewell.failed == 1 && farewell.election.is_none() {
             context.trouble(None, failure.clone());
@@ -373,16 +427,33 @@ impl Farewells {
 
     fn close(&mut self, context: &mut Context, id: FarewellId) -> Option<Farewell> {
         let mut farewell = self.open.remove(&id)?;
+        self.removing -= u32::from(farewell.phase.is_removing());
         farewell.phase.quit(context, id);
         if let Some(lookout) = &farewell.lookout {
             context.unwatch(lookout);
         }
-        context.unsettled = true;
+        self.by_key.remove(&(hash(&farewell.key), id));
+        farewell.changed(context);
         Some(farewell)
     }
 }
 
+impl Farewell {
+    /// Has those looked at that could not claim the key, and the lease.
+    fn changed(&self, context: &mut Context) {
+        context.dirty.push_back(Dirty::Name(hash(self.layout.name().as_bytes())));
+        context.lease_is_dirty = true;
+    }
+}
+
 impl Phase {
+    fn is_removing(&self) -> bool {
+        match self {
+            Phase::Claiming(_) | Phase::Removing { .. } => true,
+            Phase::Refused { .. } | Phase::Waiting { .. } => false,
+        }
+    }
+
     /// Lets go of what is under way, and of the next try.
     fn quit(&mut self, context: &mut Context, id: FarewellId) {
         context.timers.cancel(Timer::Farewell(id));

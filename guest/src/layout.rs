@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::{
-    Contest, Entry, Epoch, Guard, LeaseId, Mutation, Observation, Order, Revision, Selection,
+    Contest, Entry, Epoch, Guard, LeaseId, Mutation, Observation, Order, Put, Revision, Selection,
 };
 
 /// The longest name, in bytes.
@@ -15,11 +15,34 @@ const LONGEST_NAME: usize = 1_024;
 /// etcd read every value.
 const LONGEST_VALUE: usize = 4_096;
 
-/// From here on a look asks for all keys.
-const WIDEST: u32 = 4_096;
+/// The longest lease id in a key, without its sign.
+const LONGEST_ID: usize = 16;
 
 /// How many keys of the other layout the joining read looks at.
 const OTHER_LAYOUT_LIMIT: u32 = 16;
+
+/// Finds a name, or a key, among many: not the name itself, for names are long and
+/// begin alike.
+pub type NameHash = u64;
+
+/// The hash of a name or a key. Different ones may share it.
+pub fn hash(name: &[u8]) -> NameHash {
+    let mut hash = name.len() as u64;
+    for chunk in name.chunks(8) {
+        let mut word = [0; 8];
+        word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
+        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        hash ^= hash >> 32;
+    }
+    hash
+}
+
+/// The name of the queue that a key would be in, if its own name looks like a queue's key.
+pub fn queue_of(key: &[u8]) -> Option<&[u8]> {
+    let slash = key.iter().rposition(|byte| *byte == b'/')?;
+    let (name, id) = key.split_at_checked(slash)?;
+    is_lease_id(id.get(1..)?).then_some(name)
+}
 
 /// An election's name and the meaning of its keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -90,29 +113,59 @@ impl Layout {
         }
     }
 
-    /// Selects the leader, or with limit 0 all candidates, the leader first.
-    pub fn leader_first(&self, limit: u32) -> Selection {
+    /// Selects the oldest key: the leader, unless it is somebody else's data.
+    pub fn oldest(&self) -> Selection {
         let (key, prefix) = self.followed();
-        Selection { key, prefix, created_before: None, order: Order::OldestFirst, limit }
+        Selection { prefix, limit: 1, ..point(key) }
     }
 
-    /// Selects the candidates in front of one, the nearest first; none in a race.
-    pub fn in_front(&self, created: Revision, limit: u32) -> Option<Selection> {
-        match self.contest {
-            Contest::Queue => Some(Selection {
-                key: self.prefix(),
-                prefix: true,
-                created_before: Some(created),
-                order: Order::NewestFirst,
-                limit,
-            }),
-            Contest::Race => None,
+    /// Selects the newest key before a revision: whoever is next in front, unless it is
+    /// somebody else's data.
+    pub fn in_front(&self, created: Revision) -> Selection {
+        Selection {
+            prefix: true,
+            created_before: Some(created),
+            order: Order::NewestFirst,
+            limit: 1,
+            keys_only: true,
+            ..point(self.prefix())
         }
     }
 
-    /// Selects what the other layout would have under this name.
+    /// Selects so many keys that are not below `from`.
+    pub fn page(&self, from: Vec<u8>, limit: u32) -> Selection {
+        let (key, prefix) = self.followed();
+        let from = Some(from);
+        Selection { prefix, from, order: Order::ByKey, limit, keys_only: true, ..point(key) }
+    }
+
+    /// Where the next page begins, after one that ends with this key: behind all keys that
+    /// begin as it does, where no candidate's can.
+    pub fn after(&self, key: &[u8]) -> Vec<u8> {
+        let mut next = key.to_vec();
+        let prefix = self.prefix();
+        let id = key.strip_prefix(prefix.as_slice()).unwrap_or_default();
+        let sign = usize::from(id.first() == Some(&b'-'));
+        let digits = id.iter().skip(sign).take_while(|byte| is_digit(**byte)).count();
+        let strange = sign + digits.min(LONGEST_ID);
+        if strange >= id.len() {
+            next.push(0);
+            return next;
+        }
+        next.truncate(prefix.len() + strange + 1);
+        while next.pop_if(|last| *last == u8::MAX).is_some() {}
+        if let Some(last) = next.last_mut() {
+            *last += 1;
+        }
+        next
+    }
+
+    /// Selects some of what the other layout would have under this name.
     pub fn other_layout(&self) -> Selection {
-        self.other().leader_first(OTHER_LAYOUT_LIMIT)
+        match self.contest {
+            Contest::Queue => point_of_key(self.name.clone().into_bytes()),
+            Contest::Race => self.other().page(self.prefix(), OTHER_LAYOUT_LIMIT),
+        }
     }
 
     /// Whether what `other_layout` found is a candidate of the other layout: a
@@ -137,27 +190,14 @@ impl Layout {
         Guard { key, epoch: created, lease }
     }
 
-    /// Refuses, with a sentence, a guarded change that the application has no
-    /// business to make.
-    pub fn check_mutation(&self, mutation: &Mutation) -> Result<(), String> {
-        let key = match mutation {
-            Mutation::Put(put) => &put.key,
-            Mutation::Delete(key) => key,
-            Mutation::Proclaim(_) => {
-                return Err("a guarded write cannot proclaim: use `proclaim`".into());
-            }
-        };
-        if key.is_empty() {
-            return Err("the key to write is empty: name one".into());
-        }
-        if self.owns(key) {
-            return Err(format!(
-                "the key `{}` belongs to the election `{}` itself: write to another",
-                String::from_utf8_lossy(key).escape_debug(),
-                self.name
-            ));
-        }
-        Ok(())
+    /// The refusal of a write to this election's own key.
+    pub fn refuse_write(&self, key: &[u8]) -> String {
+        format!(
+            "the key `{}` belongs to the election `{}` itself: write to another",
+            // It is the name, or the name and a lease id: nothing to be escaped.
+            str::from_utf8(key).unwrap_or_default(),
+            self.name
+        )
     }
 
     fn prefix(&self) -> Vec<u8> {
@@ -173,16 +213,34 @@ impl Layout {
     }
 }
 
-/// How many keys the next look asks for, where one with this limit found none that
-/// counts: 8, and eight times more each time, until it is all of them.
-pub fn wider(limit: u32) -> u32 {
-    let wider = limit.saturating_mul(8);
-    if wider > WIDEST { 0 } else { wider }
+/// The key that a guarded write changes; refuses, with a sentence, a change that the
+/// application has no business to make.
+pub fn written_key(mutation: &Mutation) -> Result<&[u8], String> {
+    match mutation {
+        Mutation::Put(Put { key, .. }) | Mutation::Delete(key) if key.is_empty() => {
+            Err("the key to write is empty: name one".into())
+        }
+        Mutation::Put(Put { key, .. }) | Mutation::Delete(key) => Ok(key),
+        Mutation::Proclaim(_) => Err("a guarded write cannot proclaim: use `proclaim`".into()),
+    }
+}
+
+/// Selects one key, without its value.
+pub fn point_of_key(key: Vec<u8>) -> Selection {
+    Selection { keys_only: true, ..point(key) }
 }
 
 /// Selects one key.
 pub fn point(key: Vec<u8>) -> Selection {
-    Selection { key, prefix: false, created_before: None, order: Order::OldestFirst, limit: 0 }
+    Selection {
+        key,
+        prefix: false,
+        from: None,
+        created_before: None,
+        order: Order::OldestFirst,
+        limit: 0,
+        keys_only: false,
+    }
 }
 
 /// Refuses, with a sentence, a value that is too long to proclaim.
@@ -198,11 +256,42 @@ pub fn check_value(value: &[u8]) -> Result<(), String> {
 
 /// `NAME/` and a lease id as Go writes it, perhaps with a sign.
 fn is_queue_key(name: &str, key: &[u8]) -> bool {
-    let Some(id) = key.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"))
-    else {
-        return false;
-    };
+    let id = key.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
+    id.is_some_and(is_lease_id)
+}
+
+/// A lease id as Go writes it, perhaps with a sign.
+fn is_lease_id(id: &[u8]) -> bool {
     let digits = id.strip_prefix(b"-").unwrap_or(id);
-    (1..=16).contains(&digits.len())
-        && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+    (1..=LONGEST_ID).contains(&digits.len()) && digits.iter().all(|digit| is_digit(*digit))
+}
+
+fn is_digit(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Layout;
+    use crate::types::Contest;
+
+    #[test]
+    fn a_page_ends_behind_what_cannot_be_a_candidates() {
+        let layout = Layout::new("jobs".into(), Contest::Queue).unwrap();
+        for (key, after) in [
+            ("jobs/1f", "jobs/1f\0"),
+            ("jobs/-1f", "jobs/-1f\0"),
+            ("jobs/", "jobs/\0"),
+            ("jobs/data/1", "jobs/dau"),
+            ("jobs/zz", "jobs/{"),
+            ("jobs/1f/x", "jobs/1f0"),
+            ("jobs/0123456789abcdef", "jobs/0123456789abcdef\0"),
+            ("jobs/0123456789abcdef0123", "jobs/0123456789abcdef1"),
+            ("jobs/-a-", "jobs/-a."),
+        ] {
+            assert_eq!(layout.after(key.as_bytes()), after.as_bytes(), "{key}");
+        }
+        assert_eq!(layout.after(b"jobs/1\xff\xff"), b"jobs/2");
+        assert_eq!(layout.after(b"jobs/\xff"), b"jobs0");
+    }
 }

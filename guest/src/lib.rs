@@ -23,6 +23,7 @@ mod context;
 mod elector;
 mod farewell;
 mod layout;
+mod look;
 mod observer;
 mod random;
 mod session;

@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 
 use crate::context::{Context, Lookout, Purpose, Watcher};
-use crate::layout::{Layout, wider};
+use crate::layout::{Layout, point};
+use crate::look::{Look, Looked, PAGE, smaller};
 use crate::session::unfit;
 use crate::timers::Timer;
 use crate::types::{
@@ -17,7 +18,11 @@ pub struct Observer {
     election: ElectionId,
     layout: Layout,
     lookout: Lookout,
-    look: Look,
+    view: View,
+    /// Others' data lie below the name.
+    crowded: bool,
+    /// How a look goes on that failed, or is not finished.
+    next: Option<Look>,
     /// The newest revision of which anything was heard.
     seen: Revision,
     /// Who leads, as it was last told; none before the first time.
@@ -30,14 +35,14 @@ pub struct Observer {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Look {
-    /// What was told is so; a look with this limit showed it.
-    Settled { limit: u32 },
+enum View {
+    /// What was told is so.
+    Settled,
     /// The watch is not on, or the next try waits for its timer.
     Idle,
     /// A read is to tell.
     Looking {
-        limit: u32,
+        look: Look,
         call: RequestId,
         /// What the watch told since the read was sent: perhaps newer.
         meanwhile: Vec<Change>,
@@ -52,7 +57,9 @@ impl Observer {
             election,
             lookout: context.watch(Watcher::Observer(election), key, prefix),
             layout,
-            look: Look::Idle,
+            view: View::Idle,
+            crowded: false,
+            next: None,
             seen: 0,
             told: None,
             vacated: None,
@@ -69,18 +76,27 @@ impl Observer {
 
     /// The next try is due.
     pub fn due(&mut self, context: &mut Context) {
-        match self.look {
-            Look::Idle => self.look_up(context, 1),
-            Look::Settled { .. } | Look::Looking { .. } => {}
+        match self.view {
+            View::Idle => self.look_up(context),
+            View::Settled | View::Looking { .. } => {}
         }
+    }
+
+    /// Looks anew, to see whether the watch is silent: where others' data lie below the name,
+    /// no single read shows that.
+    pub fn looks_again(&mut self, context: &mut Context) -> bool {
+        let again = self.crowded && !matches!(self.view, View::Looking { .. });
+        if again {
+            self.look_up(context);
+        }
+        again
     }
 
     /// Selects the leader, to see whether the watch is silent.
     pub fn selection(&self) -> Option<Selection> {
-        match self.look {
-            Look::Settled { limit } => Some(self.layout.leader_first(limit)),
-            Look::Idle => Some(self.layout.leader_first(1)),
-            Look::Looking { .. } => None,
+        match self.view {
+            View::Settled | View::Idle => Some(self.layout.oldest()),
+            View::Looking { .. } => None,
         }
     }
 
@@ -89,24 +105,24 @@ impl Observer {
         let found = found.iter().find(|entry| self.layout.counts(&entry.key));
         let told = self.told.as_ref().and_then(Option::as_ref);
         let differs = found.map(|entry| entry.modified) != told.map(|entry| entry.modified);
-        match self.look {
-            Look::Settled { .. } if at > self.seen && differs => {
+        match self.view {
+            View::Settled if at > self.seen && differs => {
                 context.renew_watch(&mut self.lookout);
                 self.vacated = None;
-                self.look_up(context, 1);
+                self.look_up(context);
             }
             // The watch may never come on.
-            Look::Idle => self.look_up(context, 1),
-            Look::Settled { .. } | Look::Looking { .. } => {}
+            View::Idle => self.look_up(context),
+            View::Settled | View::Looking { .. } => {}
         }
     }
 
     /// Takes the answer to a look.
     pub fn looked(&mut self, context: &mut Context, outcome: Result<Response, Failure>) {
-        let (limit, meanwhile) = match core::mem::replace(&mut self.look, Look::Idle) {
-            Look::Looking { limit, meanwhile, .. } => (limit, meanwhile),
-            look @ (Look::Settled { .. } | Look::Idle) => {
-                self.look = look;
+        let (mut look, meanwhile) = match core::mem::replace(&mut self.view, View::Idle) {
+            View::Looking { look, meanwhile, .. } => (look, meanwhile),
+            view @ (View::Settled | View::Idle) => {
+                self.view = view;
                 return;
             }
         };
@@ -118,18 +134,28 @@ impl Observer {
                 for change in meanwhile {
                     self.watched(context, change);
                 }
+                if let Err(failure) = &outcome {
+                    look.failed(failure);
+                }
+                self.next = Some(look);
                 return self.look_failed(context, outcome);
             }
         };
-        let seen_all = limit == 0 || found.len() < limit as usize;
-        let leader = found.into_iter().find(|entry| self.layout.counts(&entry.key));
         self.seen = at;
-        if leader.is_none() && !seen_all {
-            self.look_up(context, wider(limit));
-        } else {
+        let looked = look.take(&self.layout, None, found);
+        self.crowded = look.is_crowded();
+        let leader = match looked {
+            Looked::Found(entry) => Some(Some(entry)),
+            Looked::Nobody => Some(None),
+            Looked::Unfinished => None,
+        };
+        if let Some(leader) = leader {
             self.failed = 0;
-            self.look = Look::Settled { limit };
+            self.view = View::Settled;
             self.tell(context, leader);
+        } else {
+            self.next = Some(look);
+            self.look_up(context);
         }
         for change in meanwhile {
             self.watched(context, change);
@@ -142,7 +168,7 @@ impl Observer {
             Change::Started(at) => {
                 self.lookout.started = Some(at);
                 self.seen = self.seen.max(at);
-                self.look_up(context, 1);
+                self.look_up(context);
             }
             Change::Ended(_) => {
                 self.lookout.started = None;
@@ -158,14 +184,14 @@ impl Observer {
 
     fn saw_put(&mut self, context: &mut Context, entry: Entry) {
         let newer = entry.modified > self.seen;
-        match &mut self.look {
-            Look::Idle => self.seen = self.seen.max(entry.modified),
-            Look::Looking { meanwhile, .. } => meanwhile.push(Change::Put(entry)),
-            Look::Settled { .. } if newer => match &self.told {
+        match &mut self.view {
+            View::Idle => self.seen = self.seen.max(entry.modified),
+            View::Looking { meanwhile, .. } => meanwhile.push(Change::Put(entry)),
+            View::Settled if newer => match &self.told {
                 Some(Some(leader)) if leader.key != entry.key => {}
                 Some(Some(leader)) if leader.created != entry.created => {
                     self.seen = entry.modified;
-                    self.look_up(context, 1);
+                    self.look_up(context);
                 }
                 // The first of its kind, or the leader's new value.
                 Some(_) | None => {
@@ -173,7 +199,7 @@ impl Observer {
                     self.tell(context, Some(entry));
                 }
             },
-            Look::Settled { .. } => {}
+            View::Settled => {}
         }
     }
 
@@ -187,35 +213,36 @@ impl Observer {
             self.vacated = self.vacated.max(Some(at));
         }
         let newer = at > self.seen;
-        match &mut self.look {
-            Look::Idle => self.seen = self.seen.max(at),
-            Look::Looking { meanwhile, .. } => meanwhile.push(Change::Deleted(deletion)),
-            Look::Settled { .. } if newer && leads => {
+        match &mut self.view {
+            View::Idle => self.seen = self.seen.max(at),
+            View::Looking { meanwhile, .. } => meanwhile.push(Change::Deleted(deletion)),
+            View::Settled if newer && leads => {
                 self.seen = at;
-                self.look_up(context, 1);
+                self.look_up(context);
             }
-            Look::Settled { .. } => {}
+            View::Settled => {}
         }
     }
 
-    fn look_up(&mut self, context: &mut Context, limit: u32) {
+    fn look_up(&mut self, context: &mut Context) {
         self.stop_looking(context);
-        let read = Operation::Read([self.layout.leader_first(limit)].into());
+        let look = self.next.take().unwrap_or(Look::First);
+        let read = Operation::Read([look.selection(&self.layout, None)].into());
         let call = context.call(Purpose::Observe(self.election), read);
-        self.look = Look::Looking { limit, call, meanwhile: Vec::new() };
+        self.view = View::Looking { look, call, meanwhile: Vec::new() };
     }
 
     /// Gives up a look; the next one will be newer than all that was heard.
     fn stop_looking(&mut self, context: &mut Context) {
         context.timers.cancel(Timer::Election(self.election));
-        match core::mem::replace(&mut self.look, Look::Idle) {
-            Look::Looking { call, meanwhile, .. } => {
+        match core::mem::replace(&mut self.view, View::Idle) {
+            View::Looking { call, meanwhile, .. } => {
                 context.forget(Some(call));
                 for change in meanwhile {
                     self.watched(context, change);
                 }
             }
-            Look::Settled { .. } | Look::Idle => {}
+            View::Settled | View::Idle => {}
         }
     }
 
@@ -254,19 +281,45 @@ impl Observer {
     }
 }
 
-/// Lists the candidates of an election, once.
+/// Lists the candidates of an election, once: their keys page by page, and then their
+/// values, some at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Inspection {
     election: ElectionId,
     layout: Layout,
     call: Option<RequestId>,
     failed: u32,
+    /// Where the next page begins; none once all keys are known.
+    from: Option<Vec<u8>>,
+    /// How many keys, or values, a read asks for.
+    limit: u32,
+    /// The candidates; those whose values are known come first.
+    candidates: Vec<Entry>,
+    /// How many values are known, and their bytes.
+    known: usize,
+    bytes: usize,
 }
+
+/// How many values one read asks for.
+const VALUES: u32 = 64;
+/// How many bytes of values are told at most.
+const MOST_BYTES: usize = 16 << 20;
 
 impl Inspection {
     /// Starts to look.
     pub fn new(context: &mut Context, election: ElectionId, layout: Layout) -> Inspection {
-        let mut inspection = Inspection { election, layout, call: None, failed: 0 };
+        let from = Some(layout.followed().0);
+        let mut inspection = Inspection {
+            election,
+            layout,
+            call: None,
+            failed: 0,
+            from,
+            limit: PAGE,
+            candidates: Vec::new(),
+            known: 0,
+            bytes: 0,
+        };
         inspection.due(context);
         inspection
     }
@@ -278,10 +331,17 @@ impl Inspection {
         withdraw(context, self.election, None);
     }
 
-    /// The first or the next try is due.
+    /// The next read, or the next try, is due.
     pub fn due(&mut self, context: &mut Context) {
-        let read = Operation::Read([self.layout.leader_first(0)].into());
-        self.call = Some(context.call(Purpose::Inspect(self.election), read));
+        let selections = match &self.from {
+            Some(from) => [self.layout.page(from.clone(), self.limit)].into(),
+            None => {
+                let unknown = self.candidates.iter().skip(self.known).take(self.limit as usize);
+                unknown.map(|entry| point(entry.key.clone())).collect()
+            }
+        };
+        self.call =
+            Some(context.call(Purpose::Inspect(self.election), Operation::Read(selections)));
     }
 
     /// Takes the answer. True if the inspection is over.
@@ -289,15 +349,12 @@ impl Inspection {
         self.call = None;
         let failure = match outcome {
             Ok(Response::Snapshot(snapshot)) => {
-                let candidates: Vec<Entry> = snapshot
-                    .found
-                    .into_iter()
-                    .flatten()
-                    .filter(|entry| self.layout.counts(&entry.key))
-                    .collect();
-                let listing = Listing { election: self.election, candidates };
-                context.notify(Notice::Listed(listing));
-                return true;
+                self.failed = 0;
+                match self.from.take() {
+                    Some(_) => self.take_page(snapshot.found.into_iter().flatten().collect()),
+                    None => self.take_values(snapshot.found),
+                }
+                return self.go_on(context);
             }
             Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
                 withdraw(context, self.election, Some(failure));
@@ -306,12 +363,64 @@ impl Inspection {
             Ok(_) => Failure::Other(unfit("read")),
             Err(failure) => failure,
         };
+        self.limit = smaller(self.limit, &failure);
         self.failed = self.failed.saturating_add(1);
         context.retry(Timer::Election(self.election), self.failed);
         if self.failed == 1 {
             context.trouble(Some(self.election), failure);
         }
         false
+    }
+
+    fn take_page(&mut self, page: Vec<Entry>) {
+        if page.len() >= self.limit as usize {
+            self.from = page.last().map(|last| self.layout.after(&last.key));
+        }
+        self.candidates.extend(page.into_iter().filter(|entry| self.layout.counts(&entry.key)));
+        if self.from.is_none() {
+            self.limit = VALUES;
+            self.candidates.sort_by_key(|entry| entry.created);
+        }
+    }
+
+    /// Whoever has gone since its key was read is left out.
+    fn take_values(&mut self, found: Vec<Vec<Entry>>) {
+        for found in found {
+            let Some(candidate) = self.candidates.get_mut(self.known) else {
+                return;
+            };
+            match found.into_iter().next() {
+                Some(entry) if entry.created == candidate.created => {
+                    self.bytes += entry.value.len();
+                    *candidate = entry;
+                    self.known += 1;
+                }
+                Some(_) | None => {
+                    self.candidates.remove(self.known);
+                    // All of them have gone: others may have come.
+                    if self.candidates.is_empty() {
+                        self.from = Some(self.layout.followed().0);
+                        self.limit = PAGE;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next read, or the end.
+    fn go_on(&mut self, context: &mut Context) -> bool {
+        if self.bytes > MOST_BYTES {
+            let sentence = "the candidates' values have more than 16 MiB: shorten them";
+            withdraw(context, self.election, Some(Failure::Other(sentence.into())));
+            return true;
+        }
+        if self.from.is_some() || self.known < self.candidates.len() {
+            self.due(context);
+            return false;
+        }
+        let candidates = core::mem::take(&mut self.candidates);
+        context.notify(Notice::Listed(Listing { election: self.election, candidates }));
+        true
     }
 }
 

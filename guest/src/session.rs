@@ -28,6 +28,12 @@ pub struct Session {
     come_back_slowly: bool,
     /// How often in a row the store refused a lease.
     refused: u32,
+    /// Why there was no lease to be had, for the candidacies up to this one that have not
+    /// been told yet.
+    refusal: Option<(u32, Failure)>,
+    /// The deadlines of leases that were lost, for the terms on them that have not been told
+    /// yet.
+    past: Vec<(LeaseId, Mark)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,6 +73,14 @@ struct Held {
     failed: u32,
     /// Nobody needs more than what is left of the lease.
     lapsing: bool,
+    /// How many deadlines have passed: terms of different eras do not stand together.
+    era: u32,
+    /// The present deadline has passed.
+    expired: bool,
+    /// How often renewals failed until less than half of the time was left.
+    dangers: u32,
+    /// They do so now.
+    endangered: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,19 +104,18 @@ struct Retired {
 pub struct Tenure {
     pub lease: LeaseId,
     pub valid_until: Mark,
+    pub era: u32,
 }
 
 /// What an answer means for those who stand on the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Nothing.
+    /// Nothing, or what they see when they look at it.
     None,
-    /// There is a lease, or one that lives longer.
+    /// It lives longer.
     Extended,
-    /// The store says that the lease is gone.
+    /// The store says that this lease is gone.
     Lost(LeaseId),
-    /// There is no lease to be had.
-    Refused(Failure),
 }
 
 impl Session {
@@ -126,6 +139,8 @@ impl Session {
             retired: Table::new(),
             come_back_slowly: false,
             refused: 0,
+            refusal: None,
+            past: Vec::new(),
         })
     }
 
@@ -133,9 +148,44 @@ impl Session {
     /// candidate may wait on it, and not lead.
     pub fn tenure(&self) -> Option<Tenure> {
         match &self.lease {
-            Lease::Held(held) => Some(Tenure { lease: held.id, valid_until: held.valid_until }),
+            Lease::Held(held) => {
+                let Held { id, valid_until, era, .. } = *held;
+                Some(Tenure { lease: id, valid_until, era })
+            }
             Lease::None | Lease::Granting(_) => None,
         }
+    }
+
+    /// Until when one could lead on a lease, also on one that was lost just now.
+    pub fn deadline_of(&self, lease: LeaseId) -> Mark {
+        match self.tenure() {
+            Some(tenure) if tenure.lease == lease => tenure.valid_until,
+            Some(_) | None => {
+                let past = self.past.iter().find(|(of, _)| *of == lease);
+                past.map_or(0, |(_, until)| *until)
+            }
+        }
+    }
+
+    /// Counts how often renewals failed until less than half of the time was left; none
+    /// while they do not.
+    pub fn danger(&self) -> Option<u32> {
+        match &self.lease {
+            Lease::Held(held) => held.endangered.then_some(held.dangers),
+            Lease::None | Lease::Granting(_) => None,
+        }
+    }
+
+    /// Why a candidacy gets no lease, if that is so.
+    pub fn refusal(&self, admitted: u32) -> Option<&Failure> {
+        let (last, failure) = self.refusal.as_ref()?;
+        (admitted <= *last).then_some(failure)
+    }
+
+    /// Everything on the lease has been looked at since it changed.
+    pub fn swept(&mut self) {
+        self.refusal = None;
+        self.past = Vec::new();
     }
 
     /// Whether there is nothing that a store would have to be told.
@@ -183,6 +233,28 @@ impl Session {
     }
 
     // What falls due.
+
+    /// Ends an era, if the deadline has passed.
+    pub fn pass_deadline(&mut self, context: &mut Context) {
+        if let Lease::Held(held) = &mut self.lease
+            && held.valid_until <= context.now
+            && !held.expired
+        {
+            context.timers.cancel(Timer::Deadline);
+            held.expired = true;
+            held.era += 1;
+            context.sweep = true;
+        }
+    }
+
+    /// Renewals fail, and less than half of the time is left.
+    pub fn endanger(&mut self, context: &mut Context) {
+        if let Lease::Held(held) = &mut self.lease {
+            held.endangered = true;
+            held.dangers += 1;
+            context.sweep = true;
+        }
+    }
 
     /// Asks for a lease, at once or, where many others may do so too, a little
     /// later.
@@ -270,7 +342,7 @@ impl Session {
             }
             Some(_) => {
                 self.retired.remove(&lease);
-                context.unsettled = true;
+                context.lease_is_dirty = true;
             }
             None => {}
         }
@@ -284,9 +356,9 @@ impl Session {
         context: &mut Context,
         sent: Mark,
         outcome: Result<Response, Failure>,
-    ) -> Turn {
+    ) {
         let Lease::Granting(granting) = &mut self.lease else {
-            return Turn::None;
+            return;
         };
         granting.call = None;
         let (id, asked) = (granting.id, granting.asked);
@@ -295,7 +367,7 @@ impl Session {
                 let ttl = ttl.min(FAR);
                 if margin_of(self.margin, ttl) < ttl {
                     self.hold(context, id, ttl, Some(sent));
-                    return Turn::Extended;
+                    return;
                 }
                 let sentence = "the store grants less time than the safety margin takes: lower \
                                 the margin, or ask for more";
@@ -306,13 +378,13 @@ impl Session {
             Ok(Response::Exists) if asked > 1 => {
                 self.hold(context, id, self.ttl, None);
                 self.renew(context);
-                return Turn::Extended;
+                return;
             }
             // Somebody has our random numbers.
             Ok(Response::Exists) => {
                 self.lease = Lease::None;
                 self.ask(context);
-                return Turn::None;
+                return;
             }
             Ok(_) => Failure::Other(unfit("grant")),
             Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
@@ -324,7 +396,6 @@ impl Session {
             context.trouble(None, failure);
         }
         context.retry(Timer::Grant, asked);
-        Turn::None
     }
 
     /// Takes the answer to a renewal, however late. None if the call is none of
@@ -381,11 +452,11 @@ impl Session {
             Ok(Response::Revoked | Response::Expired)
             | Err(Failure::Denied(_) | Failure::Invalid(_)) => {
                 self.retired.remove(&lease);
-                context.unsettled = true;
+                context.lease_is_dirty = true;
             }
             Ok(_) | Err(_) if retired.until <= context.now => {
                 self.retired.remove(&lease);
-                context.unsettled = true;
+                context.lease_is_dirty = true;
             }
             Ok(_) | Err(_) => {
                 retired.failed = retired.failed.saturating_add(1);
@@ -408,23 +479,30 @@ impl Session {
             renewals: Vec::new(),
             failed: 0,
             lapsing: false,
+            era: 0,
+            expired: sent.is_none(),
+            dangers: 0,
+            endangered: false,
         };
         if let Some(sent) = sent {
             held.acknowledge(sent, ttl, self.margin);
         }
         self.lease = Lease::Held(held);
         self.refused = 0;
-        context.unsettled = true;
+        context.lease = Some(id);
+        context.lease_is_dirty = true;
+        context.sweep = true;
         self.schedule(context);
     }
 
     /// Takes it that there is no lease to be had.
-    fn refuse(&mut self, context: &mut Context, failure: Failure) -> Turn {
+    fn refuse(&mut self, context: &mut Context, failure: Failure) {
         self.retire(context);
         self.refused = self.refused.saturating_add(1);
         // For those who may still want one after this.
         context.retry(Timer::Grant, self.refused);
-        Turn::Refused(failure)
+        self.refusal = Some((context.admitted, failure));
+        context.sweep = true;
     }
 
     /// Sets the timers to what was last acknowledged.
@@ -469,6 +547,7 @@ impl Session {
 
     fn drop_lease(&mut self, context: &mut Context) {
         if let Lease::Held(held) = &self.lease {
+            self.past.push((held.id, held.valid_until));
             for renewal in &held.renewals {
                 context.timers.cancel(Timer::GiveUp(renewal.id));
             }
@@ -484,7 +563,10 @@ impl Session {
             context.timers.cancel(timer);
         }
         self.lease = Lease::None;
-        context.unsettled = true;
+        context.lease = None;
+        context.overdue.clear();
+        context.lease_is_dirty = true;
+        context.sweep = true;
     }
 }
 
@@ -505,7 +587,10 @@ impl Held {
         self.acknowledged = Some(sent);
         self.ttl = ttl;
         let led = ttl.saturating_sub(margin_of(margin, ttl));
-        self.valid_until = self.valid_until.max(sent.saturating_add(led));
+        let until = sent.saturating_add(led);
+        self.expired &= until <= self.valid_until;
+        self.valid_until = self.valid_until.max(until);
+        self.endangered = false;
     }
 }
 

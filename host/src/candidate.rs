@@ -1,15 +1,17 @@
 //! One instance's part in one election.
 
+use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::Stream;
 use futures_util::stream::{self, StreamExt};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::watch;
 
 use crate::driver::Attendance;
 use crate::error::Error;
 use crate::leadership::Leadership;
-use crate::observer::{Leader, received};
+use crate::observer::{Leader, passed};
 use crate::term::Term;
 use crate::types::{Failure, Mark, Reason};
 
@@ -23,8 +25,8 @@ pub struct Candidate {
     attendance: Attendance,
     stage: watch::Receiver<Stage>,
     /// Holds what happened since the start, until somebody asks.
-    first: Mutex<Option<broadcast::Receiver<Event>>>,
-    later: broadcast::WeakSender<Event>,
+    first: Mutex<Option<broadcast::Receiver<Arc<Told>>>>,
+    later: broadcast::WeakSender<Arc<Told>>,
 }
 
 /// What happens to a candidate.
@@ -92,8 +94,8 @@ impl Candidate {
     pub(crate) fn new(
         attendance: Attendance,
         stage: watch::Receiver<Stage>,
-        events: broadcast::Receiver<Event>,
-        later: broadcast::WeakSender<Event>,
+        events: broadcast::Receiver<Arc<Told>>,
+        later: broadcast::WeakSender<Arc<Told>>,
     ) -> Self {
         Self { attendance, stage, first: Mutex::new(Some(events)), later }
     }
@@ -127,15 +129,30 @@ impl Candidate {
 
     /// What happens to this candidate. The first stream has everything since the
     /// candidate's start, later ones what comes from now on. Each holds the
-    /// last 256 events for its reader, and ends after [`Event::Withdrawn`], or
-    /// with the session.
+    /// last 256 events for its reader, and of several extensions in a row the last
+    /// one. It ends after [`Event::Withdrawn`], or with the session.
     pub fn events(&self) -> impl Stream<Item = Event> + Send + Unpin + 'static + use<> {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        let later = || Some(self.later.upgrade()?.subscribe());
-        match first.take().or_else(later) {
-            Some(events) => received(events),
-            None => stream::empty().boxed(),
-        }
+        let listener = match first.take() {
+            Some(events) => Listener { events, led: None, next: None },
+            None => {
+                let Some(later) = self.later.upgrade() else {
+                    return stream::empty().boxed();
+                };
+                // In this order: a term that begins in between is told of.
+                let events = later.subscribe();
+                let led = match &*self.stage.borrow() {
+                    Stage::Leading(term) => Some((Arc::clone(term), term.deadline())),
+                    Stage::Joining | Stage::Waiting | Stage::Over(_) => None,
+                };
+                Listener { events, led, next: None }
+            }
+        };
+        stream::unfold(
+            listener,
+            |mut listener| async move { Some((listener.hear().await?, listener)) },
+        )
+        .boxed()
     }
 
     /// Changes what others read of this candidate: at most 4,096 bytes. It may
@@ -209,12 +226,110 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) stage: watch::Sender<Stage>,
-    pub(crate) events: broadcast::Sender<Event>,
+    pub(crate) events: broadcast::Sender<Arc<Told>>,
+}
+
+/// What the driver tells: all but the extensions, which are seen in the term that has begun.
+#[derive(Debug)]
+pub(crate) struct Told {
+    event: Event,
+    begun: Option<Arc<Term>>,
 }
 
 impl Seat {
     pub(crate) fn tell(&self, event: Event) {
+        self.send(Told { event, begun: None });
+    }
+
+    pub(crate) fn tell_elected(&self, event: Event, term: Arc<Term>) {
+        self.send(Told { event, begun: Some(term) });
+    }
+
+    fn send(&self, told: Told) {
         // Nobody has to listen.
-        let _ = self.events.send(event);
+        let _ = self.events.send(Arc::new(told));
+    }
+}
+
+/// Puts together what the driver tells, and the extensions.
+struct Listener {
+    events: broadcast::Receiver<Arc<Told>>,
+    /// The term that stands, and the deadline that was told last.
+    led: Option<(Arc<Term>, Mark)>,
+    /// What comes right after an extension.
+    next: Option<Event>,
+}
+
+impl Listener {
+    async fn hear(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.next.take() {
+                return Some(event);
+            }
+            tokio::select! {
+                biased;
+                told = self.events.recv() => match told {
+                    Ok(told) => return Some(self.take(&told)),
+                    Err(RecvError::Lagged(passed_over)) => passed(passed_over),
+                    Err(RecvError::Closed) => return None,
+                },
+                until = extended(&self.led) => if let Some(event) = self.extended(until) {
+                    return Some(event);
+                },
+            }
+        }
+    }
+
+    /// What is to be told next; an extension goes before what came after it.
+    fn take(&mut self, told: &Told) -> Event {
+        let event = told.event.clone();
+        let before = match &event {
+            Event::Endangered { valid_until, .. } => self.extended(*valid_until),
+            Event::Demoted { .. } => {
+                let deadline = self.led.as_ref().map(|(term, _)| term.deadline());
+                let extended = deadline.and_then(|deadline| self.extended(deadline));
+                self.led = None;
+                extended
+            }
+            Event::Withdrawn(_) => {
+                self.led = None;
+                None
+            }
+            Event::Elected { valid_until, .. } => {
+                self.led = told.begun.as_ref().map(|term| (Arc::clone(term), *valid_until));
+                None
+            }
+            Event::Joined { .. }
+            | Event::Extended { .. }
+            | Event::Leader(_)
+            | Event::Trouble(_) => None,
+        };
+        match before {
+            Some(extended) => {
+                self.next = Some(event);
+                extended
+            }
+            None => event,
+        }
+    }
+
+    /// The event, unless it was told.
+    fn extended(&mut self, valid_until: Mark) -> Option<Event> {
+        let (term, told) = self.led.as_mut().filter(|(_, told)| *told < valid_until)?;
+        *told = valid_until;
+        Some(Event::Extended {
+            epoch: term.id().epoch,
+            key: term.key().to_vec(),
+            lease: term.lease(),
+            valid_until,
+        })
+    }
+}
+
+/// Waits for an extension of the term that stands.
+async fn extended(led: &Option<(Arc<Term>, Mark)>) -> Mark {
+    match led {
+        Some((term, told)) => term.extended(*told).await,
+        None => pending().await,
     }
 }

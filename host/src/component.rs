@@ -3,26 +3,24 @@
 
 use std::error;
 use std::fmt;
+use std::pin::pin;
 use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
 
-use futures_util::FutureExt;
 use wasmtime::component::{Linker, ResourceAny};
-use wasmtime::{Engine, Store, StoreLimits, StoreLimitsBuilder};
+use wasmtime::{Engine, Store};
 
+use self::limits::{HostCalls, Limits};
 use self::settings::settings;
 use crate::bindings::{Election, ElectionPre};
 use crate::types::{Config, ConfigError, Event, Mark, Step};
 
+mod limits;
 mod settings;
+pub(crate) mod size;
 #[cfg(feature = "wasi")]
 mod wasi;
 
-const MEMORY: usize = 64 << 20;
-const TABLE_ELEMENTS: usize = 100_000;
-/// A component is a few core instances, also one from a language with a runtime.
-const INSTANCES: usize = 64;
-/// In instructions, for one call. Even a thousand elections need a hundredth.
-const FUEL: u64 = 500_000_000;
 /// In bytes, for what one step hands over.
 const HANDED_OVER: usize = 64 << 20;
 
@@ -143,6 +141,8 @@ pub struct Elector {
     bindings: Election,
     resource: ResourceAny,
     imports: bool,
+    /// What the last step might have taken.
+    fuel: u64,
     /// The latest mark it was given: it counts no lower one.
     latest: Mark,
     /// After a trap its memory is not to be trusted.
@@ -158,15 +158,8 @@ impl Elector {
     /// [`ComponentError::Config`] if the elector refuses the configuration,
     /// [`ComponentError::Trap`] if it does not start.
     pub fn open(component: &Component, config: Config, now: Mark) -> Result<Self, ComponentError> {
-        let limits = StoreLimitsBuilder::new()
-            .memory_size(MEMORY)
-            .table_elements(TABLE_ELEMENTS)
-            .instances(INSTANCES)
-            .memories(INSTANCES)
-            .tables(INSTANCES)
-            .build();
         let state = State {
-            limits,
+            limits: Limits::default(),
             #[cfg(feature = "wasi")]
             wasi: wasi::Nothing::default(),
         };
@@ -176,16 +169,20 @@ impl Elector {
         store.limiter(|state| &mut state.limits);
         store.set_hostcall_fuel(HANDED_OVER);
 
+        let calls = store.data().host_calls();
         let mut start = || {
-            store.set_fuel(FUEL)?;
+            if imports {
+                store.fuel_async_yield_interval(Some(limits::FUEL_BETWEEN_LOOKS))?;
+            }
+            store.set_fuel(limits::fuel(&[]))?;
             let bindings = if imports {
-                at_once(pre.instantiate_async(&mut store))
+                at_once(pre.instantiate_async(&mut store), &calls)
             } else {
                 pre.instantiate(&mut store)
             }?;
             let open = bindings.incumbent_election_elector().elector().func_open();
             let (opened,) = if imports {
-                at_once(open.call_async(&mut store, (config, now)))
+                at_once(open.call_async(&mut store, (config, now)), &calls)
             } else {
                 open.call(&mut store, (config, now))
             }?;
@@ -194,11 +191,15 @@ impl Elector {
         let (bindings, opened) =
             start().map_err(|error: wasmtime::Error| ComponentError::Trap(error.into()))?;
         let resource = opened.map_err(ComponentError::Config)?;
-        Ok(Self { store, bindings, resource, imports, latest: now, failed: false })
+        Ok(Self { store, bindings, resource, imports, fuel: 0, latest: now, failed: false })
     }
 
     /// Lets time pass to `now`, gives the events, and returns what is to be
     /// done. Read the clock right before.
+    ///
+    /// What it may compute grows with the number and size of the events. A
+    /// [`Session`](crate::Session) gives 256 of them at once, and few large ones, so
+    /// that none holds up its thread for long.
     ///
     /// # Errors
     ///
@@ -216,20 +217,28 @@ impl Elector {
     }
 
     fn call(&mut self, now: Mark, events: &[Event]) -> Result<Step, ComponentError> {
+        self.fuel = limits::fuel(events);
         let store = &mut self.store;
         let elector = self.bindings.incumbent_election_elector().elector();
+        let calls = store.data().host_calls();
         let call = || {
-            store.set_fuel(FUEL)?;
+            store.set_fuel(self.fuel)?;
             let handle = elector.func_handle();
             let arguments = (self.resource, now, events);
             let (step,) = if self.imports {
-                at_once(handle.call_async(store, arguments))
+                at_once(handle.call_async(store, arguments), &calls)
             } else {
                 handle.call(store, arguments)
             }?;
             Ok(step)
         };
         call().map_err(|error: wasmtime::Error| ComponentError::Trap(error.into()))
+    }
+
+    /// What the last step took, in instructions: the same for the same history, on any
+    /// machine. A step may take some 40 million, and more for what it is told.
+    pub fn fuel_spent(&self) -> u64 {
+        self.fuel - self.store.get_fuel().unwrap_or_default()
     }
 
     /// A deadline that is not ahead would make the host spin.
@@ -284,9 +293,15 @@ fn refusal(error: &ConfigError) -> String {
 
 /// What a component of ours has beside its own memory.
 struct State {
-    limits: StoreLimits,
+    limits: Limits,
     #[cfg(feature = "wasi")]
     wasi: wasi::Nothing,
+}
+
+impl State {
+    fn host_calls(&self) -> HostCalls {
+        self.limits.host_calls.clone()
+    }
 }
 
 #[cfg(feature = "wasi")]
@@ -310,10 +325,25 @@ fn engine() -> wasmtime::Result<Engine> {
     Ok(ENGINE.get_or_init(|| engine).clone())
 }
 
-/// An elector never waits: one whose call is not done when it first pauses is
-/// broken, and the host's thread is not to be blocked by it.
-fn at_once<T>(call: impl Future<Output = wasmtime::Result<T>>) -> wasmtime::Result<T> {
-    call.now_or_never().unwrap_or_else(|| Err(wasmtime::Error::msg("it waits for something")))
+/// An elector never waits, and calls its host now and then: one whose call is not done
+/// after some looks, in each of which it could compute a while, is broken, and the host's
+/// thread is not to be blocked by it.
+fn at_once<T>(
+    call: impl Future<Output = wasmtime::Result<T>>,
+    calls: &HostCalls,
+) -> wasmtime::Result<T> {
+    calls.begin();
+    let mut call = pin!(call);
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..limits::LOOKS {
+        if let Poll::Ready(outcome) = call.as_mut().poll(&mut context) {
+            return outcome;
+        }
+        if calls.are_too_many() {
+            return Err(wasmtime::Error::msg("it calls its host too often"));
+        }
+    }
+    Err(wasmtime::Error::msg("it waits for something"))
 }
 
 #[cfg(all(test, feature = "precompiled"))]

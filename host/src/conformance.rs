@@ -259,6 +259,8 @@ const SIDE_BY_SIDE: &[Check] = checks! {
     claims::of_many_claims_one_wins,
     claims::epochs_rise,
     reads::a_read_finds_what_it_selects,
+    reads::a_list_is_read_from_a_key_on,
+    reads::a_read_of_keys_tells_no_values,
     reads::a_read_is_at_one_revision,
     reads::a_read_shows_what_was_acknowledged,
     reads::a_peek_finds_the_key_in_the_end,

@@ -4,6 +4,8 @@
 //! blocks, or the elector runs wild. Asked [`Term::is_valid`], the clock says so; a thread
 //! sees to it that those who wait are told, and that what hangs on the end is called.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -12,8 +14,8 @@ use tokio::sync::oneshot;
 use tracing::error;
 
 use crate::clock::{Bell, Clock};
-use crate::term::Term;
-use crate::types::{self, Mark, Reason};
+use crate::term::{Term, Validity};
+use crate::types::{self, ElectionId, LeaseId, Mark, Reason};
 
 /// The terms of a session, and one thread for them while there are any.
 #[derive(Debug)]
@@ -25,12 +27,26 @@ pub(crate) struct Deadlines {
 
 #[derive(Debug, Default)]
 struct Watch {
-    /// Those that stand, and those whose end is to be told.
-    terms: Vec<Arc<Term>>,
+    /// When to look at which validity. An extension is seen when its time has come.
+    queue: BTreeSet<(Mark, u64)>,
+    /// The validities on which terms stand, by their serial numbers.
+    standing: BTreeMap<u64, Standing>,
+    last_serial: u64,
+    /// Those whose end is to be told.
+    over: Vec<Arc<Term>>,
     /// The thread is there.
     kept: bool,
     #[cfg(feature = "testing")]
     rehearsal: Rehearsal,
+}
+
+/// The terms that stand on one validity.
+#[derive(Debug)]
+struct Standing {
+    validity: Arc<Validity>,
+    /// Its place in the queue.
+    queued: Mark,
+    terms: BTreeMap<(ElectionId, i64), Arc<Term>>,
 }
 
 /// What a test wants of the thread.
@@ -54,23 +70,57 @@ impl Deadlines {
         &self.clock
     }
 
+    /// For the terms that begin on a lease, and end with it.
+    pub(crate) fn validity(&self, lease: LeaseId, valid_until: Mark) -> Arc<Validity> {
+        let mut watch = self.watch();
+        watch.last_serial += 1;
+        Arc::new(Validity::new(watch.last_serial, lease, valid_until, Arc::clone(&self.clock)))
+    }
+
     /// A term begins: its deadline is kept from now on.
     pub(crate) fn begin(
         self: &Arc<Self>,
         election: &str,
-        leadership: types::Leadership,
+        id: types::Term,
+        key: Vec<u8>,
+        validity: &Arc<Validity>,
     ) -> Arc<Term> {
-        let term = Arc::new(Term::new(election, leadership, Arc::clone(self)));
-        self.look(&term);
+        let validity = Arc::clone(validity);
+        let term = Arc::new(Term::new(election, id, key, Arc::clone(&validity), Arc::clone(self)));
+        let mut watch = self.watch();
+        let Watch { queue, standing, .. } = &mut *watch;
+        let mut is_new = false;
+        let standing = standing.entry(validity.serial()).or_insert_with(|| {
+            is_new = true;
+            let queued = validity.deadline();
+            queue.insert((queued, validity.serial()));
+            Standing { validity, queued, terms: BTreeMap::new() }
+        });
+        standing.terms.insert((id.election, id.epoch), Arc::clone(&term));
+        if is_new || !watch.kept {
+            self.call_thread(watch);
+        }
         term
     }
 
-    /// Has the thread look at a term, which is new, or over.
-    pub(crate) fn look(self: &Arc<Self>, term: &Arc<Term>) {
+    /// Has the thread tell of a term that is over.
+    pub(crate) fn tell(self: &Arc<Self>, term: &Arc<Term>) {
         let mut watch = self.watch();
-        if !watch.terms.iter().any(|known| Arc::ptr_eq(known, term)) {
-            watch.terms.push(Arc::clone(term));
+        let serial = term.validity().serial();
+        if let Some(standing) = watch.standing.get_mut(&serial) {
+            standing.terms.remove(&(term.id().election, term.id().epoch));
+            if standing.terms.is_empty() {
+                let queued = (standing.queued, serial);
+                watch.queue.remove(&queued);
+                watch.standing.remove(&serial);
+            }
         }
+        watch.over.push(Arc::clone(term));
+        self.call_thread(watch);
+    }
+
+    /// Has the thread look again, and starts it if it is not there.
+    fn call_thread(self: &Arc<Self>, mut watch: MutexGuard<'_, Watch>) {
         if watch.kept {
             self.bell.ring();
             return;
@@ -105,6 +155,7 @@ impl Deadlines {
     }
 
     /// Takes out the terms that stand no more, and returns them with the next deadline.
+    /// Costs no more than what is due, and the logarithm of what is not.
     fn due(&self) -> (Vec<Arc<Term>>, Option<Mark>) {
         let mut watch = self.watch();
         #[cfg(feature = "testing")]
@@ -112,8 +163,24 @@ impl Deadlines {
             watch.rehearsal.waiting.clear();
             return (Vec::new(), Some(Mark::MAX));
         }
-        let due: Vec<_> = watch.terms.extract_if(.., |term| !term.is_valid()).collect();
-        let next = watch.terms.iter().map(|term| term.limit()).min();
+        let now = self.clock.now();
+        let Watch { queue, standing, over, .. } = &mut *watch;
+        let mut due = mem::take(over);
+        while let Some(&(mark, serial)) = queue.first()
+            && mark <= now
+        {
+            queue.pop_first();
+            let Some(known) = standing.get_mut(&serial) else {
+                continue;
+            };
+            if known.validity.is_valid_at(now) {
+                known.queued = known.validity.deadline();
+                queue.insert((known.queued, serial));
+            } else if let Some(known) = standing.remove(&serial) {
+                due.extend(known.terms.into_values());
+            }
+        }
+        let next = queue.first().map(|(mark, _)| *mark);
         watch.kept = next.is_some() || !due.is_empty();
         #[cfg(feature = "testing")]
         watch.rehearsal.found(!due.is_empty());
@@ -133,8 +200,8 @@ impl Deadlines {
         let (asked, told) = oneshot::channel();
         {
             let mut watch = self.watch();
-            let all_stand = watch.terms.iter().all(|term| term.is_valid());
-            let idle = all_stand && !watch.rehearsal.busy;
+            let due = watch.queue.first().is_some_and(|(mark, _)| *mark <= self.clock.now());
+            let idle = !due && watch.over.is_empty() && !watch.rehearsal.busy;
             if idle || !watch.kept || watch.rehearsal.paused {
                 return;
             }

@@ -5,7 +5,8 @@
 //! the state of an election. What the driver knows beside it serves two ends: to
 //! pass on what concerns each handle, and to go on when the elector breaks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::future::poll_fn;
 use std::mem;
 use std::sync::Arc;
@@ -16,18 +17,18 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::coop::consume_budget;
 use tracing::{debug, info, warn};
 
 use crate::candidate::{self, Seat, Stage};
 use crate::clock::Clock;
-use crate::component::{Component, ComponentError, Elector};
+use crate::component::{Component, ComponentError, Elector, size};
 use crate::deadlines::Deadlines;
 use crate::names;
 use crate::observer::Leader;
 use crate::store::{Store, Watches};
-use crate::term::Term;
+use crate::term::{Term, Validity};
 use crate::types::{
     self, Call, Candidacy, Change, Command, Config, ElectionId, Event, Failure, GuardedWrite,
     LeaseId, Mark, Notice, Operation, Proclamation, Reason, Reply, RequestId, Response, Step,
@@ -37,16 +38,23 @@ use crate::types::{
 mod attendant;
 mod broken;
 mod handle;
+mod queue;
 #[cfg(feature = "testing")]
 mod rehearsal;
 
 use attendant::{Attendant, Candidate, Pending, Tenure};
+use broken::{Orphans, Successor};
 pub(crate) use handle::{Attendance, Handle, Wish};
+use queue::{BATCH, Queue};
 #[cfg(feature = "testing")]
 pub(crate) use rehearsal::{Director, Rehearsal};
 
-/// How many events the elector is given at once.
-const BATCH: usize = 1024;
+/// How many bytes the store may tell the elector at once: several times what etcd takes
+/// for a value, and several times less than the memory that the elector has.
+const ANSWER: usize = 8 << 20;
+/// How many calls and how many watches an elector may have under way: each of the 10,000
+/// elections that it may hold needs four and three at most.
+const UNDER_WAY: usize = 100_000;
 /// The first pause before a broken elector is replaced, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 /// An elector that has worked for so long is replaced after the first pause.
@@ -75,6 +83,8 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
     let handle = Handle {
         wishes,
         elections: Arc::new(AtomicU32::new(1)),
+        writes: Arc::new(Semaphore::new(handle::AT_ONCE)),
+        reads: Arc::new(Semaphore::new(handle::AT_ONCE)),
         troubles: troubles.downgrade(),
         identity: parts.identity.into(),
         clock: Arc::clone(&parts.clock),
@@ -95,18 +105,21 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         config: Config { seed: (0, 0), ..parts.config },
         elector: State::Running(elector),
         deadline: None,
-        events: Vec::new(),
+        events: Queue::default(),
         calls: FuturesUnordered::new(),
         outstanding: BTreeMap::new(),
+        watched: BTreeSet::new(),
         sleep: None,
         seats: BTreeMap::new(),
+        leading: BTreeMap::new(),
         tickets: BTreeMap::new(),
         last_ticket: 0,
         leases: BTreeSet::new(),
         granted: BTreeMap::new(),
         opened,
         pause: PAUSES.0,
-        orphaned: Vec::new(),
+        successor: Successor::default(),
+        orphans: Orphans::default(),
         revocations: FuturesUnordered::new(),
         closing: None,
         close_by: Mark::MAX,
@@ -145,15 +158,19 @@ struct Driver {
     /// When the elector wants to be woken.
     deadline: Option<Mark>,
     /// What the elector is to be told next.
-    events: Vec<Event>,
+    events: Queue,
     calls: FuturesUnordered<BoxFuture<'static, Reply>>,
     /// The calls that are under way; and what a grant or a renewal may prove: that
     /// the lease lives on for a time, from this mark on.
     outstanding: BTreeMap<RequestId, Option<(LeaseId, Mark)>>,
     watches: Box<dyn Watches>,
+    /// Those that are open.
+    watched: BTreeSet<RequestId>,
     sleep: Option<(Mark, BoxFuture<'static, ()>)>,
 
     seats: BTreeMap<ElectionId, Attendant>,
+    /// The leases on which somebody leads.
+    leading: BTreeMap<LeaseId, Leading>,
     tickets: BTreeMap<Ticket, Pending>,
     last_ticket: Ticket,
 
@@ -164,8 +181,10 @@ struct Driver {
     /// When the elector was opened, or broke.
     opened: Mark,
     pause: Duration,
-    /// Leases of broken electors, and the terms that stand on them.
-    orphaned: Vec<(LeaseId, Vec<Arc<Term>>)>,
+    /// What the elector has not been told of yet.
+    successor: Successor,
+    /// The terms of broken electors, and their leases.
+    orphans: Orphans,
     revocations: FuturesUnordered<BoxFuture<'static, ()>>,
 
     closing: Option<Vec<oneshot::Sender<()>>>,
@@ -174,6 +193,12 @@ struct Driver {
     troubles: broadcast::Sender<Failure>,
     #[cfg(feature = "testing")]
     rehearsal: Rehearsal,
+}
+
+/// A lease on which somebody leads.
+struct Leading {
+    validity: Arc<Validity>,
+    elections: BTreeSet<ElectionId>,
 }
 
 enum State {
@@ -208,7 +233,7 @@ impl Driver {
             State::Broken(_) => self.closing.is_some(),
             State::Closed => true,
         };
-        over && self.orphaned.is_empty() && self.revocations.is_empty()
+        over && self.orphans.is_empty() && self.revocations.is_empty()
     }
 
     /// Collects what happened, up to a batch, or waits for it.
@@ -217,8 +242,23 @@ impl Driver {
         if self.rehearsal.is_paused(context) {
             return Poll::Pending;
         }
-        let mut news = !self.events.is_empty();
-        while self.handles && self.events.len() < BATCH {
+        let mut news = !self.events.is_empty() || self.tells_next();
+        // The store's answers first: no crowd of users is to be in the way of a renewal.
+        while self.events.takes_stores() {
+            let Poll::Ready(Some(reply)) = self.calls.poll_next_unpin(context) else {
+                break;
+            };
+            self.reply(reply);
+            news = true;
+        }
+        while self.events.takes_stores() {
+            let Poll::Ready(watched) = self.watches.poll_next(context) else {
+                break;
+            };
+            self.watched(watched);
+            news = true;
+        }
+        while self.handles && self.events.takes_users() {
             match self.inbox.poll_recv(context) {
                 Poll::Ready(Some(wish)) => self.wish(wish),
                 Poll::Ready(None) => {
@@ -227,20 +267,6 @@ impl Driver {
                 }
                 Poll::Pending => break,
             }
-            news = true;
-        }
-        while self.events.len() < BATCH {
-            let Poll::Ready(Some(reply)) = self.calls.poll_next_unpin(context) else {
-                break;
-            };
-            self.reply(reply);
-            news = true;
-        }
-        while self.events.len() < BATCH {
-            let Poll::Ready(watched) = self.watches.poll_next(context) else {
-                break;
-            };
-            self.watched(watched);
             news = true;
         }
         while let Poll::Ready(Some(())) = self.revocations.poll_next_unpin(context) {
@@ -257,9 +283,13 @@ impl Driver {
         if news { Poll::Ready(()) } else { Poll::Pending }
     }
 
+    /// Whether the elector is to be told of more elections right now.
+    fn tells_next(&self) -> bool {
+        matches!(self.elector, State::Running(_)) && self.successor.has_next()
+    }
+
     /// Sleeps until the first thing that is due by itself.
     fn arm(&mut self) {
-        let orphans = self.seats.values().filter_map(Attendant::standing_orphan);
         let wake = match self.elector {
             State::Running(_) => {
                 let close_by = self.closing.as_ref().map(|_| self.close_by);
@@ -268,7 +298,7 @@ impl Driver {
             State::Broken(reopen) => Some(reopen).filter(|_| self.closing.is_none()),
             State::Closed => None,
         };
-        let next = orphans.map(|term| term.deadline()).chain(wake).min();
+        let next = self.orphans.next_deadline().into_iter().chain(wake).min();
         match next {
             Some(mark) if self.sleep.as_ref().is_some_and(|(set, _)| *set == mark) => {}
             Some(mark) => self.sleep = Some((mark, self.clock.sleep_until(mark))),
@@ -289,7 +319,10 @@ impl Driver {
             self.events.clear();
             return;
         };
-        let mut events = mem::take(&mut self.events);
+        let mut events = self.successor.next(&self.seats);
+        if !self.successor.is_told_alone() {
+            events.extend(self.events.take(BATCH - events.len()));
+        }
         if events.is_empty() {
             if self.deadline.is_none_or(|deadline| now < deadline) {
                 return;
@@ -297,8 +330,13 @@ impl Driver {
             events.push(Event::Wake);
         }
         let stepped = elector.handle(now, &events).and_then(|step| self.obey(now, step));
-        if let Err(error) = stepped {
-            self.elector_broke(&error);
+        match stepped {
+            // It has more to do at once where it wants to be woken at once.
+            Ok(()) if self.deadline.is_none_or(|deadline| now.saturating_add(1) < deadline) => {
+                self.successor.has_taken();
+            }
+            Ok(()) => {}
+            Err(error) => self.elector_broke(&error),
         }
     }
 
@@ -315,14 +353,15 @@ impl Driver {
                 let inspector = Attendant::Inspector { observation, listed };
                 self.attend(inspector);
             }
-            Wish::Proclaim { election, value, outcome } => {
-                let pending = Pending { outcome, proclaimed: Some((election, value.clone())) };
+            Wish::Proclaim { election, value, outcome, permit } => {
+                let proclaimed = Some((election, value.clone()));
+                let pending = Pending { outcome, proclaimed, _permit: permit };
                 self.write(pending, |ticket| {
                     Event::Proclaim(Proclamation { election, ticket, value })
                 });
             }
-            Wish::Write { term, expect, mutations, outcome } => {
-                let pending = Pending { outcome, proclaimed: None };
+            Wish::Write { term, expect, mutations, outcome, permit } => {
+                let pending = Pending { outcome, proclaimed: None, _permit: permit };
                 self.write(pending, |ticket| {
                     Event::Write(GuardedWrite { term, ticket, expect, mutations })
                 });
@@ -349,18 +388,30 @@ impl Driver {
             attendant.withdraw(None);
             return;
         }
-        // A broken elector's successor is told of all at its start.
-        if let State::Running(_) = self.elector {
-            self.events.extend(attendant.wish());
+        if let Some(wish) = attendant.wish() {
+            if let Some(too_large) = too_large("what it was given", size::event(&wish)) {
+                attendant.withdraw(Some(Failure::Invalid(too_large)));
+                return;
+            }
+            // A broken elector's successor is told of all at its start.
+            if let State::Running(_) = self.elector {
+                self.events.push(wish);
+            }
         }
         self.seats.insert(attendant.id(), attendant);
     }
 
     fn write(&mut self, pending: Pending, event: impl FnOnce(Ticket) -> Event) {
         if let State::Running(_) = self.elector {
-            self.last_ticket += 1;
-            self.tickets.insert(self.last_ticket, pending);
-            self.events.push(event(self.last_ticket));
+            let ticket = self.last_ticket + 1;
+            let event = event(ticket);
+            if let Some(too_large) = too_large("the write", size::event(&event)) {
+                pending.answer(WriteOutcome::Failed(Failure::Invalid(too_large)));
+                return;
+            }
+            self.last_ticket = ticket;
+            self.tickets.insert(ticket, pending);
+            self.events.push(event);
         } else {
             let refused = Failure::Other("the elector is being replaced".into());
             pending.answer(WriteOutcome::Failed(refused));
@@ -377,8 +428,12 @@ impl Driver {
         match &candidate.tenure {
             Tenure::Leads(_) => candidate.has_yielded = true,
             Tenure::Stops(_) => candidate.tenure = Tenure::None,
-            // An orphan's is seen in its term; the others have yielded before.
-            Tenure::Orphan(_) | Tenure::None => return,
+            Tenure::Orphan(_) => {
+                self.tend_orphan(term.election, false);
+                return;
+            }
+            // It has yielded before.
+            Tenure::None => return,
         }
         self.events.push(Event::Yielded(term));
     }
@@ -396,7 +451,10 @@ impl Driver {
         if repeated || orphan {
             return;
         }
-        if let State::Running(_) = self.elector {
+        let told = !self.successor.forget(election);
+        if let State::Running(_) = self.elector
+            && told
+        {
             self.events.push(Event::Leave(election));
         } else if let Some(attendant) = self.seats.remove(&election) {
             attendant.withdraw(None);
@@ -407,6 +465,7 @@ impl Driver {
         if self.closing.is_none()
             && let State::Running(_) = self.elector
         {
+            self.successor.forget_all();
             self.events.push(Event::Close);
             // Terms that are held to their end, and after them the lease.
             let now = self.clock.now();
@@ -420,13 +479,19 @@ impl Driver {
 
     // What the store says.
 
-    fn reply(&mut self, reply: Reply) {
+    fn reply(&mut self, mut reply: Reply) {
+        let answer = size::outcome(&reply.outcome);
+        if let Some(too_large) = too_large("the store's answer", answer) {
+            reply.outcome = Err(Failure::Other(too_large));
+        }
         let proves = self.outstanding.remove(&reply.id).flatten();
         if let Ok(Response::Granted(time) | Response::Renewed(time)) = &reply.outcome
             && let Some((lease, sent)) = proves
         {
-            let now = self.clock.now();
-            self.granted.retain(|_, until| *until > now);
+            if matches!(reply.outcome, Ok(Response::Granted(_))) {
+                let now = self.clock.now();
+                self.granted.retain(|_, until| *until > now);
+            }
             let until = self.granted.entry(lease).or_default();
             *until = sent.saturating_add(*time).max(*until);
         }
@@ -437,14 +502,22 @@ impl Driver {
         self.events.push(Event::Reply(reply));
     }
 
-    fn watched(&mut self, watched: Watched) {
+    fn watched(&mut self, mut watched: Watched) {
+        let change = size::change(&watched.change);
+        if let Some(too_large) = too_large("what a watch tells", change) {
+            self.watches.close(watched.id);
+            watched.change = Change::Ended(Failure::Other(too_large));
+        }
         match &watched.change {
             Change::Started(revision) => debug!(id = watched.id, revision, "watch started"),
             Change::Put(entry) => debug!(id = watched.id, revision = entry.modified, "put seen"),
             Change::Deleted(deletion) => {
                 debug!(id = watched.id, revision = deletion.at, "deletion seen");
             }
-            Change::Ended(failure) => debug!(id = watched.id, %failure, "watch ended"),
+            Change::Ended(failure) => {
+                self.watched.remove(&watched.id);
+                debug!(id = watched.id, %failure, "watch ended");
+            }
         }
         self.events.push(Event::Watched(watched));
     }
@@ -458,10 +531,15 @@ impl Driver {
                 Command::Call(call) => self.call(now, call)?,
                 Command::Watch(watch) => {
                     debug!(id = watch.id, prefix = watch.prefix, "watch");
+                    if !self.watched.insert(watch.id) {
+                        return Err(used_twice(watch.id));
+                    }
+                    check_under_way("watches", self.watched.len())?;
                     self.watches.open(watch);
                 }
                 Command::Unwatch(id) => {
                     debug!(id, "unwatch");
+                    self.watched.remove(&id);
                     self.watches.close(id);
                 }
                 Command::Notify(notice) => self.notice(now, notice)?,
@@ -485,8 +563,9 @@ impl Driver {
             Operation::Claim(_) | Operation::Read(_) | Operation::Guarded(_) => None,
         };
         if self.outstanding.insert(id, may_prove).is_some() {
-            return Err(ComponentError::Step(format!("it uses the request {id} twice")));
+            return Err(used_twice(id));
         }
+        check_under_way("calls", self.outstanding.len())?;
         debug!(id, operation = names::operation(&operation), "call");
         let within = Duration::from_nanos(give_up.saturating_sub(now));
         let answer = self.store.call(operation, within);
@@ -509,34 +588,7 @@ impl Driver {
                     .tell(candidate::Event::Joined { key: joined.key, epoch: joined.created });
             }
             Notice::Elected(leadership) => self.elected(now, leadership)?,
-            Notice::Extended(leadership) => {
-                self.check_valid_until(&leadership)?;
-                let (candidate, term) = self.leader(leadership.term)?;
-                if leadership.lease != term.lease() {
-                    return Err(ComponentError::Step(format!(
-                        "epoch {} has changed its lease",
-                        leadership.term.epoch
-                    )));
-                }
-                debug!(
-                    election = candidate.candidacy.name,
-                    epoch = leadership.term.epoch,
-                    lease = hex(leadership.lease),
-                    valid_until = leadership.valid_until,
-                    "extended"
-                );
-                if term.extend(leadership.valid_until) {
-                    candidate.seat.tell(candidate::Event::Extended {
-                        epoch: leadership.term.epoch,
-                        key: leadership.key,
-                        lease: leadership.lease,
-                        valid_until: leadership.valid_until,
-                    });
-                } else if candidate.demote(&term, Reason::Expired) {
-                    // The elector took it to be in time.
-                    self.events.push(Event::Resign(leadership.term));
-                }
-            }
+            Notice::Extended(extension) => self.extended(extension)?,
             Notice::Endangered(leadership) => {
                 let (candidate, term) = self.leader(leadership.term)?;
                 candidate.endanger(&term, leadership.key);
@@ -580,7 +632,14 @@ impl Driver {
                 pending.answer(written.outcome);
             }
             Notice::Withdrawn(withdrawal) => match self.seats.remove(&withdrawal.election) {
-                Some(attendant) => attendant.withdraw(withdrawal.cause),
+                Some(attendant) => {
+                    if let Some(Candidate { tenure: Tenure::Leads(term), .. }) =
+                        attendant.as_candidate()
+                    {
+                        self.leads_no_more(withdrawal.election, term.lease());
+                    }
+                    attendant.withdraw(withdrawal.cause);
+                }
                 None => return Err(misplaced(withdrawal.election)),
             },
             Notice::Trouble(trouble) => self.trouble(trouble),
@@ -597,7 +656,7 @@ impl Driver {
     }
 
     fn elected(&mut self, now: Mark, leadership: types::Leadership) -> Result<(), ComponentError> {
-        self.check_valid_until(&leadership)?;
+        self.check_valid_until(leadership.lease, leadership.valid_until)?;
         let deadlines = Arc::clone(&self.deadlines);
         let types::Term { election, epoch } = leadership.term;
         let candidate = self.candidate(election)?;
@@ -608,34 +667,92 @@ impl Driver {
             )));
         }
         info!(election = candidate.candidacy.name, epoch, lease = hex(leadership.lease), "elected");
-        let event = candidate::Event::Elected {
-            epoch,
-            key: leadership.key.clone(),
-            lease: leadership.lease,
-            valid_until: leadership.valid_until,
-        };
-        let term = deadlines.begin(&candidate.candidacy.name, leadership);
+        let types::Leadership { term: id, key, lease, valid_until } = leadership;
+        let validity = self.validity(lease, valid_until)?;
+        let candidate = self.candidate(election)?;
+        let term = deadlines.begin(&candidate.candidacy.name, id, key.clone(), &validity);
         candidate.last_epoch = epoch;
         candidate.has_yielded = false;
         candidate.tenure = Tenure::Leads(Arc::clone(&term));
-        candidate.seat.stage.send_replace(Stage::Leading(term));
-        candidate.seat.tell(event);
+        candidate.seat.stage.send_replace(Stage::Leading(Arc::clone(&term)));
+        let event = candidate::Event::Elected { epoch, key, lease, valid_until };
+        candidate.seat.tell_elected(event, term);
+        let leading = || Leading { validity, elections: BTreeSet::new() };
+        self.leading.entry(lease).or_insert_with(leading).elections.insert(election);
         Ok(())
+    }
+
+    /// For a term that begins on a lease. All that stand on it share one.
+    fn validity(
+        &mut self,
+        lease: LeaseId,
+        valid_until: Mark,
+    ) -> Result<Arc<Validity>, ComponentError> {
+        self.extend(lease, valid_until);
+        let Some(leading) = self.leading.get(&lease) else {
+            return Ok(self.deadlines.validity(lease, valid_until));
+        };
+        let earlier = leading.validity.deadline();
+        if earlier > valid_until {
+            return Err(ComponentError::Step(format!(
+                "lease {} would be valid until {valid_until}, and was until {earlier} before",
+                hex(lease)
+            )));
+        }
+        Ok(Arc::clone(&leading.validity))
+    }
+
+    fn extended(&mut self, extension: types::Extension) -> Result<(), ComponentError> {
+        let types::Extension { lease, valid_until } = extension;
+        self.check_valid_until(lease, valid_until)?;
+        debug!(lease = hex(lease), valid_until, "extended");
+        self.extend(lease, valid_until);
+        Ok(())
+    }
+
+    /// Moves the one deadline of all who lead on a lease. Where that comes too late their
+    /// terms are over, which the elector took to be in time.
+    fn extend(&mut self, lease: LeaseId, valid_until: Mark) {
+        let Entry::Occupied(leading) = self.leading.entry(lease) else {
+            return;
+        };
+        if leading.get().validity.extend(valid_until) {
+            return;
+        }
+        for election in leading.remove().elections {
+            if let Some(candidate) = self.seats.get(&election).and_then(Attendant::as_candidate)
+                && let Tenure::Leads(term) = &candidate.tenure
+                && candidate.demote(term, Reason::Expired)
+            {
+                self.events.push(Event::Resign(term.id()));
+            }
+        }
+    }
+
+    fn leads_no_more(&mut self, election: ElectionId, lease: LeaseId) {
+        if let Entry::Occupied(mut leading) = self.leading.entry(lease) {
+            leading.get_mut().elections.remove(&election);
+            if leading.get().elections.is_empty() {
+                leading.remove();
+            }
+        }
     }
 
     fn demoted(&mut self, demotion: types::Demotion) -> Result<(), ComponentError> {
         let (candidate, term) = self.leader(demotion.term)?;
         candidate.demote(&term, demotion.reason);
-        if candidate.has_yielded {
-            candidate.tenure = Tenure::None;
-        } else if term.take() {
-            // Nobody was told of the term, so nobody works for it.
+        let lease = term.lease();
+        let nobody_works = !candidate.has_yielded && term.take();
+        if nobody_works {
+            // Nobody was told of the term.
             term.mark_yielded();
-            candidate.tenure = Tenure::None;
-            self.events.push(Event::Yielded(demotion.term));
-        } else {
-            candidate.tenure = Tenure::Stops(term);
         }
+        candidate.tenure =
+            if candidate.has_yielded || nobody_works { Tenure::None } else { Tenure::Stops(term) };
+        if nobody_works {
+            self.events.push(Event::Yielded(demotion.term));
+        }
+        self.leads_no_more(demotion.term.election, lease);
         Ok(())
     }
 
@@ -659,27 +776,28 @@ impl Driver {
 
     /// Tells the candidate that it concerns, or all, and whoever listens to the session's.
     fn tell_trouble(&self, election: Option<ElectionId>, failure: Failure) {
-        let concerned = self
-            .seats
-            .iter()
-            .filter(|(id, _)| election.is_none_or(|election| election == **id))
-            .filter_map(|(_, attendant)| attendant.as_candidate());
-        for candidate in concerned {
-            candidate.seat.tell(candidate::Event::Trouble(failure.clone()));
+        let tell = |attendant: &Attendant| {
+            if let Some(candidate) = attendant.as_candidate() {
+                candidate.seat.tell(candidate::Event::Trouble(failure.clone()));
+            }
+        };
+        match election {
+            Some(election) => self.seats.get(&election).into_iter().for_each(tell),
+            // Said once for a row of failures.
+            None => self.seats.values().for_each(tell),
         }
         // Nobody has to listen.
         let _ = self.troubles.send(failure);
     }
 
     /// What the store has not granted, nobody can be given.
-    fn check_valid_until(&self, leadership: &types::Leadership) -> Result<(), ComponentError> {
-        let granted = self.granted.get(&leadership.lease);
-        if granted.is_some_and(|until| leadership.valid_until <= *until) {
+    fn check_valid_until(&self, lease: LeaseId, valid_until: Mark) -> Result<(), ComponentError> {
+        if self.granted.get(&lease).is_some_and(|until| valid_until <= *until) {
             return Ok(());
         }
         Err(ComponentError::Step(format!(
-            "epoch {} would be valid until {}, beyond what the store has granted",
-            leadership.term.epoch, leadership.valid_until
+            "lease {} would be valid until {valid_until}, beyond what the store has granted",
+            hex(lease)
         )))
     }
 
@@ -723,6 +841,28 @@ impl Drop for Driver {
             }
         }
     }
+}
+
+/// What is wrong with something of so many bytes, if anything.
+fn too_large(what: &str, bytes: usize) -> Option<String> {
+    let mebibytes = ANSWER >> 20;
+    let sentence = || {
+        format!(
+            "{what} has {bytes} bytes, and an elector takes {mebibytes} MiB at once: shorten it"
+        )
+    };
+    (bytes > ANSWER).then(sentence)
+}
+
+fn used_twice(id: RequestId) -> ComponentError {
+    ComponentError::Step(format!("it uses the request {id} twice"))
+}
+
+fn check_under_way(what: &str, many: usize) -> Result<(), ComponentError> {
+    if many <= UNDER_WAY {
+        return Ok(());
+    }
+    Err(ComponentError::Step(format!("it has more than {UNDER_WAY} {what} under way")))
 }
 
 fn misplaced(election: ElectionId) -> ComponentError {

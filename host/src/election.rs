@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, oneshot, watch};
 
-use crate::candidate::{Candidate, Event, Seat, Stage};
+use crate::candidate::{Candidate, Seat, Stage};
 use crate::clock::nanoseconds;
 use crate::driver::{Attendance, Handle, Wish};
 use crate::error::Error;
@@ -150,6 +150,12 @@ impl Election {
             };
             // An error means that the driver is gone, which the next round says.
             let _ = stage.wait_for(|stage| matches!(stage, Stage::Over(_))).await;
+            // The work may have given the leadership to a task. Where there is no next
+            // term, nobody waits for that.
+            tokio::select! {
+                () = term.yielded() => {}
+                () = self.handle.closed() => {}
+            }
 
             let now = self.handle.clock().now();
             if finished && now.saturating_sub(start) < nanoseconds(Duration::from_secs(10)) {
@@ -203,7 +209,7 @@ impl Election {
     pub(crate) fn candidate(&self, rejoin: bool) -> Candidate {
         let attendance = Attendance::new(self.handle.clone());
         let (stage, stages) = watch::channel(Stage::Joining);
-        let (events, first) = broadcast::channel::<Event>(RING);
+        let (events, first) = broadcast::channel(RING);
         let later = events.downgrade();
         self.handle.send(Wish::Campaign {
             candidacy: Candidacy {

@@ -4,11 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::candidate::Candidate;
 use crate::driver::{Handle, Wish};
-use crate::error::{Error, WriteError, written};
+use crate::error::{Error, WriteError};
 use crate::term::Term;
 use crate::types::{Entry, Expectation, Failure, Mark, Mutation, Put, Reason};
 
@@ -222,6 +220,9 @@ impl Drop for Leadership {
 ///
 /// Not cancel safe: what a dropped future asked for may happen.
 ///
+/// A session has 256 writes under way; further ones wait for their turn, in the order in
+/// which they were asked for.
+///
 /// ```
 /// use incumbent::Write;
 ///
@@ -300,18 +301,11 @@ impl Fence {
         if !self.term.is_valid() {
             return Err(WriteError::Stale);
         }
-        let (outcome, answer) = oneshot::channel();
-        let sent = self.handle.send(Wish::Write {
-            term: self.term.id(),
-            expect: write.expect,
-            mutations: write.mutations,
-            outcome,
-        });
-        if !sent {
-            return Err(WriteError::Closed);
-        }
-        // The driver was ended after it had taken the write.
-        answer.await.map_or(Err(WriteError::Unknown), written)
+        let Write { expect, mutations } = write;
+        let term = self.term.id();
+        self.handle
+            .write(|outcome, permit| Wish::Write { term, expect, mutations, outcome, permit })
+            .await
     }
 }
 

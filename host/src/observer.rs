@@ -78,12 +78,15 @@ pub(crate) fn received<T: Clone + Send + 'static>(
         loop {
             match channel.recv().await {
                 Ok(item) => return Some((item, channel)),
-                Err(RecvError::Lagged(passed_over)) => {
-                    tracing::warn!(passed_over, "a stream of events is not read fast enough");
-                }
+                Err(RecvError::Lagged(passed_over)) => passed(passed_over),
                 Err(RecvError::Closed) => return None,
             }
         }
     })
     .boxed()
+}
+
+/// Says that a reader was too slow, for this many events.
+pub(crate) fn passed(passed_over: u64) {
+    tracing::warn!(passed_over, "a stream of events is not read fast enough");
 }

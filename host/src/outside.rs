@@ -10,8 +10,8 @@ use crate::types::{
     Contest, Entry, Failure, Guard, Guarded, Mutation, Operation, Order, Put, Response, Selection,
 };
 
-/// How many keys are looked at first to find a leader.
-const FIRST_LIMIT: u32 = 1;
+/// How many keys a page has at most, where others' data lie below an election's name.
+const PAGE: u32 = 1_000;
 
 /// Sets a key, under no lease, while the term of `epoch` stands in the election,
 /// whoever leads it. For the work of a term in another process, which was told
@@ -102,19 +102,30 @@ pub async fn get(
 
 /// What reads one key.
 pub(crate) fn reading(key: Vec<u8>) -> Operation {
-    Operation::Read(vec![Selection {
+    Operation::Read(vec![oldest(key, false)])
+}
+
+/// The oldest key, with its value.
+fn oldest(key: Vec<u8>, prefix: bool) -> Selection {
+    Selection {
         key,
-        prefix: false,
+        prefix,
+        from: None,
         created_before: None,
         order: Order::OldestFirst,
         limit: 1,
-    }])
+        keys_only: false,
+    }
 }
 
 /// What that has found.
 pub(crate) fn found(response: Response) -> Result<Option<Entry>, Failure> {
+    Ok(entries(response)?.into_iter().next())
+}
+
+fn entries(response: Response) -> Result<Vec<Entry>, Failure> {
     match response {
-        Response::Snapshot(snapshot) => Ok(snapshot.found.into_iter().flatten().next()),
+        Response::Snapshot(snapshot) => Ok(snapshot.found.into_iter().flatten().collect()),
         Response::Granted(_)
         | Response::Exists
         | Response::Renewed(_)
@@ -128,7 +139,9 @@ pub(crate) fn found(response: Response) -> Result<Option<Entry>, Failure> {
     }
 }
 
-/// Who leads an election now. Each request may take up to `within`. Cancel safe.
+/// Who leads an election now. Each request may take up to `within`; there is one, unless
+/// others' data lie below the election's name: these are read page by page, without their
+/// values. Cancel safe.
 ///
 /// # Errors
 ///
@@ -139,33 +152,59 @@ pub async fn leader(
     contest: Contest,
     within: Duration,
 ) -> Result<Option<Leader>, Failure> {
-    let (key, prefix) = match contest {
-        Contest::Queue => (format!("{election}/"), true),
-        Contest::Race => (election.to_owned(), false),
+    let first = match contest {
+        Contest::Queue => oldest(format!("{election}/").into_bytes(), true),
+        Contest::Race => oldest(election.into(), false),
     };
-    let mut limit = FIRST_LIMIT;
     loop {
-        let selection = Selection {
-            key: key.clone().into_bytes(),
-            prefix,
-            created_before: None,
-            order: Order::OldestFirst,
-            limit,
+        let found = read(store, first.clone(), within).await?.into_iter().next();
+        let Some(found) = found else {
+            return Ok(None);
         };
-        let response = store.call(Operation::Read(vec![selection]), within).await?;
-        let Response::Snapshot(snapshot) = response else {
-            return Err(misanswered());
-        };
-        let entries: Vec<Entry> = snapshot.found.into_iter().flatten().collect();
-        let complete = entries.len() < usize::try_from(limit).unwrap_or(usize::MAX);
-        let counts = |entry: &Entry| is_own_key(election, contest, &entry.key);
-        let first = entries.into_iter().find(counts);
-        // Other elections' keys may stand before ours: names nest.
-        if first.is_some() || complete || !prefix {
-            return Ok(first.map(Leader::from));
+        if is_own_key(election, contest, &found.key) {
+            return Ok(Some(found.into()));
         }
-        limit = limit.saturating_mul(16);
+        let Some(leader) = oldest_of_all(store, election, &first, within).await? else {
+            return Ok(None);
+        };
+        // It may have gone since its page was read, and others be there.
+        let found = get(store, leader.key, within).await?;
+        if let Some(found) = found.filter(|found| found.created == leader.created) {
+            return Ok(Some(found.into()));
+        }
     }
+}
+
+/// The oldest candidate in a queue, without its value.
+async fn oldest_of_all(
+    store: &dyn Store,
+    election: &str,
+    first: &Selection,
+    within: Duration,
+) -> Result<Option<Entry>, Failure> {
+    let mut page = Selection { order: Order::ByKey, limit: PAGE, keys_only: true, ..first.clone() };
+    let mut leader: Option<Entry> = None;
+    loop {
+        let entries = read(store, page.clone(), within).await?;
+        // The first key that is not on the page.
+        let next = entries.last().map(|last| [last.key.as_slice(), &[0]].concat());
+        let complete = entries.len() < PAGE as usize;
+        let candidates =
+            entries.into_iter().filter(|entry| is_own_key(election, Contest::Queue, &entry.key));
+        leader = candidates.chain(leader).min_by_key(|entry| entry.created);
+        if complete {
+            return Ok(leader);
+        }
+        page.from = next;
+    }
+}
+
+async fn read(
+    store: &dyn Store,
+    selection: Selection,
+    within: Duration,
+) -> Result<Vec<Entry>, Failure> {
+    entries(store.call(Operation::Read(vec![selection]), within).await?)
 }
 
 async fn guarded(
@@ -197,6 +236,15 @@ async fn guarded(
             Failure::Timeout | Failure::Unavailable | Failure::Compacted(_) | Failure::Other(_),
         ) => Err(WriteError::Unknown),
     }
+}
+
+/// A key of an election of this name, in whichever contest: the name itself, and all keys
+/// below it. Etcd's own tools take the oldest of the latter for the leader's, whatever it is
+/// called.
+#[cfg(feature = "plugin")]
+pub(crate) fn is_below(election: &str, key: &[u8]) -> bool {
+    key.strip_prefix(election.as_bytes())
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 /// A key that a candidate of an election of this name may have, in whichever contest.

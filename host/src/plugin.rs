@@ -38,7 +38,7 @@
 //! let session = Session::connect("memory:", Options::default()).await?; // or "etcd://127.0.0.1:2379"
 //! let leadership = session.election("jobs").campaign().await?;
 //! let state = State {
-//!     leadership: LeadershipCtx::of_term(&leadership).grant("jobs/"),
+//!     leadership: LeadershipCtx::of_term(&leadership).grant("jobs-data/"),
 //!     table: ResourceTable::new(),
 //! };
 //! let mut store = Store::new(&engine, state);
@@ -88,9 +88,10 @@
 //! # }
 //! ```
 //!
-//! **Which keys.** None, unless [granted](LeadershipCtx::grant). The election's own keys
-//! are never granted, whatever a prefix covers; those of other elections have to lie
-//! outside of what is.
+//! **Which keys.** None, unless [granted](LeadershipCtx::grant). Whatever a prefix covers, a
+//! component never writes the election's own keys: the election's name, and all keys below
+//! `NAME/`, where etcd's own tools take any key for a candidate. Nor does it read a candidate's
+//! key. The keys of other elections have to lie outside of what is granted.
 //!
 //! **Limits.** A component has one call under way, for wasm does not go on before it
 //! returns. One write is of [`MOST_BYTES`] and [`MOST_CHANGES`] at most, and a component
@@ -192,7 +193,8 @@ impl LeadershipCtx {
 
     /// Grants the keys that begin with `prefix`, to be read and written, beside those
     /// granted before. Without any the component touches no keys. A prefix of a whole name
-    /// ends where the name ends: `jobs/`, lest `jobs-of-others` is granted as well.
+    /// ends where the name ends: `jobs/`, lest `jobs-of-others` is granted as well. The
+    /// election's own keys stay closed: a write to `NAME` or below `NAME/` is `not-permitted`.
     #[must_use]
     pub fn grant(mut self, prefix: impl Into<Vec<u8>>) -> Self {
         self.granted.push(prefix.into());

@@ -141,3 +141,27 @@ pub trait Watches: fmt::Debug + Send {
     /// without watches is pending.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Watched>;
 }
+
+/// The first key after all those that begin with `prefix`, if there is one.
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut end: Vec<u8> = prefix.iter().take(last + 1).copied().collect();
+    if let Some(byte) = end.last_mut() {
+        *byte += 1;
+    }
+    Some(end)
+}
+
+#[cfg(all(test, any(feature = "etcd", feature = "sqlite")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_key() {
+        assert_eq!(end_of_prefix(b"a/"), Some(b"a0".to_vec()));
+        assert_eq!(end_of_prefix(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(end_of_prefix(b"\xff\xff"), None);
+        assert_eq!(end_of_prefix(b""), None);
+    }
+}

@@ -1,4 +1,5 @@
-//! What the driver, the holder and the thread of the deadlines share of one term.
+//! What the driver, the holder and the thread of the deadlines share of one term, and of
+//! the lease that it stands on.
 
 use std::fmt;
 use std::mem;
@@ -10,26 +11,112 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::error;
 
-use crate::clock::nanoseconds;
+use crate::clock::{Clock, nanoseconds};
 use crate::deadlines::Deadlines;
-use crate::types::{self, Mark, Reason};
+use crate::types::{self, LeaseId, Mark, Reason};
+
+/// How long the terms on one lease stand. They share it, so that a renewal moves one
+/// deadline, however many terms there are.
+pub(crate) struct Validity {
+    /// Its place among the session's.
+    serial: u64,
+    lease: LeaseId,
+    /// The deadline, as extended; with [`PASSED`] from the moment on when somebody saw that
+    /// it has passed. Nothing revives it then: later terms on the lease get another one.
+    limit: AtomicU64,
+    /// For those who want to hear of extensions.
+    extended: watch::Sender<()>,
+    clock: Arc<dyn Clock>,
+}
+
+/// No mark is as late as this, after 292 years.
+const PASSED: u64 = 1 << 63;
+
+impl Validity {
+    pub(crate) fn new(
+        serial: u64,
+        lease: LeaseId,
+        valid_until: Mark,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let limit = AtomicU64::new(valid_until.min(PASSED - 1));
+        Self { serial, lease, limit, extended: watch::Sender::default(), clock }
+    }
+
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// As extended; never taken back.
+    pub(crate) fn deadline(&self) -> Mark {
+        self.limit.load(Ordering::Acquire) & !PASSED
+    }
+
+    /// False is final.
+    fn is_valid(&self) -> bool {
+        self.is_valid_at(self.clock.now())
+    }
+
+    /// The same, for one who has just looked at the clock.
+    pub(crate) fn is_valid_at(&self, now: Mark) -> bool {
+        let mut limit = self.limit.load(Ordering::Acquire);
+        loop {
+            if limit & PASSED != 0 {
+                return false;
+            }
+            if now < limit {
+                return true;
+            }
+            let passed = limit | PASSED;
+            match self.limit.compare_exchange(limit, passed, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return false,
+                Err(extended) => limit = extended,
+            }
+        }
+    }
+
+    /// False if it comes too late.
+    #[must_use]
+    pub(crate) fn extend(&self, valid_until: Mark) -> bool {
+        let valid_until = valid_until.min(PASSED - 1);
+        loop {
+            if !self.is_valid() {
+                return false;
+            }
+            let limit = self.limit.load(Ordering::Acquire);
+            if limit & PASSED == 0 && valid_until <= limit {
+                return true;
+            }
+            let moved = self.limit.compare_exchange(
+                limit & !PASSED,
+                valid_until,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if moved.is_ok() {
+                self.extended.send_replace(());
+                return true;
+            }
+        }
+    }
+}
 
 /// One term, from its election to its end, which is final.
 pub(crate) struct Term {
     election: Box<str>,
     id: types::Term,
     key: Vec<u8>,
-    lease: i64,
-    /// As extended; never taken back.
-    deadline: AtomicU64,
-    /// The deadline while the term stands; 0 from the moment when somebody saw or said
-    /// that it does not.
-    limit: AtomicU64,
+    validity: Arc<Validity>,
+    /// The deadline that it had at its end; 0 before.
+    end: AtomicU64,
+    /// What it was told. An extension takes a danger away without telling.
     standing: watch::Sender<Standing>,
+    /// The deadline for which it was told of a danger.
+    endangered: AtomicU64,
     endings: Mutex<Vec<Ending>>,
     /// Someone holds a [`Leadership`](crate::Leadership) of it, or nobody ever will.
     taken: AtomicBool,
-    yielded: AtomicBool,
+    yielded: watch::Sender<bool>,
     /// Its work is to stop, whatever renewals come.
     asked_to_stop: AtomicBool,
     deadlines: Arc<Deadlines>,
@@ -49,20 +136,22 @@ pub(crate) enum Standing {
 impl Term {
     pub(crate) fn new(
         election: &str,
-        leadership: types::Leadership,
+        id: types::Term,
+        key: Vec<u8>,
+        validity: Arc<Validity>,
         deadlines: Arc<Deadlines>,
     ) -> Self {
         Self {
             election: election.into(),
-            id: leadership.term,
-            key: leadership.key,
-            lease: leadership.lease,
-            deadline: AtomicU64::new(leadership.valid_until),
-            limit: AtomicU64::new(leadership.valid_until),
+            id,
+            key,
+            validity,
+            end: AtomicU64::new(0),
             standing: watch::Sender::new(Standing::Firm),
+            endangered: AtomicU64::new(0),
             endings: Mutex::default(),
             taken: AtomicBool::new(false),
-            yielded: AtomicBool::new(false),
+            yielded: watch::Sender::new(false),
             asked_to_stop: AtomicBool::new(false),
             deadlines,
         }
@@ -80,33 +169,35 @@ impl Term {
         &self.key
     }
 
-    pub(crate) fn lease(&self) -> i64 {
-        self.lease
+    pub(crate) fn lease(&self) -> LeaseId {
+        self.validity.lease
     }
 
+    pub(crate) fn validity(&self) -> &Arc<Validity> {
+        &self.validity
+    }
+
+    /// As extended while the term stood.
     pub(crate) fn deadline(&self) -> Mark {
-        self.deadline.load(Ordering::Acquire)
-    }
-
-    /// The deadline while the term stands, 0 after it.
-    pub(crate) fn limit(&self) -> Mark {
-        self.limit.load(Ordering::Acquire)
+        // In this order, an extension that came after the end is not taken for its own.
+        let extended = self.validity.deadline();
+        match self.end.load(Ordering::Acquire) {
+            0 => extended,
+            at_the_end => at_the_end,
+        }
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        Duration::from_nanos(self.limit().saturating_sub(self.now()))
+        if self.is_valid() {
+            Duration::from_nanos(self.deadline().saturating_sub(self.now()))
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// False is final: an extension that comes after it is too late.
     pub(crate) fn is_valid(&self) -> bool {
-        let mut limit = self.limit();
-        while limit <= self.now() {
-            match self.limit.compare_exchange(limit, 0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return false,
-                Err(extended) => limit = extended,
-            }
-        }
-        true
+        self.end.load(Ordering::Acquire) == 0 && self.validity.is_valid()
     }
 
     /// Its end has been told.
@@ -120,36 +211,43 @@ impl Term {
     }
 
     pub(crate) fn mark_yielded(&self) {
-        self.yielded.store(true, Ordering::Release);
+        self.yielded.send_replace(true);
     }
 
     pub(crate) fn is_yielded(&self) -> bool {
-        self.yielded.load(Ordering::Acquire)
+        *self.yielded.borrow()
     }
 
-    // What becomes of it. The driver extends and endangers; the driver and the thread of
-    // the deadlines end, and the first one is right.
-
-    /// False if it comes too late.
-    #[must_use]
-    pub(crate) fn extend(&self, valid_until: Mark) -> bool {
-        let later = |limit: Mark| (self.now() < limit).then_some(limit.max(valid_until));
-        let extended = self.limit.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
-        if extended.is_err() {
-            return false;
-        }
-        self.deadline.fetch_max(valid_until, Ordering::AcqRel);
-        self.change(|standing| match standing {
-            Standing::Endangered if !self.asked_to_stop.load(Ordering::Acquire) => {
-                Some(Standing::Firm)
-            }
-            Standing::Firm | Standing::Endangered | Standing::Over(_) => None,
-        });
-        true
+    /// Waits until its work has stopped.
+    pub(crate) async fn yielded(&self) {
+        // The sender is in this very term.
+        let _ = self.yielded.subscribe().wait_for(|yielded| *yielded).await;
     }
+
+    // What becomes of it. The driver endangers; the driver and the thread of the deadlines
+    // end, and the first one is right.
 
     pub(crate) fn endanger(&self) {
-        self.change(|standing| (*standing == Standing::Firm).then_some(Standing::Endangered));
+        self.standing.send_if_modified(|standing| match standing {
+            Standing::Firm | Standing::Endangered => {
+                self.endangered.store(self.validity.deadline(), Ordering::Release);
+                *standing = Standing::Endangered;
+                true
+            }
+            Standing::Over(_) => false,
+        });
+    }
+
+    /// What it was told, if no extension has come since.
+    fn as_extended(&self, told: &Standing) -> Standing {
+        let extended = || {
+            let asked_to_stop = self.asked_to_stop.load(Ordering::Acquire);
+            !asked_to_stop && self.endangered.load(Ordering::Acquire) < self.validity.deadline()
+        };
+        match told {
+            Standing::Endangered if extended() => Standing::Firm,
+            Standing::Firm | Standing::Endangered | Standing::Over(_) => told.clone(),
+        }
     }
 
     /// Endangers it for good.
@@ -161,7 +259,7 @@ impl Term {
     /// Ends it, unless it is over, and returns the reason of its end.
     pub(crate) fn end(self: &Arc<Self>, reason: Reason) -> Reason {
         let reason = self.conclude(reason);
-        self.deadlines.look(self);
+        self.deadlines.tell(self);
         reason
     }
 
@@ -172,21 +270,11 @@ impl Term {
                 reason.clone_from(earlier);
                 return false;
             }
-            self.limit.store(0, Ordering::Release);
+            self.end.store(self.validity.deadline(), Ordering::Release);
             *standing = Standing::Over(reason.clone());
             true
         });
         reason
-    }
-
-    fn change(&self, to: impl FnOnce(&Standing) -> Option<Standing>) {
-        self.standing.send_if_modified(|standing| match to(standing) {
-            Some(other) => {
-                *standing = other;
-                true
-            }
-            None => false,
-        });
     }
 
     // Those who wait for the end.
@@ -205,14 +293,27 @@ impl Term {
     pub(crate) async fn endangered(&self) {
         let mut standing = self.standing.subscribe();
         // As above.
-        let _ = standing.wait_for(|standing| *standing != Standing::Firm).await;
+        let _ = standing.wait_for(|told| self.as_extended(told) != Standing::Firm).await;
+    }
+
+    /// Waits until the deadline is another one than this. For ever, once the term is over.
+    pub(crate) async fn extended(&self, last: Mark) -> Mark {
+        let mut extended = self.validity.extended.subscribe();
+        loop {
+            let deadline = self.deadline();
+            if deadline > last {
+                return deadline;
+            }
+            // The sender is in what this term holds.
+            let _ = extended.changed().await;
+        }
     }
 
     /// How it stands at this moment, by the clock.
     #[cfg(feature = "plugin")]
     pub(crate) fn standing(self: &Arc<Self>) -> Standing {
         if self.is_valid() {
-            self.standing.borrow().clone()
+            self.as_extended(&self.standing.borrow())
         } else {
             Standing::Over(self.end(Reason::Expired))
         }
@@ -224,6 +325,7 @@ impl Term {
         let mut news = self.standing.subscribe();
         loop {
             news.mark_unchanged();
+            let deadline = self.deadline();
             let standing = self.standing();
             if standing != *last || matches!(standing, Standing::Over(_)) {
                 return standing;
@@ -231,7 +333,8 @@ impl Term {
             tokio::select! {
                 // As above.
                 _ = news.changed() => {}
-                () = self.deadlines.clock().sleep_until(self.deadline()) => {}
+                _ = self.extended(deadline) => {}
+                () = self.deadlines.clock().sleep_until(deadline) => {}
             }
         }
     }
@@ -269,7 +372,7 @@ impl Term {
     pub(crate) fn on_end(self: &Arc<Self>, ending: Ending) {
         self.endings().push(ending);
         if self.is_over() {
-            self.deadlines.look(self);
+            self.deadlines.tell(self);
         }
     }
 
@@ -299,8 +402,17 @@ impl fmt::Debug for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Term")
             .field("id", &self.id)
-            .field("deadline", &self.deadline)
+            .field("deadline", &self.deadline())
             .field("standing", &*self.standing.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Validity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Validity")
+            .field("lease", &self.lease)
+            .field("deadline", &self.deadline())
             .finish_non_exhaustive()
     }
 }

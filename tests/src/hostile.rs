@@ -40,6 +40,83 @@ const MINUTES: u64 = 1 << 40;
 /// A lease in a step: half of the seed with which it was opened.
 pub const SEED: i64 = 0x5345_4544_0000_0000;
 
+/// An elector that traps as soon as it is told of something that has this word in it, does
+/// nothing otherwise.
+pub fn fearing(word: [u8; 8]) -> Vec<u8> {
+    let word = i64::from_le_bytes(word);
+    of_elector(
+        &format!(
+            r#"(module
+            (import "[export]incumbent:election/elector@0.1.0" "[resource-new]elector"
+                (func $new (param i32) (result i32)))
+            (memory (export "memory") 256)
+            (global $free (mut i32) (i32.const {HEAP}))
+            {REALLOC}
+            (func (export "incumbent:election/elector@0.1.0#[static]elector.open")
+                (param i64 i64 i64 i64 i64 i64) (result i32)
+                (i32.store (i32.const 4) (call $new (i32.const 0)))
+                i32.const 0)
+            (func (export "incumbent:election/elector@0.1.0#[method]elector.handle")
+                (param i32 i64 i32 i32) (result i32)
+                (local $at i32)
+                (local.set $at (i32.const {HEAP}))
+                (loop $on
+                    (if (i64.eq (i64.load (local.get $at)) (i64.const {word}))
+                        (then unreachable))
+                    (local.set $at (i32.add (local.get $at) (i32.const 1)))
+                    (br_if $on (i32.lt_u (local.get $at) (global.get $free))))
+                (memory.fill (i32.const {HEAP}) (i32.const 0)
+                    (i32.sub (global.get $free) (i32.const {HEAP})))
+                (global.set $free (i32.const {HEAP}))
+                i32.const {STEPS}))"#
+        ),
+        "",
+    )
+}
+
+/// The same component with so little memory for each of its modules, in pages of 64 KiB.
+///
+/// # Panics
+///
+/// If it is no component whose modules have one memory at most, without a limit.
+pub fn cramped(component: &[u8], pages: u8) -> Vec<u8> {
+    const MODULE: u8 = 1;
+    const MEMORY: u8 = 5;
+    rewritten(component, |section, contents| match section {
+        MODULE => rewritten(contents, |section, contents| match section {
+            MEMORY => {
+                let [1, 0, least @ ..] = contents else { panic!("{contents:?}") };
+                [&[1, 1][..], least, &[pages | 0x80, 0]].concat()
+            }
+            _ => contents.into(),
+        }),
+        _ => contents.into(),
+    })
+}
+
+/// A binary whose sections have other contents.
+fn rewritten(binary: &[u8], change: impl Fn(u8, &[u8]) -> Vec<u8>) -> Vec<u8> {
+    let (header, mut rest) = binary.split_at(8);
+    let mut whole = header.to_vec();
+    while let [section, after @ ..] = rest {
+        let digits = after.iter().take_while(|byte| **byte >= 0x80).count() + 1;
+        let size =
+            after[..digits].iter().rev().fold(0, |size, byte| size << 7 | (byte & 0x7f) as usize);
+        let (contents, others) = after[digits..].split_at(size);
+        let contents = change(*section, contents);
+        whole.push(*section);
+        // Of fixed length, which is allowed.
+        let size = contents.len();
+        whole.extend((0..5).map(|digit| {
+            let more = if digit < 4 { 0x80 } else { 0 };
+            (size >> (7 * digit)) as u8 & 0x7f | more
+        }));
+        whole.extend(contents);
+        rest = others;
+    }
+    whole
+}
+
 fn saying(steps: &[Step], after: &str) -> Vec<u8> {
     let image = image(steps);
     let data: String = image.iter().map(|byte| format!("\\{byte:02x}")).collect();

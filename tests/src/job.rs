@@ -14,6 +14,7 @@ const WASI: &str = r"
         import wasi:cli/stdout@0.2.12;
         import wasi:clocks/monotonic-clock@0.2.12;
         import wasi:filesystem/preopens@0.2.12;
+        import wasi:random/random@0.2.12;
         export wasi:cli/run@0.2.12;
     }
     package wasi:cli@0.2.12 {
@@ -67,6 +68,9 @@ const WASI: &str = r"
             get-directories: func() -> list<tuple<descriptor, string>>;
         }
     }
+    package wasi:random@0.2.12 {
+        interface random { get-random-bytes: func(len: u64) -> list<u8>; }
+    }
     package wasi:io@0.2.12 {
         interface error { resource error; }
         interface poll { resource pollable { block: func(); } }
@@ -108,6 +112,7 @@ const TOOLS: &str = r#"
         (func $write (param i32 i32 i32 i32)))
     (import "wasi:io/streams@0.2.12" "[method]output-stream.blocking-write-and-flush"
         (func $write-all (param i32 i32 i32 i32)))
+    (import "wasi:random/random@0.2.12" "get-random-bytes" (func $random (param i64 i32)))
     (memory (export "memory") 64)
     (global $free (mut i32) (i32.const 65536))
     (global $out (mut i32) (i32.const -1))
@@ -214,6 +219,14 @@ pub const LOOPS: &str = "(call $at-work) (loop (br 0))";
 
 /// Asks the host for the time without end.
 pub const CALLS: &str = "(call $at-work) (loop (drop (call $now)) (br 0))";
+
+/// Asks the host for as many random bytes as it may, without end.
+pub const RANDOM: &str = "
+    (call $at-work)
+    (loop
+        (global.set $free (i32.const 65536))
+        (call $random (i64.const 65536) (i32.const 0))
+        (br 0))";
 
 /// Sleeps for twenty seconds, in one call.
 pub const SLEEPS: &str = "(call $at-work) (call $block (call $after (i64.const 20000000000)))";

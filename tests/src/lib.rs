@@ -14,6 +14,8 @@ pub mod etcd;
 pub mod hostile;
 #[cfg(feature = "component")]
 pub mod job;
+#[cfg(feature = "component")]
+pub mod load;
 #[cfg(feature = "etcd")]
 pub mod netns;
 pub mod properties;

@@ -22,7 +22,8 @@ const BREAKS: &[Break] = &[
             "candidate/roles.rs",
             "entry: &Entry, seen: Revision) {\n        let State::InLine(line) = &mut self.state else {",
             "entry: &Entry, seen: Revision) {\n            \
-             let remains = self.remains(entry.key.clone(), entry.lease, None);\n            \
+             let lease = hands.context.lease.unwrap_or_default();\n            \
+             let remains = self.remains(entry.key.clone(), lease, None);\n            \
              hands.farewells.remove(hands.context, remains, entry.created);\n            \
              let State::InLine(line) = &mut self.state else {",
         )],
@@ -40,23 +41,12 @@ const BREAKS: &[Break] = &[
     Break {
         law: 4,
         what: "takes the events before the end of its time",
-        edits: &[
-            (
-                "elector.rs",
-                "&& tenure.valid_until <= self.context.now",
-                "&& tenure.valid_until == 0",
-            ),
-            (
-                "elector.rs",
-                "Timer::Deadline => self.each_candidate(Candidate::expired),",
-                "Timer::Deadline => {}",
-            ),
-        ],
+        edits: &[("session.rs", "&& held.valid_until <= context.now", "&& held.valid_until == 0")],
     },
     Break {
         law: 5,
         what: "leads on after its guard was refused",
-        edits: &[("elector.rs", "if fenced {", "if false {")],
+        edits: &[("elector.rs", "if fenced &&", "if false &&")],
     },
     Break {
         law: 6,

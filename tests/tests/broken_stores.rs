@@ -52,6 +52,11 @@ enum Break {
     OrderIsIgnored,
     LimitIsIgnored,
     CreationIsIgnored,
+    FromIsIgnored,
+    FromIsLeftOut,
+    FromWidens,
+    KeysComeByAge,
+    ValuesAreTold,
     PeeksAreInvented,
     HandlesAreStrangers,
     // Guarded writes.
@@ -107,6 +112,11 @@ const BREAKS: &[(Break, &[&str])] = &[
     (OrderIsIgnored, &["a_read_finds_what_it_selects"]),
     (LimitIsIgnored, &["a_read_finds_what_it_selects"]),
     (CreationIsIgnored, &["a_read_finds_what_it_selects"]),
+    (FromIsIgnored, &["a_list_is_read_from_a_key_on"]),
+    (FromIsLeftOut, &["a_list_is_read_from_a_key_on"]),
+    (FromWidens, &["a_list_is_read_from_a_key_on"]),
+    (KeysComeByAge, &["a_list_is_read_from_a_key_on"]),
+    (ValuesAreTold, &["a_read_of_keys_tells_no_values"]),
     (PeeksAreInvented, &["a_peek_finds_the_key_in_the_end"]),
     (HandlesAreStrangers, &["a_key_is_claimed_once", "a_lease_is_granted_once"]),
     (
@@ -367,6 +377,21 @@ impl Broken {
                         OrderIsIgnored => selection.order = Order::OldestFirst,
                         LimitIsIgnored => selection.limit = 0,
                         CreationIsIgnored => selection.created_before = None,
+                        FromIsIgnored => selection.from = None,
+                        FromIsLeftOut => {
+                            if let Some(from) = &mut selection.from {
+                                from.push(0);
+                            }
+                        }
+                        // As one that takes the range for what was asked.
+                        FromWidens => {
+                            let before = selection.from.take_if(|from| *from < selection.key);
+                            selection.key = before.unwrap_or_else(|| selection.key.clone());
+                        }
+                        KeysComeByAge if selection.order == Order::ByKey => {
+                            selection.order = Order::OldestFirst;
+                        }
+                        ValuesAreTold => selection.keys_only = false,
                         _ => {}
                     }
                 }
@@ -533,9 +558,11 @@ impl Broken {
         let everything = incumbent::types::Selection {
             key: vec![],
             prefix: true,
+            from: None,
             created_before: None,
             order: Order::OldestFirst,
             limit: 0,
+            keys_only: false,
         };
         match self.ask(Operation::Read(vec![everything])).await {
             Ok(Response::Snapshot(snapshot)) => {

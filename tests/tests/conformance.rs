@@ -9,16 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use incumbent::conformance::{self, Place, Report};
 use incumbent::store::etcd::{Credentials, EtcdStore};
-use incumbent::types::{Entry, Failure, Mark, Operation, Response, Revision};
-use incumbent::{Clock as _, ManualClock, MemoryStore, SqliteStore, Store, Watches};
+use incumbent::types::{Mark, Revision};
+use incumbent::{Clock as _, ManualClock, MemoryStore, SqliteStore, Store};
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
 use tempfile::TempDir;
-use tokio::time::timeout;
 
 on_each_version!(etcd);
 
@@ -32,10 +29,7 @@ impl Place for Prefix {
     async fn open(&self) -> Arc<dyn Store> {
         let url = format!("{}/{}", self.etcd.url(), self.number).parse().unwrap();
         let store = EtcdStore::connect(&url, &Credentials::default(), self.patience()).await;
-        match self.etcd.version() {
-            Version::V3_4 => Arc::new(store.unwrap()),
-            Version::V3_5 => Arc::new(ReadsToTheEnd(store.unwrap())),
-        }
+        Arc::new(store.unwrap())
     }
 
     async fn compact(&self, revision: Revision) -> bool {
@@ -66,40 +60,6 @@ async fn etcd(version: Version) {
         println!("{}", etcd.log());
     }
     conforms(&report, &[]);
-}
-
-/// Reads that are given up go on nevertheless: this 3.5 panics where a transaction that
-/// only reads is cancelled at the wrong moment (etcd#14110, mended in 3.5.5).
-#[derive(Debug)]
-struct ReadsToTheEnd(EtcdStore);
-
-impl Store for ReadsToTheEnd {
-    fn call(
-        &self,
-        operation: Operation,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
-        if !matches!(operation, Operation::Read(_)) {
-            return self.0.call(operation, within);
-        }
-        let read = tokio::spawn(self.0.call(operation, within.max(Duration::from_secs(10))));
-        async move {
-            timeout(within, read).await.map_or(Err(Failure::Timeout), |answer| answer.unwrap())
-        }
-        .boxed()
-    }
-
-    fn peek(
-        &self,
-        key: Vec<u8>,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
-        self.0.peek(key, within)
-    }
-
-    fn watches(&self) -> Box<dyn Watches> {
-        self.0.watches()
-    }
 }
 
 /// A file of its own.

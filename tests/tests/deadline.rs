@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use futures_util::future::{BoxFuture, pending};
 use futures_util::{FutureExt, Stream, StreamExt};
 use incumbent::types::{
-    Call, Change, Claimed, Command, Demotion, Entry, Grant, Notice, Operation, RequestId, Response,
-    Snapshot, Step, Term, Watch, Watched,
+    Call, Change, Claimed, Command, Demotion, Entry, Extension, Grant, Notice, Operation,
+    RequestId, Response, Snapshot, Step, Term, Watch, Watched,
 };
 use incumbent::{
     Bell, BootClock, Candidate, Clock, Event, Failure, Fence, Leadership, ManualClock, Mark,
@@ -265,6 +265,37 @@ async fn once_not_valid_never_valid() {
     world.stays_over(Reason::Expired).await;
 }
 
+/// Law 6: an epoch is not led in a second time, nor an earlier one.
+#[tokio::test]
+async fn an_epoch_that_is_not_above_the_last_one_is_not_believed() {
+    for (epoch, stands) in [(4, false), (5, false), (6, true)] {
+        let clock = ManualClock::default();
+        let first = Term { epoch: 5, ..TERM };
+        let next = Term { epoch, ..TERM };
+        let mut steps = steps(4, 10 * SECOND);
+        let demoted = Notice::Demoted(Demotion { term: first, reason: Reason::Resigned });
+        let elected = types::Leadership { term: next, ..leadership(10 * SECOND) };
+        steps.push(Step {
+            commands: vec![Command::Notify(demoted), Command::Notify(Notice::Elected(elected))],
+            deadline: None,
+        });
+        steps.push(Step { commands: Vec::new(), deadline: None });
+        let component = Some(hostile::elector(&steps).into());
+        let options = Options { component, clock: Arc::new(clock), ..options() };
+        let session = Session::open(Plain::answering(), options).await.expect("opens");
+        let mut troubles = session.troubles();
+        let mut candidate = session.election("jobs").enter();
+        drop(soon(candidate.elected()).await.expect("leads"));
+        if stands {
+            let again = soon(candidate.elected()).await.expect("leads again");
+            assert_eq!(again.epoch(), epoch);
+        } else {
+            let trouble = soon(troubles.next()).await.expect("goes on").to_string();
+            assert!(trouble.contains(&format!("cannot lead in epoch {epoch}")), "{trouble}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_first_reason_is_the_reason() {
     let clock = ManualClock::default();
@@ -506,7 +537,7 @@ fn steps(before: u64, valid_until: Mark) -> Vec<Step> {
 /// It leads until 10 s, and is extended to 15 s.
 fn extended() -> Vec<Step> {
     let mut steps = steps(0, 10 * SECOND);
-    steps.push(notice(Notice::Extended(leadership(15 * SECOND))));
+    steps.push(notice(Notice::Extended(Extension { lease: 7, valid_until: 15 * SECOND })));
     steps
 }
 

@@ -2,21 +2,24 @@
 //! what becomes of the host when it breaks.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
+use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{
-    Call, Command, Config, Event, Failure, Grant, Leadership, LeaseId, Notice, Operation,
-    RequestId, Response, Step, Term, Watch, Watched,
+    Call, Change, Command, Config, Demotion, Entry, Event, Extension, Failure, Grant, Leadership,
+    LeaseId, Notice, Operation, Reason, Reply, RequestId, Response, Step, Term, Watch, Watched,
 };
 use incumbent::{
-    BootClock, Clock, Component, ComponentError, Elector, ManualClock, Options, Session, Store,
-    Watches,
+    BootClock, Clock, Component, ComponentError, Elector, Error, ManualClock, MemoryStore, Options,
+    Session, Store, Watches, WriteError,
 };
 use incumbent_tests::{hostile, text_component};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use wasmparser::{ComponentName, Encoding, KnownCustom, Parser, Payload};
 
@@ -136,6 +139,47 @@ fn more_memory_than_the_limit_is_not_given() {
     assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
 }
 
+/// 600 pages are 37.5 MB: one memory may have them, not both.
+#[test]
+fn the_limit_is_for_all_memories_together() {
+    let grow = "(if (i32.eq (memory.grow (i32.const 600)) (i32.const -1)) (then unreachable))
+        (if (i32.ne (memory.grow $other (i32.const 600)) (i32.const -1)) (then unreachable))";
+    let mut elector = open(&doing(grow)).expect("opens");
+    elector.handle(1, &[]).expect("is given one, and not the other");
+}
+
+#[test]
+fn the_limit_is_for_all_tables_together() {
+    let grow = |table| format!("(table.grow {table} (ref.null func) (i32.const 60000))");
+    let (first, second) = (grow("$first"), grow("$second"));
+    let grow = format!(
+        "(if (i32.eq {first} (i32.const -1)) (then unreachable))
+        (if (i32.ne {second} (i32.const -1)) (then unreachable))"
+    );
+    let mut elector = open(&doing(&grow)).expect("opens");
+    elector.handle(1, &[]).expect("is given one, and not the other");
+}
+
+/// However much there is to tell it. By the time of the thread that it holds up.
+#[test]
+fn an_endless_loop_is_ended_soon() {
+    let component = doing("(loop $for_ever (br $for_ever))");
+    let failed = |id| {
+        let outcome = Err(Failure::Other("x".repeat(16_000)));
+        Event::Reply(Reply { id, outcome })
+    };
+    for events in [vec![Event::Wake], (0..256).map(failed).collect()] {
+        let mut elector = open(&component).expect("opens");
+        let start = clock_gettime(ClockId::ThreadCPUTime);
+        let error = elector.handle(1, &events).expect_err("is ended");
+        let took = clock_gettime(ClockId::ThreadCPUTime) - start;
+        assert!(causes(&error).contains("fuel"), "{}", causes(&error));
+        let took = Duration::try_from(took).expect("goes on");
+        println!("{} events: {took:?}", events.len());
+        assert!(took < Duration::from_millis(100), "{} events: {took:?}", events.len());
+    }
+}
+
 /// A list of commands that is longer than its memory.
 #[test]
 fn a_step_out_of_bounds_is_refused() {
@@ -198,6 +242,34 @@ async fn an_elector_that_waits_is_refused() {
     let mut elector = open(&component).expect("opens");
     let error = elector.handle(1, &[]).expect_err("is refused");
     assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+}
+
+/// An error, and all that caused it.
+fn causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// A call of the host costs it nothing, and the host's thread time.
+#[test]
+fn an_elector_that_calls_its_host_for_ever_is_ended_soon() {
+    let component = importing(
+        "package incumbent:test;
+        world test { import wasi:clocks/monotonic-clock@0.2.0; }
+        package wasi:clocks@0.2.0 {
+            interface monotonic-clock { now: func() -> u64; }
+        }",
+        r#"(import "wasi:clocks/monotonic-clock@0.2.0" "now" (func $now (result i64)))"#,
+        "(loop $for_ever (drop (call $now)) (br $for_ever))",
+    );
+    let mut elector = open(&component).expect("opens");
+    let start = clock_gettime(ClockId::ThreadCPUTime);
+    let error = elector.handle(1, &[]).expect_err("is ended");
+    let took = clock_gettime(ClockId::ThreadCPUTime) - start;
+    assert!(causes(&error).contains("too often"), "{}", causes(&error));
+    let took = Duration::try_from(took).expect("goes on");
+    println!("{took:?}");
+    assert!(took < Duration::from_millis(100), "{took:?}");
 }
 
 /// Other imports than WASI's are nobody's.
@@ -279,6 +351,278 @@ async fn a_leadership_is_not_believed_beyond_the_grant_of_its_own_lease() {
     }
 }
 
+/// The lease may have begun when the grant was sent, 3 s before its answer.
+#[tokio::test]
+async fn a_grant_counts_from_its_sending() {
+    for (valid_until, stands) in [(10 * SECOND, true), (10 * SECOND + 1, false)] {
+        let grant = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
+        let call = Call { id: 1, give_up: 5 * SECOND, operation: grant };
+        let term = Term { election: 1, epoch: 1 };
+        let leadership = Leadership { term, key: b"jobs/7".into(), lease: 7, valid_until };
+        let steps = [
+            Step { commands: vec![Command::Call(call)], deadline: None },
+            Step { commands: vec![Command::Notify(Notice::Elected(leadership))], deadline: None },
+            Step { commands: Vec::new(), deadline: None },
+        ];
+        let clock = ManualClock::default();
+        let component = Some(hostile::elector(&steps).into());
+        let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
+        let store = Generous { late: Some(clock.clone()), ..Generous::default() };
+        let session = Session::open(store, options).await.expect("opens");
+        let mut candidate = session.election("jobs").enter();
+        yields().await;
+        clock.advance(Duration::from_secs(3));
+        yields().await;
+        let elected = candidate.elected().now_or_never();
+        assert_eq!(elected.is_some(), stands, "until {valid_until}");
+    }
+}
+
+/// Law 7: its work may go on until it has yielded, or to the deadline. So may that of a
+/// session that closes.
+#[tokio::test]
+async fn a_broken_electors_lease_stays_while_a_resigned_term_is_worked_for() {
+    for (yields_early, closes) in [(false, false), (true, false), (false, true), (true, true)] {
+        let grant = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
+        let call = Call { id: 1, give_up: SECOND, operation: grant };
+        let term = Term { election: 1, epoch: 1 };
+        let valid_until = 10 * SECOND;
+        let elected = Leadership { term, key: b"jobs/7".into(), lease: 7, valid_until };
+        let demoted = Demotion { term, reason: Reason::Resigned };
+        let said = |command| Step { commands: vec![command], deadline: None };
+        let steps = [
+            said(Command::Call(call)),
+            said(Command::Notify(Notice::Elected(elected))),
+            said(Command::Notify(Notice::Demoted(demoted))),
+        ];
+        let clock = ManualClock::default();
+        let component = Some(hostile::breaking(&steps, "").into());
+        let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
+        let store = Generous::default();
+        let session = Session::open(store.clone(), options).await.expect("opens");
+        let mut troubles = session.troubles();
+        let mut candidate = session.election("jobs").enter();
+        let leadership = soon(candidate.elected()).await.expect("leads");
+        drop(session.election("other").observe());
+        assert_eq!(soon(leadership.lost()).await, Reason::Resigned);
+        drop(session.election("other").observe());
+        soon(troubles.next()).await.expect("it breaks");
+        let closing = closes.then(|| {
+            let session = session.clone();
+            tokio::spawn(async move { session.close().await })
+        });
+        yields().await;
+        if !yields_early {
+            clock.advance(Duration::from_secs(9));
+            yields().await;
+            assert!(store.revoked.lock().expect("whole").is_empty(), "{closes}");
+            assert!(closing.as_ref().is_none_or(|closing| !closing.is_finished()));
+            clock.advance(Duration::from_secs(1));
+        } else {
+            drop(leadership);
+        }
+        yields().await;
+        assert_eq!(store.revoked.lock().expect("whole").first(), Some(&7), "{closes}");
+        if let Some(closing) = closing {
+            soon(closing).await.expect("ends").expect("closes");
+        }
+    }
+}
+
+/// What it is told of them all at once is too much for any.
+#[tokio::test]
+async fn all_999_candidates_are_back_after_their_elector_broke() {
+    let store = Spoilt::default();
+    store.was_loud.store(true, Ordering::SeqCst);
+    let component = Some(hostile::cramped(Component::EMBEDDED, 96).into());
+    let options = Options { component, ttl: Duration::from_secs(5), ..Options::default() };
+    let session = Session::open(store.clone(), options).await.expect("opens");
+    let mut troubles = session.troubles();
+    let enter = |number| session.election(format!("{number:0>100}")).enter();
+    let mut candidates: Vec<_> = (0..999).map(enter).collect();
+    let mut terms = Vec::new();
+    for candidate in &mut candidates {
+        terms.push(soon(candidate.elected()).await.expect("leads"));
+    }
+    // More than it has memory for.
+    store.bytes.store(7_500_000, Ordering::SeqCst);
+    let Some(Failure::Other(trouble)) = soon(troubles.next()).await else {
+        panic!("it does not break");
+    };
+    assert!(trouble.contains("is replaced"), "{trouble}");
+    store.bytes.store(0, Ordering::SeqCst);
+    let mut epochs = Vec::new();
+    for term in terms {
+        soon(term.lost()).await;
+        epochs.push(term.epoch());
+    }
+    for (candidate, epoch) in candidates.iter_mut().zip(epochs) {
+        let again = soon(candidate.elected()).await.expect("leads again");
+        assert!(again.epoch() > epoch);
+    }
+}
+
+/// Nobody else suffers from it for longer than it takes to find out.
+#[tokio::test]
+async fn an_election_that_breaks_each_elector_is_withdrawn_alone() {
+    let clock = ManualClock::default();
+    let session = session(&hostile::fearing(*b"poisoned"), Arc::new(clock.clone())).await;
+    let mut troubles = session.troubles();
+    let enter = |number| session.election(format!("good-{number}")).enter();
+    let mut candidates: Vec<_> = (0..300).map(enter).collect();
+    let poisoned = session.election("poisoned");
+    let mut poisoned = tokio::spawn(async move { poisoned.join().await.map(|_| ()) });
+    candidates.extend((300..600).map(enter));
+    let withdrawn = timeout(Duration::from_secs(30), async {
+        loop {
+            if let Some(ended) = (&mut poisoned).now_or_never() {
+                return ended.expect("ends");
+            }
+            yields().await;
+            clock.advance(Duration::from_secs(1));
+        }
+    });
+    let withdrawn = withdrawn.await.expect("is found");
+    let Err(Error::Withdrawn(Failure::Other(why))) = withdrawn else { panic!("{withdrawn:?}") };
+    assert!(why.contains("told of this election"), "{why}");
+    let mut broken = 0;
+    while let Some(Some(_)) = troubles.next().now_or_never() {
+        broken += 1;
+    }
+    assert!(broken > 2, "{broken}");
+    for _ in 0..100 {
+        yields().await;
+        clock.advance(Duration::from_secs(1));
+    }
+    assert!(troubles.next().now_or_never().is_none(), "it breaks no more");
+    for mut candidate in candidates {
+        assert!(candidate.elected().now_or_never().is_none(), "is in line");
+    }
+}
+
+/// One call fails, and nothing else.
+#[tokio::test]
+async fn a_store_that_says_too_much_does_not_break_the_elector() {
+    let store = Spoilt::default();
+    let options = Options { ttl: Duration::from_secs(2), ..Options::default() };
+    let session = Session::open(store.clone(), options).await.expect("opens");
+    let mut troubles = session.troubles();
+    // It is loud at first: the watch is opened again.
+    let leadership = soon(session.election("jobs").campaign()).await.expect("leads");
+    let mut told = Vec::new();
+    while let Some(Some(trouble)) = troubles.next().now_or_never() {
+        told.push(trouble.to_string());
+    }
+    store.bytes.store(80 << 20, Ordering::SeqCst);
+    let trouble = soon(troubles.next()).await.expect("goes on").to_string();
+    store.bytes.store(0, Ordering::SeqCst);
+    assert!(trouble.contains("the store's answer has 83886080 bytes"), "{trouble}");
+    let told_by_then = leadership.valid_until();
+    soon(async {
+        while leadership.valid_until() == told_by_then {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert!(leadership.is_valid());
+    assert!(told.iter().all(|trouble| !trouble.contains("replaced")), "{told:?}");
+}
+
+/// What users give it is bounded as well.
+#[tokio::test]
+async fn a_write_that_is_too_large_is_refused() {
+    let session = Session::open(MemoryStore::default(), Options::default()).await.expect("opens");
+    let leadership = soon(session.election("jobs").campaign()).await.expect("leads");
+    let refused = soon(leadership.fence().put("/data", vec![0; 80 << 20])).await;
+    let Err(WriteError::Failed(Failure::Invalid(why))) = refused else { panic!("{refused:?}") };
+    assert!(why.contains("the write has"), "{why}");
+    soon(leadership.fence().put("/data", vec![0; 1 << 20])).await.expect("writes");
+    let value = session.election("others").value(vec![0; 80 << 20]);
+    let refused = soon(value.campaign()).await;
+    assert!(matches!(refused, Err(Error::Withdrawn(Failure::Invalid(_)))), "{refused:?}");
+    assert!(leadership.is_valid());
+}
+
+/// Its documentation says so: there would be two works at once.
+#[tokio::test]
+async fn lead_waits_until_a_task_has_dropped_its_leadership() {
+    let store = MemoryStore::default();
+    let session = Session::open(store.clone(), Options::default()).await.expect("opens");
+    let (give, mut given) = mpsc::unbounded_channel::<incumbent::Leadership>();
+    let election = session.election("jobs");
+    let lead = tokio::spawn(async move {
+        let work = |leadership| {
+            give.send(leadership).expect("is awaited");
+            std::future::pending::<()>()
+        };
+        election.lead(work).await
+    });
+    let first = soon(given.recv()).await.expect("leads");
+    store.revoke(first.lease());
+    soon(first.lost()).await;
+    let second = timeout(Duration::from_millis(500), given.recv()).await;
+    assert!(second.is_err(), "leads again, and the first task works");
+    drop(first);
+    let second = soon(given.recv()).await.expect("leads again");
+    store.revoke(second.lease());
+    soon(second.lost()).await;
+    soon(session.close()).await.expect("closes");
+    // There is no next term to wait for.
+    soon(lead).await.expect("ends").expect("was closed");
+    drop(second);
+}
+
+/// What a turn of the driver's costs beside the elector, and an extension of all terms.
+#[tokio::test]
+#[ignore = "prints figures"]
+async fn what_a_turn_costs() {
+    for many in [10, 100, 1_000, 10_000_u32] {
+        let grant = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
+        let call = Call { id: 1, give_up: SECOND, operation: grant };
+        let leadership = |election| Leadership {
+            term: Term { election, epoch: 1 },
+            key: b"jobs/7".into(),
+            lease: 7,
+            valid_until: SECOND,
+        };
+        let elected = (1..=many).map(|id| Command::Notify(Notice::Elected(leadership(id))));
+        let soon_again = Some(hostile::NOW + 1_000);
+        let mut steps = vec![
+            // All candidates are told of, in several batches.
+            Step { commands: Vec::new(), deadline: soon_again };
+            many as usize / 768 + 2
+        ];
+        steps.push(Step { commands: vec![Command::Call(call)], deadline: soon_again });
+        steps.push(Step { commands: Vec::new(), deadline: soon_again });
+        steps.push(Step { commands: elected.collect(), deadline: soon_again });
+        for turn in 1..=60 {
+            let extension = Extension { lease: 7, valid_until: SECOND + turn };
+            let extended = Command::Notify(Notice::Extended(extension));
+            steps.push(Step { commands: vec![extended], deadline: soon_again });
+        }
+        let clock = ManualClock::default();
+        let session = session(&hostile::elector(&steps), Arc::new(clock.clone())).await;
+        let enter = |number| session.election(format!("jobs-{number}")).enter();
+        let mut candidates: Vec<_> = (0..many).map(enter).collect();
+        let first = loop {
+            yields().await;
+            clock.advance(Duration::from_micros(1));
+            if let Some(elected) = candidates[0].elected().now_or_never() {
+                break elected.expect("leads");
+            }
+        };
+        let (mut took, mut turns) = (Duration::ZERO, 0);
+        while first.valid_until() < SECOND + 55 {
+            clock.advance(Duration::from_micros(1));
+            let start = std::time::Instant::now();
+            tokio::task::yield_now().await;
+            took += start.elapsed();
+            turns += 1;
+        }
+        println!("{many} terms: an extension takes {:?}", took / turns);
+    }
+}
+
 /// The leases of the one that broke are not to be taken for its own.
 #[tokio::test]
 async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
@@ -309,10 +653,78 @@ async fn session(component: &[u8], clock: Arc<dyn Clock>) -> Session {
     Session::open(Generous::default(), options).await.expect("opens")
 }
 
-/// A store that grants, and nothing else.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(60), future).await.expect("comes in time")
+}
+
+/// Everybody else has some turns.
+async fn yields() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A store in memory whose renewals come with a text of so many bytes, if any, and whose
+/// first watch with as large a value as that.
+#[derive(Clone, Debug, Default)]
+struct Spoilt {
+    store: MemoryStore,
+    bytes: Arc<AtomicUsize>,
+    was_loud: Arc<AtomicBool>,
+}
+
+impl Store for Spoilt {
+    fn call(
+        &self,
+        operation: Operation,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Response, Failure>> {
+        let bytes = self.bytes.load(Ordering::SeqCst);
+        if bytes > 0 && matches!(operation, Operation::KeepAlive(_)) {
+            return ready(Err(Failure::Other("x".repeat(bytes)))).boxed();
+        }
+        self.store.call(operation, within)
+    }
+
+    fn watches(&self) -> Box<dyn Watches> {
+        Box::new(Loud { watches: self.store.watches(), was: Arc::clone(&self.was_loud) })
+    }
+}
+
+#[derive(Debug)]
+struct Loud {
+    watches: Box<dyn Watches>,
+    was: Arc<AtomicBool>,
+}
+
+impl Watches for Loud {
+    fn open(&mut self, watch: Watch) {
+        self.watches.open(watch);
+    }
+
+    fn close(&mut self, id: RequestId) {
+        self.watches.close(id);
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Watched> {
+        let watched = self.watches.poll_next(context);
+        watched.map(|watched| match self.was.swap(true, Ordering::SeqCst) {
+            true => watched,
+            false => {
+                let (key, value) = (b"jobs/1".into(), vec![0; 80 << 20]);
+                let entry = Entry { key, value, lease: 1, created: 1, modified: 1 };
+                Watched { change: Change::Put(entry), ..watched }
+            }
+        })
+    }
+}
+
+/// A store that grants, after 3 s if it is late, and nothing else.
 #[derive(Clone, Debug, Default)]
 struct Generous {
     granted: Arc<Mutex<Vec<LeaseId>>>,
+    revoked: Arc<Mutex<Vec<LeaseId>>>,
+    late: Option<ManualClock>,
 }
 
 impl Store for Generous {
@@ -321,14 +733,21 @@ impl Store for Generous {
         operation: Operation,
         _: Duration,
     ) -> BoxFuture<'static, Result<Response, Failure>> {
-        ready(match operation {
+        let answer = match operation {
             Operation::Grant(grant) => {
                 self.granted.lock().expect("whole").push(grant.lease);
                 Ok(Response::Granted(grant.ttl))
             }
+            Operation::Revoke(lease) => {
+                self.revoked.lock().expect("whole").push(lease);
+                Ok(Response::Revoked)
+            }
             _ => Err(Failure::Unavailable),
-        })
-        .boxed()
+        };
+        match &self.late {
+            Some(clock) => clock.sleep_until(3 * SECOND).map(|()| answer).boxed(),
+            None => ready(answer).boxed(),
+        }
     }
 
     fn watches(&self) -> Box<dyn Watches> {
@@ -371,7 +790,10 @@ fn importing_bytes(wit: &str, imports: &str, deed: &str) -> Vec<u8> {
             {imports}
             (import "[export]incumbent:election/elector@0.1.0" "[resource-new]elector"
                 (func $new (param i32) (result i32)))
-            (memory (export "memory") 1)
+            (memory (export "memory") 200)
+            (memory $other 1)
+            (table $first 1 funcref)
+            (table $second 1 funcref)
             (func $again (call $again))
             (func $deed (param i64) {deed})
             (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)

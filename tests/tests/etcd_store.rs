@@ -33,6 +33,10 @@ on_each_version! {
     a_lease_is_granted_for_whole_seconds,
     a_write_beyond_the_limits_is_invalid,
     large_values_of_others_are_carried,
+    an_answer_without_measure_fails_alone,
+    pages_stay_below_the_prefix,
+    a_read_is_at_one_revision_while_history_is_forgotten,
+    reads_that_are_given_up_are_no_harm,
     an_etcd_without_space_says_so,
     keys_have_the_prefix_in_etcd_and_nowhere_else,
     more_calls_than_etcd_takes_at_once_are_answered,
@@ -40,6 +44,7 @@ on_each_version! {
     a_late_renewal_still_counts,
     renewals_under_way_side_by_side_are_all_answered,
     a_renewal_outlives_a_broken_connection,
+    a_stream_ends_with_its_lease,
     a_lost_connection_is_unavailable,
     many_watches_share_a_stream,
     watches_resume_over_a_broken_connection,
@@ -91,6 +96,150 @@ async fn large_values_of_others_are_carried(version: Version) {
     assert_eq!(found.found.concat().len(), 2);
     let got = store.peek(b"k".into(), PATIENCE).await.unwrap().unwrap();
     assert_eq!(got.value.len(), LARGE);
+}
+
+async fn an_answer_without_measure_fails_alone(version: Version) {
+    const LARGE: usize = 9_000_000;
+    let etcd = Etcd::start_with(version, &["--max-request-bytes", "20000000"]);
+    let store = connect(&etcd.url()).await;
+    let mut client = client(&etcd).await;
+    for key in ["k/1", "k/2"] {
+        client.put(key, vec![b'v'; LARGE], None).await.unwrap();
+    }
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    started_at(&mut watches, 1).await;
+    let slow = tokio::spawn({
+        let store = store.clone();
+        async move { call(&store, Operation::Read(vec![one("k/1"), one("k/2")])).await }
+    });
+    match call(&store, Operation::Read(vec![all("k/")])).await {
+        Err(Failure::Other(text)) => {
+            assert!(text.contains("18000") && text.contains("16777216"), "{text}");
+        }
+        other => panic!("{:?}", other.map(|_| "an answer")),
+    }
+    // Each of them is within the bound, and so are the keys alone.
+    let both = slow.await.unwrap();
+    assert!(matches!(both, Ok(Response::Snapshot(of)) if of.found.concat().len() == 2));
+    let keys = Selection { keys_only: true, ..all("k/") };
+    assert_eq!(names(&snapshot(&store, vec![keys]).await), ["k/1 k/2"]);
+    put(&etcd, "k").await;
+    assert_eq!(next_put(&mut watches).await.key, b"k");
+    assert_eq!(metric(&etcd.metrics(), WATCH_STREAMS), 1);
+}
+
+async fn pages_stay_below_the_prefix(version: Version) {
+    let etcd = Etcd::start(version);
+    for key in ["a", "my", "my/a/1", "my/a/2", "my/a0", "my/b", "my0", "z"] {
+        put(&etcd, key).await;
+    }
+    let mut client = client(&etcd).await;
+    client.put([0xff, 0xff], "v", None).await.unwrap();
+    let pages = async |store: &EtcdStore, prefix: &str, from: &[u8]| {
+        let first = Selection { order: Order::ByKey, from: Some(from.into()), ..all(prefix) };
+        let mut keys = Vec::new();
+        for limit in [1, 2, 0] {
+            let mut page = Selection { limit, ..first.clone() };
+            keys.clear();
+            loop {
+                let found = snapshot(store, vec![page.clone()]).await.found.concat();
+                let Some(last) = found.last() else { break };
+                page.from = Some([last.key.as_slice(), &[0]].concat());
+                keys.extend(found);
+            }
+        }
+        keys.iter().map(|entry| String::from_utf8_lossy(&entry.key).into_owned()).collect()
+    };
+    let everything = connect(&etcd.url()).await;
+    let below = connect(&format!("{}/my", etcd.url())).await;
+    for (store, prefix, from, expected) in [
+        (&everything, "", "", "a my my/a/1 my/a/2 my/a0 my/b my0 z \u{fffd}\u{fffd}"),
+        (&everything, "", "my/b", "my/b my0 z \u{fffd}\u{fffd}"),
+        (&everything, "my/a/", "my/a/2", "my/a/2"),
+        (&everything, "my/a/", "my/a0", ""),
+        (&below, "", "", "a/1 a/2 a0 b"),
+        (&below, "", "a/2", "a/2 a0 b"),
+        (&below, "", "zz", ""),
+        (&below, "a/", "a", "a/1 a/2"),
+        (&below, "a/", "a0", ""),
+    ] {
+        let found: Vec<String> = pages(store, prefix, from.as_bytes()).await;
+        assert_eq!(found.join(" "), expected, "{prefix:?} from {from:?}");
+    }
+    // 0xff ends the prefix of nobody, and is behind all that begins with letters.
+    let found: Vec<String> = pages(&everything, "", &[0xff, 0xff, 0]).await;
+    assert!(found.is_empty(), "{found:?}");
+    let found: Vec<String> = pages(&below, "", &[0xff]).await;
+    assert!(found.is_empty(), "{found:?}");
+
+    // Whoever may read a list may read every page of it, and what is behind the last one.
+    etcd.enable_users("root's", "me", "mine", "my/a/");
+    let store = connect_as(&format!("{}/my", etcd.url()), "me", "mine").await.unwrap();
+    for (from, expected) in [("", "a/1 a/2"), ("a/2", "a/2"), ("a/3", ""), ("b", "")] {
+        let found: Vec<String> = pages(&store, "a/", from.as_bytes()).await;
+        assert_eq!(found.join(" "), expected, "from {from:?}");
+    }
+}
+
+async fn a_read_is_at_one_revision_while_history_is_forgotten(version: Version) {
+    const READS: usize = 300;
+    let (etcd, store) = started(version).await;
+    let mut client = client(&etcd).await;
+    let forgetful = tokio::spawn(async move {
+        loop {
+            let both = ["k/1", "k/2"].map(|key| etcd_client::TxnOp::put(key, "v", None));
+            let written = client.txn(etcd_client::Txn::new().and_then(both)).await.unwrap();
+            let at = written.header().unwrap().revision();
+            client.compact(at, None).await.unwrap();
+        }
+    });
+    for _ in 0..READS {
+        let found = snapshot(&store, vec![one("k/1"), one("k/2"), all("k/")]).await.found.concat();
+        let alike = found.iter().all(|entry| entry.modified == found[0].modified);
+        assert!(alike && matches!(found.len(), 0 | 4), "{found:?}");
+    }
+    assert!(!forgetful.is_finished());
+    forgetful.abort();
+}
+
+/// etcd 3.5.0 to 3.5.4 panic when a transaction that reads is given up while it is served
+/// (etcd#14110).
+async fn reads_that_are_given_up_are_no_harm(version: Version) {
+    const KEYS: usize = 1_000;
+    const READS: u64 = 600;
+    let (etcd, store) = started(version).await;
+    let mut client = client(&etcd).await;
+    for some in (0..KEYS).collect::<Vec<_>>().chunks(100) {
+        let puts: Vec<_> = some
+            .iter()
+            .map(|key| etcd_client::TxnOp::put(format!("k/{key:04}"), "v", None))
+            .collect();
+        client.txn(etcd_client::Txn::new().and_then(puts)).await.unwrap();
+    }
+    let newest = Selection { order: Order::NewestFirst, limit: 1, ..all("k/") };
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let (store, newest) = (store.clone(), newest.clone());
+        callers.spawn(async move {
+            let mut answered = 0;
+            for read in 0..READS {
+                // Sooner and later than etcd answers.
+                let within = Duration::from_micros(read * 50 % 10_000);
+                let read = Operation::Read(vec![newest.clone(), one("k/0500")]);
+                if timeout(within, call(&store, read)).await.is_ok() {
+                    answered += 1;
+                }
+            }
+            answered
+        });
+    }
+    let answered: u64 = callers.join_all().await.into_iter().sum();
+    println!("{version:?}: {answered} of {} were waited for", 16 * READS);
+    let log = etcd.log();
+    assert!(!log.contains("panic"), "{}", log.lines().last().unwrap_or_default());
+    let found = snapshot(&store, vec![newest, one("k/0500")]).await;
+    assert_eq!(found.found.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
 }
 
 /// Row 26: leases live on, and claims fail with etcd's words.
@@ -268,6 +417,50 @@ async fn a_renewal_outlives_a_broken_connection(version: Version) {
     relay.refuse();
     let answer = timeout(PATIENCE, renewal).await.unwrap().unwrap();
     assert_eq!(answer, Err(Failure::Unavailable));
+}
+
+async fn a_stream_ends_with_its_lease(version: Version) {
+    let (etcd, store) = started(version).await;
+    let open = || {
+        let metrics = etcd.metrics();
+        let sum = |name: &str| -> u64 {
+            let figures = metrics.lines().filter(|line| line.starts_with(name));
+            let streams = figures.filter(|line| line.contains("\"LeaseKeepAlive\""));
+            streams.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+        };
+        sum("grpc_server_started_total") - sum("grpc_server_handled_total")
+    };
+    let none_is_open = async || {
+        let closed = timeout(PATIENCE, async {
+            while open() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        assert!(closed.await.is_ok(), "{} streams are open", open());
+    };
+    // One that runs out, and nobody asks for it any more.
+    grant(&store, 7, 2).await.unwrap();
+    call(&store, Operation::KeepAlive(7)).await.unwrap();
+    assert_eq!(open(), 1);
+    none_is_open().await;
+
+    // One that is given back, while a renewal is under way too.
+    grant(&store, 8, 600).await.unwrap();
+    call(&store, Operation::KeepAlive(8)).await.unwrap();
+    call(&store, Operation::Revoke(8)).await.unwrap();
+    none_is_open().await;
+    for lease in 9..15 {
+        grant(&store, lease, 600).await.unwrap();
+        call(&store, Operation::KeepAlive(lease)).await.unwrap();
+        etcd.pause();
+        let mut renewal = tokio::spawn(store.call(Operation::KeepAlive(lease), PATIENCE));
+        assert!(timeout(Duration::from_millis(20), &mut renewal).await.is_err());
+        let revocation = tokio::spawn(store.call(Operation::Revoke(lease), PATIENCE));
+        etcd.resume();
+        assert_eq!(revocation.await.unwrap(), Ok(Response::Revoked));
+        renewal.await.unwrap().unwrap();
+    }
+    none_is_open().await;
 }
 
 async fn a_lost_connection_is_unavailable(version: Version) {
@@ -770,9 +963,11 @@ fn one(key: &str) -> Selection {
     Selection {
         key: key.into(),
         prefix: false,
+        from: None,
         created_before: None,
         order: Order::OldestFirst,
         limit: 0,
+        keys_only: false,
     }
 }
 

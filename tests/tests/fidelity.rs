@@ -216,9 +216,11 @@ impl Both {
         let selection = |order| Selection {
             key: Vec::new(),
             prefix: true,
+            from: None,
             created_before: None,
             order,
             limit: 0,
+            keys_only: false,
         };
         let both = [Order::OldestFirst, Order::NewestFirst].map(selection);
         self.ask(Operation::Read(both.into())).await;
@@ -412,13 +414,15 @@ fn operation(random: &mut Random, model: &Store) -> Operation {
         8..10 => Operation::Read(random.some(4, |random| Selection {
             prefix: random.one_in(2),
             key: random.key_or_none(),
+            from: random.one_in(4).then(|| random.key_or_none()),
             created_before: match random.below(4) {
                 0 => Some(random.number(3)),
                 1 => Some(model.revision() + 2 - random.number(30)),
                 _ => None,
             },
-            order: random.of(&[Order::OldestFirst, Order::NewestFirst]),
+            order: random.of(&[Order::OldestFirst, Order::NewestFirst, Order::ByKey]),
             limit: random.of(&[0, 0, 1, 2, 3, 100]),
+            keys_only: random.one_in(3),
         })),
         _ => guarded(random, model),
     }
@@ -467,12 +471,15 @@ fn for_host(operation: &Operation) -> host::Operation {
             host::Operation::Claim(host::Claim { key, value, lease })
         }
         Operation::Read(selections) => {
-            let selection = |Selection { key, prefix, created_before, order, limit }| {
+            let selection = |selection| {
+                let Selection { key, prefix, from, created_before, order, limit, keys_only } =
+                    selection;
                 let order = match order {
                     Order::OldestFirst => host::Order::OldestFirst,
                     Order::NewestFirst => host::Order::NewestFirst,
+                    Order::ByKey => host::Order::ByKey,
                 };
-                host::Selection { key, prefix, created_before, order, limit }
+                host::Selection { key, prefix, from, created_before, order, limit, keys_only }
             };
             host::Operation::Read(selections.into_iter().map(selection).collect())
         }

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{Failure, Operation, Response};
 use incumbent::{
-    Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event, Options, Reason, Session,
-    Store, Watches, Write, WriteError, outside,
+    Component, Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event, Options, Reason,
+    Session, Store, Watches, Write, WriteError, outside,
 };
 use incumbent_tests::etcd::{Etcd, Version};
-use incumbent_tests::on_each_version;
+use incumbent_tests::{hostile, on_each_version};
 use tokio::time::{sleep, timeout};
 
 /// How long anything may take before a test fails.
@@ -40,9 +41,12 @@ on_each_version! {
     a_session_whose_last_handle_is_dropped_leaves_nothing_behind,
     an_impossible_name_is_refused_with_a_sentence,
     a_second_candidate_of_one_session_is_refused,
+    whoever_campaigns_again_is_let_in,
     writes_from_outside_are_guarded_by_the_epoch,
     an_operator_deposes_whom_he_means,
     a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline,
+    others_data_are_as_if_they_were_not_there,
+    forty_thousand_writes_under_way_are_not_in_the_way_of_a_renewal,
 }
 
 async fn a_leader_that_resigns_is_followed_at_once(version: Version) {
@@ -365,10 +369,33 @@ async fn an_impossible_name_is_refused_with_a_sentence(version: Version) {
 async fn a_second_candidate_of_one_session_is_refused(version: Version) {
     let etcd = Etcd::start(version);
     let session = session(&etcd, "one").await;
-    let first = soon(session.election(NAME).campaign()).await.expect("leads");
+    let mut first = soon(session.election(NAME).join()).await.expect("joins");
+    let term = soon(first.elected()).await.expect("leads");
     let error = soon(session.election(NAME).campaign()).await.expect_err("is the second");
     assert!(matches!(error, Error::Withdrawn(Failure::Invalid(_))), "{error:?}");
+    assert!(term.is_valid());
+}
+
+/// Whoever calls again waits for the end of what was before.
+async fn whoever_campaigns_again_is_let_in(version: Version) {
+    let etcd = Etcd::start(version);
+    let session = session(&etcd, "one").await;
+    let election = session.election(NAME);
+    // Dropped at any moment, that of the election included.
+    for round in 0..200 {
+        let within = Duration::from_micros(round * 50);
+        let _ = timeout(within, election.campaign()).await;
+    }
+    let first = soon(election.campaign()).await.expect("leads");
+    let epoch = first.epoch();
+    let second = tokio::spawn({
+        let election = election.clone();
+        async move { election.campaign().await }
+    });
     assert!(first.is_valid());
+    drop(first);
+    let second = soon(second).await.expect("runs").expect("leads");
+    assert!(second.epoch() > epoch);
 }
 
 async fn writes_from_outside_are_guarded_by_the_epoch(version: Version) {
@@ -417,7 +444,10 @@ async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(versio
     let etcd = Etcd::start(version);
     let hostile = Arc::new(AtomicBool::new(false));
     let store = Hostile { store: store(&etcd).await, hostile: Arc::clone(&hostile) };
-    let session = soon(Session::open(store, options("one"))).await.expect("opens");
+    // With too little memory for what it will be told.
+    let component = Some(hostile::cramped(Component::EMBEDDED, 96).into());
+    let options = Options { component, ..options("one") };
+    let session = soon(Session::open(store, options)).await.expect("opens");
     let other = soon(session.election("other").join()).await.expect("joins");
     let mut other_events = other.events();
     let mut candidate = session.election(NAME).enter();
@@ -458,7 +488,22 @@ async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(versio
     until(|| leases(&etcd) == 0).await;
 }
 
-/// A store whose renewals come with a text that no elector has memory for.
+/// Users may ask for more than the store can do: they wait, and the lease is renewed.
+async fn forty_thousand_writes_under_way_are_not_in_the_way_of_a_renewal(version: Version) {
+    let etcd = Etcd::start(version);
+    let options = Options { ttl: Duration::from_secs(5), ..options("one") };
+    let session = soon(Session::connect(&etcd.url(), options)).await.expect("connects");
+    let leadership = soon(session.election(NAME).campaign()).await.expect("leads");
+    let fence = leadership.fence();
+    let writes = (0..40_000).map(|number| fence.put(format!("/data/{}", number % 100), "x"));
+    let writes: FuturesUnordered<_> = writes.collect();
+    let outcomes: Vec<_> = timeout(Duration::from_secs(120), writes.collect()).await.expect("ends");
+    let failed: Vec<_> = outcomes.iter().filter(|outcome| outcome.is_err()).collect();
+    assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed.first());
+    assert!(leadership.is_valid());
+}
+
+/// A store whose renewals come with a text that the elector has no memory for.
 #[derive(Debug)]
 struct Hostile {
     store: EtcdStore,
@@ -476,7 +521,7 @@ impl Store for Hostile {
         let answer = self.store.call(operation, within);
         answer
             .map(move |answer| match hostile.load(Ordering::SeqCst) && renewal {
-                true => Err(Failure::Other("x".repeat(80 << 20))),
+                true => Err(Failure::Other("x".repeat(7_500_000))),
                 false => answer,
             })
             .boxed()
@@ -519,6 +564,59 @@ async fn elected(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> i64 {
             return epoch;
         }
     }
+}
+
+/// Edge case 49: small and large, in front of a candidate and behind it, with and without keys
+/// that look like a candidate's. `INCUMBENT_FOREIGN` is how many.
+async fn others_data_are_as_if_they_were_not_there(version: Version) {
+    let etcd = Etcd::start(version);
+    let session = session(&etcd, "one").await;
+    let elsewhere = soon(session.election("elsewhere").campaign()).await.expect("leads");
+    let calm = std::time::Instant::now();
+    let calm = {
+        drop(soon(session.election("calm").campaign()).await.expect("leads"));
+        calm.elapsed()
+    };
+    let many =
+        std::env::var("INCUMBENT_FOREIGN").map_or(20_000, |many| many.parse().expect("many"));
+    let address = etcd.address().to_string();
+    let mut client = etcd_client::Client::connect([address], None).await.expect("connects");
+    let put = |key: String, size: usize| etcd_client::TxnOp::put(key, vec![b'x'; size], None);
+    for first in (0..many).step_by(100) {
+        let puts = (first..many.min(first + 100)).map(|number| match number % 2 {
+            0 => put(format!("{NAME}/data/{number}"), 1_000),
+            // As the hash of something, which begins as a lease id does.
+            _ => put(format!("{NAME}/{:032x}", number * 0x9e37_79b9_7f4a_7c15_u128), 1_000),
+        });
+        let puts = etcd_client::Txn::new().and_then(puts.collect::<Vec<_>>());
+        client.txn(puts).await.expect("is written");
+    }
+    for number in 0..20 {
+        let puts =
+            etcd_client::Txn::new().and_then([put(format!("{NAME}/large/{number}"), 1 << 20)]);
+        client.txn(puts).await.expect("is written");
+    }
+
+    let election = session.election(NAME);
+    let begun = std::time::Instant::now();
+    let leadership = soon(election.campaign()).await.expect("leads");
+    let took = begun.elapsed();
+    println!("{many} keys of others: {took:?}, {calm:?} without");
+    let candidates = soon(election.candidates()).await.expect("are listed");
+    assert_eq!(candidates.len(), 1);
+    assert_eq!((candidates[0].epoch, &*candidates[0].value), (leadership.epoch(), &b"one"[..]));
+    let leader = soon(election.leader()).await.expect("is found").expect("leads");
+    assert_eq!(leader.epoch, leadership.epoch());
+    let store = store(&etcd).await;
+    let leader =
+        soon(outside::leader(&store, NAME, Contest::Queue, WITHIN)).await.expect("is found");
+    assert_eq!(leader.expect("leads").epoch, leadership.epoch());
+    let mut leaders = election.observe();
+    let seen = soon(leaders.next()).await.expect("is told").expect("is followed");
+    assert_eq!(seen.expect("leads").epoch, leadership.epoch());
+    assert!(elsewhere.is_valid(), "a leader notices nothing");
+    soon(leadership.resign()).await.expect("resigns");
+    assert_eq!(soon(leaders.next()).await.expect("is told").expect("is followed"), None);
 }
 
 /// The candidates' keys, one a line.

@@ -81,15 +81,15 @@ fn the_values_of_others_are_carried() {
 }
 
 #[test]
-fn an_elector_holds_1000_elections_at_most() {
+fn an_elector_holds_10000_elections_at_most() {
     let mut elector = Elector::open(config(), 0).expect("the configuration is good");
     let observe = |election| {
         let name = format!("jobs-{election}");
         Event::Observe(Observation { election, name, contest: Contest::Queue })
     };
-    let step = elector.handle(0, (1..=1_000).map(observe).collect());
-    assert_eq!(step.commands.len(), 1_000);
-    let step = elector.handle(0, vec![observe(1_001)]);
+    let step = elector.handle(0, (1..=10_000).map(observe).collect());
+    assert_eq!(step.commands.len(), 10_000);
+    let step = elector.handle(0, vec![observe(10_001)]);
     assert!(matches!(step.commands[..], [Command::Notify(Notice::Withdrawn(_))]));
 }
 
@@ -103,8 +103,10 @@ fn all_watches_are_checked_every_30_seconds() {
         Event::Observe(Observation { election, name, contest: Contest::Queue })
     };
     elector.handle(0, (1..=1_000).map(observe).collect());
-    for second in [30, 60] {
-        let step = elector.handle(second * S, vec![Event::Wake]);
+    // A portion at a time, and all of them in each period.
+    let mut now = 30 * S;
+    for portion in [128, 128, 128, 128, 128, 128, 128, 104].repeat(2) {
+        let step = elector.handle(now, vec![Event::Wake]);
         let sizes: Vec<usize> = step
             .commands
             .iter()
@@ -115,18 +117,20 @@ fn all_watches_are_checked_every_30_seconds() {
                 command => panic!("{command:?}"),
             })
             .collect();
-        assert_eq!(sizes, [vec![64; 15], vec![40]].concat());
+        assert_eq!(sizes.iter().sum::<usize>(), portion);
+        assert!(sizes.iter().rev().skip(1).all(|size| *size == 64), "{sizes:?}");
+        now += 30 * S / 8;
     }
 }
 
-/// Names nest: who finds only others' candidates asks for more.
+/// Others' data are read page by page, and what cannot be a candidate's is passed over.
 #[test]
-fn a_look_gets_wider_until_it_asks_for_all() {
+fn others_data_are_passed_over() {
     let mut elector = Elector::open(config(), 0).expect("the configuration is good");
     let observation = Observation { election: 1, name: "jobs".into(), contest: Contest::Queue };
     elector.handle(0, vec![Event::Observe(observation)]);
     let mut news = Event::Watched(Watched { id: 1, change: Change::Started(9_000) });
-    let mut limits = Vec::new();
+    let mut asked = Vec::new();
     loop {
         let step = elector.handle(1, vec![news]);
         let [Command::Call(Call { id, operation: Operation::Read(selections), .. })] =
@@ -134,17 +138,23 @@ fn a_look_gets_wider_until_it_asks_for_all() {
         else {
             break;
         };
-        let limit = selections[0].limit;
-        limits.push(limit);
-        let nested = |number| {
-            let key = format!("jobs/night/{number:x}").into_bytes();
-            Entry { key, value: Vec::new(), lease: 7, created: number, modified: number }
+        let Selection { from, limit, .. } = &selections[0];
+        let from = from.clone().map(|from| String::from_utf8(from).expect("text"));
+        let data = |number| {
+            let key = format!("jobs/data/{number:05}").into_bytes();
+            Entry { key, value: Vec::new(), lease: 0, created: number, modified: number }
         };
-        let found = vec![(1..=i64::from(limit)).map(nested).collect()];
-        let snapshot = Response::Snapshot(Snapshot { at: 9_000, found });
+        // There are a hundred thousand of them.
+        let found = match from.as_deref() {
+            None | Some("jobs/") => (1..=i64::from(*limit)).map(data).collect(),
+            Some(_) => Vec::new(),
+        };
+        asked.push((from, *limit));
+        let snapshot = Response::Snapshot(Snapshot { at: 9_000, found: vec![found] });
         news = Event::Reply(Reply { id: *id, outcome: Ok(snapshot) });
     }
-    assert_eq!(limits, [1, 8, 64, 512, 4_096, 0]);
+    let page = |from: &str| (Some(from.to_owned()), 1_000);
+    assert_eq!(asked, [(None, 1), page("jobs/"), page("jobs/dau")]);
 }
 
 #[test]

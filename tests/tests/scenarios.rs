@@ -1,11 +1,11 @@
 //! The edge cases that need no real process, one by one, in the simulation: each
 //! under some dozens of seeds, with the laws judged all the time. (28, 36, 39, 42, 44
 //! and 46 are about what is said and shown: transcripts and `limits.rs` have them. 30
-//! to 33 and 47 need processes.)
+//! to 33 and 47 need processes, 49, 50 and 55 to 60 real hosts and stores.)
 
 use incumbent_guest::types::Contest;
 use incumbent_tests::simulation::laws::Law;
-use incumbent_tests::simulation::plan::{Fault, Kind, Office, Plan};
+use incumbent_tests::simulation::plan::{Fault, Flaw, Kind, Moment, Office, Plan};
 use incumbent_tests::simulation::seeds::{Found, run_all};
 use incumbent_tests::simulation::{Run, run};
 
@@ -235,7 +235,8 @@ fn row_28_elections_below_one_another() {
 
 #[test]
 fn row_29_the_component_traps() {
-    let traps = [0, 1, 2].map(|process| fault(10 + 10 * process as u64, 1, Kind::Trap(process)));
+    let traps = [0, 1, 2]
+        .map(|process| fault(10 + 10 * process as u64, 1, Kind::Trap(process, Moment::Now)));
     let run = play(with(&traps));
     assert!(run.terms > SEEDS, "others lead, or a new elector does");
 }
@@ -295,6 +296,118 @@ fn row_45_writes_without_expectations_can_be_lost() {
     play(plan(true));
     let found = run_all(0..1_000, plan(false), run).expect_err("an update is lost");
     assert_eq!(found.broken.law, Law::Linearizable, "{}", found.broken);
+}
+
+/// Elections of one contest, with names that differ only in their ends.
+fn offices(many: usize, contest: Contest) -> Vec<Office> {
+    let name = |number| format!("{}/{number:03}", "a-name-that-all-have-in-common".repeat(3));
+    (0..many).map(|number| Office { name: name(number), contest }).collect()
+}
+
+#[test]
+fn row_48_hundreds_of_elections_are_dropped_expire_and_are_claimed_at_once() {
+    let many = 300;
+    let faults = [
+        fault(5, 1, Kind::DropAll(0)),
+        fault(10, 12, Kind::Cut(0)),
+        fault(25, 1, Kind::DropAll(0)),
+        fault(30, 15, Kind::Pause(0)),
+        fault(47, 1, Kind::DropAll(0)),
+    ];
+    for contest in [Contest::Queue, Contest::Race] {
+        let offices = offices(many, contest);
+        let plan = |seed| Plan {
+            processes: 1,
+            writes: false,
+            offices: offices.clone(),
+            ..with(&faults)(seed)
+        };
+        let summary = run_all(0..4, plan, run).unwrap_or_else(|found| panic!("{found}"));
+        let run = summary.total();
+        assert!(ended(&run, "expired") >= many as u64, "{:?}", run.ended);
+        assert!(run.terms >= 4 * 4 * many as u64, "{} terms", run.terms);
+    }
+}
+
+#[test]
+fn row_51_the_component_traps_while_work_is_stopping() {
+    const MOMENTS: [Moment; 6] = [
+        Moment::Now,
+        Moment::Step,
+        Moment::Demotion,
+        Moment::Asking,
+        Moment::Closing,
+        Moment::Again,
+    ];
+    let plan = |flaw| {
+        move |seed: u64| {
+            let moment = |n: u64| MOMENTS[(seed + n) as usize % MOMENTS.len()];
+            let trap = |n: u64| fault(4 + 7 * n, 6, Kind::Trap(n as usize % 3, moment(n)));
+            let faults = (0..8).map(trap).collect();
+            Plan { stopping: 15 * SECOND, flaw, faults, ..in_turns(Plan::quiet)(seed) }
+        }
+    };
+    play(plan(None));
+    let found = run_all(0..SEEDS, plan(Some(Flaw::RevokesOnceTold)), run);
+    let found = found.expect_err("a lease goes while work goes on");
+    assert_eq!(found.broken.law, Law::ReleasedAfterWork, "{}", found.broken);
+}
+
+#[test]
+fn row_52_work_goes_on_after_its_term() {
+    let plan = |flaw| {
+        let plan = in_turns(Plan::quiet);
+        move |seed| Plan { stopping: 20 * SECOND, drops: true, flaw, ..plan(seed) }
+    };
+    play(plan(None));
+    let found = run_all(0..SEEDS, plan(Some(Flaw::CampaignsBesideItsWork)), run);
+    let found = found.expect_err("two works go on in one process");
+    assert_eq!(found.broken.law, Law::YieldedFirst, "{}", found.broken);
+}
+
+#[test]
+fn row_53_the_event_of_a_key_that_lands_late_is_lost() {
+    // Two of three leave while their claims are under way, and stay in the other election.
+    let offices = ["jobs", "mail"];
+    let offices = offices.map(|name| Office { name: name.into(), contest: Contest::Queue });
+    play(|seed| {
+        let at = SECOND + seed % 8 * SECOND / 2;
+        let leave = |process| Fault { at, lasts: SECOND, kind: Kind::Leave(process, 0) };
+        let faults = vec![
+            fault(0, 58, Kind::SlowOffice(0, 9 * SECOND)),
+            fault(0, 58, Kind::LostNews(1, 1_000)),
+            fault(0, 58, Kind::LostNews(2, 1_000)),
+            leave(1),
+            leave(2),
+        ];
+        Plan { offices: offices.clone().into(), faults, ..Plan::quiet(seed) }
+    });
+}
+
+#[test]
+fn row_54_elected_while_renewals_fail() {
+    // Who leads departs in the moment in which the others' renewals are lost, and the
+    // reads that elect one of them are not.
+    let faults: Vec<Fault> = (0..10)
+        .flat_map(|n| [fault(3 + 5 * n, 5, Kind::Loss(500)), fault(5 + 5 * n, 1, Kind::Depose(0))])
+        .collect();
+    let run = play(in_turns(with(&faults)));
+    assert!(run.terms > SEEDS * 4, "{} terms", run.terms);
+}
+
+#[test]
+fn who_drops_a_candidacy_and_campaigns_again_is_let_in() {
+    let drops: Vec<Fault> =
+        (0..50).map(|n| fault(3 + n, 1, Kind::DropAll(n as usize % 3))).collect();
+    let plan = in_turns(with(&drops));
+    let run = play(|seed| Plan { drops: true, ..plan(seed) });
+    assert!(run.joined > SEEDS * 30, "{} places", run.joined);
+}
+
+#[test]
+fn a_waiter_in_a_race_is_answered() {
+    let plan = in_turns(with(&[]));
+    play(|seed| Plan { offices: offices(3, Contest::Race), ..plan(seed) });
 }
 
 #[test]

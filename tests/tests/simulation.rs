@@ -19,6 +19,9 @@ fn main() {
     assert!(total.time >= seeds * 120_000_000_000, "a seed covers 120 s");
     assert!(total.faults >= seeds * 5, "and 5 faults");
     assert!(total.terms >= seeds * 3, "and 3 terms");
+    assert!(total.traps >= seeds / 4, "{} traps", total.traps);
+    assert!(total.drops >= seeds * 2, "{} candidacies are dropped", total.drops);
+    assert!(total.lost_news >= seeds / 10, "{} events are lost", total.lost_news);
     for reason in REASONS {
         assert!(total.ended.contains_key(reason), "a term ends as {reason}");
     }

@@ -19,6 +19,7 @@ import { ElectionError } from './errors.mjs';
 /** One term of one election: it can touch no later one. */
 export class Leadership {
   #validUntil;
+  #lease;
   #desk;
   /** @type {string | undefined} */
   #reason;
@@ -42,8 +43,9 @@ export class Leadership {
     /** The leader's key. */
     this.key = tenure.key;
     this.#desk = desk;
+    this.#lease = tenure.lease;
     this.#validUntil = tenure.validUntil;
-    this.extend(tenure.validUntil);
+    this.#arm();
   }
 
   /** Until when it lasts unless it is extended, by this process's clock (`now()`). */
@@ -116,16 +118,27 @@ export class Leadership {
   }
 
   /**
-   * For the session.
+   * For the session: says whether it is extended. It is not where it is on another lease, and
+   * never once its deadline has passed.
    *
+   * @param {bigint} lease
    * @param {bigint} validUntil
    */
-  extend(validUntil) {
-    if (this.#reason !== undefined) return;
+  extend(lease, validUntil) {
+    if (lease !== this.#lease) return false;
+    if (!this.isValid()) {
+      this.end('expired');
+      return false;
+    }
     this.#validUntil = validUntil;
+    this.#arm();
+    return true;
+  }
+
+  /** It is over at its deadline, whether or not the elector says so. */
+  #arm() {
     this.#disarm();
-    // It is over then, whether or not the elector says so.
-    this.#disarm = at(validUntil, () => this.end('expired'));
+    this.#disarm = at(this.#validUntil, () => this.end('expired'));
   }
 
   /**

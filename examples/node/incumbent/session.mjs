@@ -191,9 +191,10 @@ export class Session extends EventEmitter {
         return;
       }
       case 'extended': {
-        const leadership = this.#candidates.get(notice.val.term.election)?.leadership;
-        leadership?.extend(notice.val.validUntil);
-        if (leadership?.isValid()) this.emit('extended', leadership);
+        const { lease, validUntil } = notice.val;
+        for (const { leadership } of [...this.#candidates.values()]) {
+          if (leadership?.extend(lease, validUntil)) this.emit('extended', leadership);
+        }
         return;
       }
       case 'endangered': {

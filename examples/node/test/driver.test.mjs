@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Driver } from '../incumbent/driver.mjs';
+import { Session, now } from '../incumbent/session.mjs';
 
 test('what an elector asked for is not told to the next one', async () => {
   /** @type {(outcome: any) => void} */
@@ -61,4 +62,43 @@ test('what an elector asked for is not told to the next one', async () => {
   assert.deepEqual(given, [['wake', 'close'], ['wake']]);
   assert.equal(new Set(seeds).size, 4, 'a new seed');
   driver.stop();
+});
+
+test('a renewal extends the terms on its lease that stand, and no others', async () => {
+  const far = now() + 60_000_000_000n;
+  const later = far + 1n;
+  const leases = [1n, 1n, 2n, 1n];
+  // The last one is over by the clock before anything can tell so.
+  const soon = now() + 20_000_000n;
+  const notice = (/** @type {any} */ val) => ({ tag: 'notify', val });
+  const elected = (/** @type {number} */ election) => notice({
+    tag: 'elected',
+    val: {
+      term: { election, epoch: BigInt(election) }, key: Buffer.of(), lease: leases[election - 1],
+      validUntil: election === 4 ? soon : far,
+    },
+  });
+  const open = /** @type {any} */ (() => ({
+    handle: (/** @type {bigint} */ _, /** @type {any[]} */ events) => ({
+      commands: events.flatMap(({ tag, val }) => {
+        if (tag === 'campaign') return [elected(val.election)];
+        if (tag !== 'yielded') return [];
+        // With the event loop blocked, no timer has ended the last one yet.
+        while (now() < soon) { /* a long computation */ }
+        return [notice({ tag: 'extended', val: { lease: 1n, validUntil: later } })];
+      }),
+    }),
+  }));
+  const session = new Session(/** @type {any} */ ({ close() {} }), { open });
+  /** @type {string[]} */
+  const told = [];
+  session.on('extended', ({ name }) => told.push(name));
+  const led = await Promise.all(['a', 'b', 'other', 'late', 'ends'].map((name) => session.campaign(name)));
+  led.at(-1)?.resign();
+  await new Promise((turn) => setImmediate(turn));
+  assert.deepEqual(told, ['a', 'b']);
+  assert.deepEqual(led.slice(0, 4).map(({ validUntil }) => validUntil), [later, later, far, soon]);
+  assert.deepEqual(led.slice(0, 4).map((one) => one.isValid()), [true, true, true, false]);
+  assert.equal(await led[3]?.lost(), 'expired');
+  for (const one of led) one.end('resigned');
 });

@@ -127,8 +127,8 @@ for (const version of VERSIONS) {
       assert.deepEqual(await ask({ tag: 'claim', val: { key, value: key, lease } }),
         { tag: 'taken', val: { entry, at } });
 
-      /** @type {{ key: Buffer, prefix: boolean, order: 'newest-first', limit: number }} */
-      const selection = { key: Buffer.from('store/'), prefix: true, order: 'newest-first', limit: 0 };
+      const order = /** @type {const} */ ('newest-first');
+      const selection = { key: Buffer.from('store/'), prefix: true, order, limit: 0, keysOnly: false };
       const found = async (/** @type {bigint} */ createdBefore) => (
         (await ask({ tag: 'read', val: [{ ...selection, createdBefore }] })).val.found[0]);
       assert.deepEqual(await found(at + 1n), [entry]);
@@ -149,6 +149,35 @@ for (const version of VERSIONS) {
       const proclaimed = await guarded({ mutations: [{ tag: 'proclaim', val: key }] });
       const [now] = await found(at + 9n);
       assert.deepEqual(now, { key, value: key, lease, created: at, modified: proclaimed.val });
+    });
+
+    test('reads from a key on, page by page, and keys alone', async () => {
+      for (const one of ['c', 'a', 'e', 'b', 'd']) etcd.ctl('put', `page/${one}`, one);
+      etcd.ctl('put', 'page0', 'behind');
+      /** @param {object} [how] */
+      const found = async (how) => {
+        const selection = {
+          key: Buffer.from('page/'), prefix: true, order: /** @type {const} */ ('by-key'), limit: 0,
+          keysOnly: false, ...how,
+        };
+        const { val } = await ask({ tag: 'read', val: [selection, { ...selection, keysOnly: true }] });
+        const [whole, keys] = val.found;
+        for (const { value, key } of whole) assert.equal(`${value}`, `${key}`.at(-1));
+        assert.deepEqual(keys, whole.map((/** @type {any} */ entry) => ({ ...entry, value: Buffer.of() })));
+        return keys.map((/** @type {any} */ { key }) => `${key}`.at(-1)).join('');
+      };
+      const from = (/** @type {string} */ text) => ({ from: Buffer.from(text) });
+      assert.equal(await found(), 'abcde');
+      assert.equal(await found({ limit: 2 }), 'ab');
+      assert.equal(await found({ ...from('page/b\0'), limit: 2 }), 'cd');
+      assert.equal(await found({ ...from('page/b'), order: 'oldest-first' }), 'cebd');
+      assert.equal(await found({ ...from('page/b'), order: 'newest-first', limit: 1 }), 'd');
+      assert.equal(await found(from('')), 'abcde');
+      for (const beyond of ['page/e\0', 'page0', 'z']) assert.equal(await found(from(beyond)), '');
+      const single = { key: Buffer.from('page/c'), prefix: false };
+      assert.equal(await found(single), 'c');
+      assert.equal(await found({ ...single, ...from('page/b') }), 'c');
+      assert.equal(await found({ ...single, ...from('page/d') }), '');
     });
 
     test('watches, from now and from the past, and their end', async () => {

@@ -196,14 +196,16 @@ class Driver:
     # What the elector says.
 
     def _notify(self, tag: str, notice: Any) -> None:
-        if tag in ("elected", "extended", "endangered"):
+        if tag == "extended":
+            for candidacy in self.candidacies.values():
+                self._extend(candidacy, notice.lease, getattr(notice, "valid-until"))
+        elif tag in ("elected", "endangered"):
             candidacy = self.candidacies[notice.term.election]
-            candidacy.valid_until = getattr(notice, "valid-until")
             if tag == "endangered":
                 candidacy.endangered.set()
-            elif tag == "extended":
-                candidacy.endangered.clear()
-            elif candidacy.elected.cancelled():
+                return
+            candidacy.valid_until = getattr(notice, "valid-until")
+            if candidacy.elected.cancelled():
                 self.tell("yielded", notice.term)
             else:
                 candidacy.elected.set_result(notice)
@@ -219,6 +221,17 @@ class Driver:
             log.warning("%s", sentence(notice.failure))
         elif tag == "closed":
             self.closed.set_result(None)
+
+    def _extend(self, candidacy: Candidacy, lease: int, valid_until: int) -> None:
+        """Extends a term that stands on this lease, and never one whose deadline has passed."""
+        elected = candidacy.elected
+        if not elected.done() or elected.cancelled() or elected.result().lease != lease or candidacy.lost.done():
+            return
+        if now() >= candidacy.valid_until:
+            self._end(candidacy, "expired")
+        else:
+            candidacy.valid_until = valid_until
+            candidacy.endangered.clear()
 
     def _tend(self, candidacy: Candidacy) -> None:
         """Ends the term at its deadline, whether or not the elector says so."""

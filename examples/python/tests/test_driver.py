@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -61,6 +62,31 @@ async def test_each_elector_draws_its_leases_anew(etcd: Etcd) -> None:
             step = driver._open().handle(now(), [campaign])
             leases.add(step.commands[0].payload.operation.payload.lease)
     assert len(leases) == 2
+
+
+async def test_a_renewal_extends_the_terms_on_its_lease_that_stand(etcd: Etcd) -> None:
+    far = now() + 60 * SECOND
+    async with not_running(etcd) as driver:
+
+        def led(name: str, lease: int, valid_until: int = far) -> Any:
+            candidacy = driver.campaign(name, "queue", b"")
+            term = record(election=candidacy.wish.election, epoch=1)
+            driver._notify("elected", record(term=term, key=b"k", lease=lease, valid_until=valid_until))
+            return candidacy
+
+        led_by_us = [led("a", 7), led("b", 7), led("other", 8), led("late", 7, now() + SECOND // 50), led("lost", 7)]
+        waits = driver.campaign("waits", "queue", b"")
+        driver._end(led_by_us[4], "deposed")
+        led_by_us[0].endangered.set()
+        # With the event loop blocked, nothing has ended this one yet.
+        time.sleep(0.03)
+        assert not led_by_us[3].lost.done()
+        driver._notify("extended", record(lease=7, valid_until=far + 1))
+        assert [one.valid_until for one in led_by_us[:3]] == [far + 1, far + 1, far]
+        assert not led_by_us[0].endangered.is_set() and waits.valid_until == 0
+        # A term that is over is not revived.
+        assert led_by_us[3].valid_until < now() and led_by_us[3].lost.result() == "expired"
+        assert led_by_us[4].valid_until == far and led_by_us[4].lost.result() == "deposed"
 
 
 async def test_an_elector_that_traps_is_reported_and_replaced(etcd: Etcd) -> None:

@@ -79,8 +79,16 @@ async def test_whoever_stops_waiting_leaves_the_queue(etcd: Etcd) -> None:
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(second.campaign("office"), 0.2)
             await until(lambda: len(candidates(etcd)) == 1)
+            # Another one beside one that waits is refused.
+            waits = asyncio.ensure_future(second.campaign("office"))
+            await until(lambda: len(candidates(etcd)) == 2)
             with pytest.raises(Withdrawn, match="there is a candidacy for `office`"):
-                await first.campaign("office")
+                await within_patience(second.campaign("office"))
+            waits.cancel()
+            # Beside one that leads it waits for the end of that one.
+            after = asyncio.ensure_future(first.campaign("office"))
+        async with await within_patience(after):
+            pass
 
 
 async def test_the_next_leads_when_the_lease_of_a_stopped_one_is_over(etcd: Etcd, tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ async def test_what_each_operation_answers(etcd: Server) -> None:
             assert (await ask(store, "guarded", guarded)).tag == answer
 
         def select(key: bytes, before: int | None, order: str = "oldest-first", limit: int = 0) -> Any:
-            return record(key=key, prefix=True, created_before=before, order=order, limit=limit)
+            rest = {"from": None, "keys_only": False}
+            return record(key=key, prefix=True, created_before=before, order=order, limit=limit, **rest)
 
         await ask(store, "claim", record(key=b"a/2", value=b"", lease=LEASE))
         wanted = [select(b"a/", None), select(b"a/", epoch + 1), select(b"a/", epoch), select(b"a/", 1),
@@ -74,6 +75,31 @@ async def test_what_each_operation_answers(etcd: Server) -> None:
         for tag, payload in (("revoke", LEASE), ("keep-alive", LEASE),
                              ("claim", record(key=b"a/1", value=b"", lease=LEASE))):
             assert await ask(store, tag, payload) == Variant("expired")
+
+
+async def test_reads_from_a_key_on_page_by_page_and_keys_alone(etcd: Server) -> None:
+    for name in ("c", "a", "e", "b", "d"):
+        etcd.ctl("put", f"page/{name}", name)
+    etcd.ctl("put", "page0", "behind")
+    async with store_on(etcd) as store:
+
+        async def found(first: bytes | None, order: str = "by-key", limit: int = 0, key: bytes = b"page/") -> bytes:
+            wanted = {"key": key, "prefix": key.endswith(b"/"), "from": first, "order": order, "limit": limit}
+            asked = [record(**wanted, created_before=None, keys_only=only) for only in (False, True)]
+            whole, keys = (await ask(store, "read", asked)).payload.found
+            assert all(entry.key[-1:] == entry.value for entry in whole)
+            bare = [(entry.key, b"", entry.created, entry.modified) for entry in whole]
+            assert bare == [(entry.key, entry.value, entry.created, entry.modified) for entry in keys]
+            return b"".join(entry.key[-1:] for entry in keys)
+
+        assert await found(None) == await found(b"") == b"abcde"
+        assert await found(None, limit=2) == b"ab" and await found(b"page/b\0", limit=2) == b"cd"
+        assert await found(b"page/b", "oldest-first") == b"cebd"
+        assert await found(b"page/b", "newest-first", 1) == b"d"
+        for beyond in (b"page/e\0", b"page0", b"z"):
+            assert await found(beyond) == b""
+        assert await found(None, key=b"page/c") == await found(b"page/b", key=b"page/c") == b"c"
+        assert await found(b"page/d", key=b"page/c") == b""
 
 
 async def test_why_there_is_no_answer(etcd: Server) -> None:

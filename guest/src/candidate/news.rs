@@ -6,11 +6,12 @@ use super::{
     Candidate, Claiming, Front, Hands, InLine, Leading, Outrun, Proclamation, Stand, State,
     WENT_BACK, other, tell_written, written,
 };
-use crate::layout::wider;
+use crate::layout::{point, point_of_key};
+use crate::look::{Look, Looked};
 use crate::session::unfit;
 use crate::types::{
-    Change, Contest, Entry, Epoch, Failure, Reason, Response, Revision, Snapshot, Ticket,
-    WriteOutcome,
+    Change, Contest, Entry, Epoch, Failure, Reason, Response, Revision, Selection, Snapshot,
+    Ticket, WriteOutcome,
 };
 
 impl Candidate {
@@ -63,13 +64,12 @@ impl Candidate {
 
     /// Takes the answer to a survey, which decides.
     pub fn surveyed(&mut self, hands: &mut Hands<'_>, outcome: Result<Response, Failure>) {
-        let State::InLine(InLine { place, stand: Stand::Surveying { limit, call } }) =
+        let State::InLine(InLine { place, stand: Stand::Surveying { look, call } }) =
             &mut self.state
         else {
             return;
         };
         *call = None;
-        let limit = *limit;
         let snapshot = match outcome {
             Ok(Response::Snapshot(snapshot)) => snapshot,
             Ok(_) => return self.look_failed(hands, Failure::Other(unfit("read"))),
@@ -77,9 +77,9 @@ impl Candidate {
         };
         let at = snapshot.at;
         let mut found = snapshot.found.into_iter();
-        let in_front = match self.layout.in_front(place.created, limit) {
-            Some(_) => found.next(),
-            None => Some(Vec::new()),
+        let in_front = match self.layout.contest() {
+            Contest::Queue => found.next(),
+            Contest::Race => Some(Vec::new()),
         };
         let (Some(in_front), Some(own)) = (in_front, found.next()) else {
             return self.look_failed(hands, Failure::Other(unfit("read")));
@@ -87,6 +87,8 @@ impl Candidate {
         if !place.is_intact(own.first()) {
             return self.displaced(hands, own.into_iter().next());
         }
+        let before = Some(place.created);
+        let mut look = look.clone();
         if !self.layouts_compared {
             self.layouts_compared = true;
             if self.layout.is_mixed(&found.next().unwrap_or_default()) {
@@ -100,11 +102,10 @@ impl Candidate {
                 );
             }
         }
-        let seen_all = limit == 0 || in_front.len() < limit as usize;
-        match in_front.into_iter().find(|entry| self.layout.counts(&entry.key)) {
-            Some(front) => self.stand_behind(hands, &front, at),
-            None if !seen_all => self.survey(hands, wider(limit)),
-            None => self.stand_first(hands, at),
+        match look.take(&self.layout, before, in_front) {
+            Looked::Found(front) => self.stand_behind(hands, &front, at),
+            Looked::Nobody => self.stand_first(hands, at),
+            Looked::Unfinished => self.look(hands, look),
         }
     }
 
@@ -153,15 +154,20 @@ impl Candidate {
         }
         leading.seen = leading.seen.max(snapshot.at);
         let in_front = found.next().unwrap_or_default();
-        let seen_all = leading.limit == 0 || in_front.len() < leading.limit as usize;
-        if in_front.iter().any(|entry| self.layout.counts(&entry.key)) {
-            self.stumble(hands, other("a restored backup has put somebody in front of the leader"));
-            self.demote(hands, Reason::Deposed, true);
-        } else if seen_all {
-            self.cover(hands);
-        } else {
-            leading.limit = wider(leading.limit);
-            self.check(hands);
+        let before = Some(leading.place.created);
+        match leading.look.take(&self.layout, before, in_front) {
+            Looked::Found(_) => {
+                self.stumble(
+                    hands,
+                    other("a restored backup has put somebody in front of the leader"),
+                );
+                self.demote(hands, Reason::Deposed, true);
+            }
+            Looked::Nobody => {
+                leading.look = Look::First;
+                self.cover(hands);
+            }
+            Looked::Unfinished => self.check(hands),
         }
     }
 
@@ -191,6 +197,20 @@ impl Candidate {
             State::Outrun(outrun) => [outrun.key.clone()].into(),
             State::Outside | State::Claiming(_) | State::Ended(_) | State::Over => Vec::new(),
         }
+    }
+
+    /// The reads of these keys. A rival's value is told, others are not.
+    pub fn selections(&self) -> Vec<Selection> {
+        let select = match self.state {
+            State::Outrun(_) => point,
+            State::Outside
+            | State::Claiming(_)
+            | State::InLine(_)
+            | State::Leading(_)
+            | State::Ended(_)
+            | State::Over => point_of_key,
+        };
+        self.points().into_iter().map(select).collect()
     }
 
     /// Compares what was found at `keys` with what is known.
@@ -229,7 +249,7 @@ impl Candidate {
                         front.seen = at;
                         self.cover(hands);
                     } else {
-                        self.survey(hands, 1);
+                        self.survey(hands);
                     }
                 }
             }
@@ -290,7 +310,7 @@ impl Candidate {
                 && line.place.created == created
                 && !matches!(line.stand, Stand::Surveying { .. })
             {
-                self.survey(hands, 1);
+                self.survey(hands);
             }
         }
         self.proclaim_next(hands);
@@ -371,7 +391,7 @@ impl Candidate {
         match change {
             Change::Put(entry) if entry.created == front.created => {}
             // Somebody's end is not our beginning: a read decides.
-            Change::Put(_) | Change::Deleted(_) => self.survey(hands, 1),
+            Change::Put(_) | Change::Deleted(_) => self.survey(hands),
             Change::Started(_) | Change::Ended(_) => {}
         }
     }

@@ -7,6 +7,7 @@ use super::{
     WENT_BACK, other, tell_written,
 };
 use crate::context::{Lookout, Purpose, Watcher};
+use crate::look::Look;
 use crate::session::Tenure;
 use crate::timers::{MILLISECOND, Timer};
 use crate::types::{
@@ -27,7 +28,7 @@ impl Candidate {
             hands.context.retry(timer, self.failed);
         } else {
             hands.context.timers.cancel(timer);
-            hands.context.unsettled = true;
+            hands.context.touch(self.election);
         }
     }
 
@@ -52,9 +53,8 @@ impl Candidate {
         }
         self.announce(hands, &key, entry.created);
         let place = Place { key, lease, created: entry.created, lookout };
-        self.state =
-            State::InLine(InLine { place, stand: Stand::Surveying { limit: 1, call: None } });
-        self.survey(hands, 1);
+        self.state = State::InLine(InLine { place, stand: Stand::Overdue });
+        self.survey(hands);
         self.proclaim_next(hands);
     }
 
@@ -71,6 +71,7 @@ impl Candidate {
         self.announce(hands, &key, 0);
         self.state = State::Outrun(Outrun { key, lookout, seen, call: None });
         self.tell_leader(hands, Some(rival.clone()));
+        self.keep_proclaimed(hands);
         self.cover(hands);
     }
 
@@ -95,23 +96,37 @@ impl Candidate {
         let State::InLine(line) = &mut self.state else {
             return;
         };
-        let leadership = hands
-            .tenure
-            .filter(|tenure| tenure.valid_until > now && tenure.lease == line.place.lease);
-        if leadership.is_none() {
-            line.stand = Stand::Overdue;
-            return;
+        match hands.tenure {
+            Some(tenure) if tenure.valid_until > now => {
+                let place = line.place.clone();
+                self.become_leader(hands, place, tenure, seen);
+            }
+            Some(_) | None => {
+                line.stand = Stand::Overdue;
+                hands.context.overdue.push(self.election);
+            }
         }
-        let place = line.place.clone();
-        self.become_leader(hands, place, seen);
     }
 
-    pub(super) fn become_leader(&mut self, hands: &mut Hands<'_>, place: Place, seen: Revision) {
+    fn become_leader(
+        &mut self,
+        hands: &mut Hands<'_>,
+        place: Place,
+        tenure: Tenure,
+        seen: Revision,
+    ) {
         self.failed = 0;
-        if let Some(leadership) = self.leadership(&place, hands.tenure) {
-            hands.context.notify(Notice::Elected(leadership));
+        let Tenure { lease, valid_until, era } = tenure;
+        let context = &mut *hands.context;
+        context.leaders += 1;
+        if context.leaders == 1 {
+            context.announced = (lease, valid_until);
         }
-        self.state = State::Leading(Leading { place, seen, limit: 1, call: None });
+        context.notify(Notice::Elected(self.leadership(&place, valid_until)));
+        let look = Look::First;
+        self.state = State::Leading(Leading { place, era, danger: None, seen, look, call: None });
+        // Renewals may fail already.
+        self.catch_up(hands);
         self.cover(hands);
     }
 
@@ -129,9 +144,10 @@ impl Candidate {
                 return;
             }
         };
-        let Leading { place: Place { key, lease, created, lookout }, call, .. } = leading;
+        let Leading { place: Place { key, lease, created, lookout }, era, call, .. } = leading;
         hands.context.forget(call);
         self.newest = created;
+        hands.context.leaders -= 1;
         hands.context.newest = hands.context.newest.max(created);
         if remains {
             hands.context.unwatch(&lookout);
@@ -139,7 +155,11 @@ impl Candidate {
             self.await_landings(hands, Some(lookout));
         }
         let now = hands.context.now;
-        let until = hands.tenure.map_or(now, |tenure| tenure.valid_until);
+        let until = match hands.tenure {
+            // What came after its deadline is no time of its own.
+            Some(tenure) if tenure.lease == lease && tenure.era != era => now,
+            Some(_) | None => hands.session.deadline_of(lease),
+        };
         self.state = State::Ended(Ended { key, lease, epoch: created, remains, until });
         let term = Term { election: self.election, epoch: created };
         hands.context.notify(Notice::Demoted(Demotion { term, reason }));
@@ -219,7 +239,7 @@ impl Candidate {
     pub(super) fn finish(&mut self, hands: &mut Hands<'_>) {
         self.state = State::Over;
         hands.context.timers.cancel(Timer::Election(self.election));
-        hands.context.unsettled = true;
+        hands.context.touch(self.election);
         for proclamation in core::mem::take(&mut self.proclamations) {
             if let Some(ticket) = proclamation.ticket {
                 tell_written(hands, ticket, WriteOutcome::Stale);

@@ -4,41 +4,53 @@ use alloc::vec::Vec;
 
 use super::{
     Candidate, Claiming, Front, Hands, InLine, Leading, Outrun, Place, Proclamation, Stand, State,
+    tell_written,
 };
 use crate::context::{Lookout, Purpose};
 use crate::farewell::Remains;
-use crate::layout::point;
-use crate::session::Tenure;
+use crate::layout::point_of_key;
+use crate::look::Look;
 use crate::timers::Timer;
 use crate::types::{
-    Entry, Failure, Guarded, Joined, Leadership, LeaseId, Mutation, Notice, Operation, Revision,
-    Sighting, Term,
+    Contest, Entry, Failure, Guarded, Joined, Leadership, LeaseId, Mark, Mutation, Notice,
+    Operation, Revision, Sighting, Term, WriteOutcome,
 };
 
 impl Candidate {
-    /// Looks who is in front, and whether our key is what it was, at one revision.
-    pub(super) fn survey(&mut self, hands: &mut Hands<'_>, limit: u32) {
+    /// Looks who is in front, and whether our key is what it was.
+    pub(super) fn survey(&mut self, hands: &mut Hands<'_>) {
+        self.look(hands, Look::First);
+    }
+
+    /// Takes the next look of a survey, at our key as well.
+    pub(super) fn look(&mut self, hands: &mut Hands<'_>, look: Look) {
         let State::InLine(line) = &mut self.state else {
             return;
         };
         line.stand.quit(hands.context);
         hands.context.timers.cancel(Timer::Election(self.election));
-        let mut selections = Vec::from_iter(self.layout.in_front(line.place.created, limit));
-        selections.push(point(line.place.key.clone()));
+        let created = line.place.created;
+        let mut selections = Vec::new();
+        if self.layout.contest() == Contest::Queue {
+            selections.push(look.selection(&self.layout, Some(created)));
+        }
+        selections.push(point_of_key(line.place.key.clone()));
         if !self.layouts_compared {
             selections.push(self.layout.other_layout());
         }
         let purpose = Purpose::Survey(self.election);
         let call = Some(hands.context.call(purpose, Operation::Read(selections)));
-        line.stand = Stand::Surveying { limit, call };
+        line.stand = Stand::Surveying { look, call };
     }
 
     /// Looks at the keys on which our standing rests; a leader also at what a backup
     /// may have brought back in front of it.
     pub(super) fn check(&mut self, hands: &mut Hands<'_>) {
-        let mut selections: Vec<_> = self.points().into_iter().map(point).collect();
-        if let State::Leading(Leading { place, limit, .. }) = &self.state {
-            selections.extend(self.layout.in_front(place.created, *limit));
+        let mut selections = self.selections();
+        if let State::Leading(Leading { place, look, .. }) = &self.state
+            && self.layout.contest() == Contest::Queue
+        {
+            selections.push(look.selection(&self.layout, Some(place.created)));
         }
         match &mut self.state {
             State::InLine(InLine { stand: Stand::Behind(Front { call, .. }), .. })
@@ -98,6 +110,11 @@ impl Candidate {
     }
 
     pub(super) fn look_failed(&mut self, hands: &mut Hands<'_>, failure: Failure) {
+        if let State::InLine(InLine { stand: Stand::Surveying { look, .. }, .. })
+        | State::Leading(Leading { look, .. }) = &mut self.state
+        {
+            look.failed(&failure);
+        }
         self.stumble(hands, failure);
         hands.context.retry(Timer::Election(self.election), self.failed);
     }
@@ -144,6 +161,16 @@ impl Candidate {
         }
     }
 
+    /// In a race, whoever has no key has nothing to change: the value is the next claim's.
+    pub(super) fn keep_proclaimed(&mut self, hands: &mut Hands<'_>) {
+        for Proclamation { ticket, value } in core::mem::take(&mut self.proclamations) {
+            self.value = value;
+            if let Some(ticket) = ticket {
+                tell_written(hands, ticket, WriteOutcome::Applied(0));
+            }
+        }
+    }
+
     /// Stops looking, and gives up what is in front.
     pub(super) fn quit_line(&mut self, hands: &mut Hands<'_>, mut line: InLine) -> Place {
         line.stand.quit(hands.context);
@@ -178,13 +205,13 @@ impl Candidate {
         }
     }
 
-    pub(super) fn leadership(&self, place: &Place, tenure: Option<Tenure>) -> Option<Leadership> {
-        tenure.map(|tenure| Leadership {
+    pub(super) fn leadership(&self, place: &Place, valid_until: Mark) -> Leadership {
+        Leadership {
             term: Term { election: self.election, epoch: place.created },
             key: place.key.clone(),
             lease: place.lease,
-            valid_until: tenure.valid_until,
-        })
+            valid_until,
+        }
     }
 
     pub(super) fn announce(&mut self, hands: &mut Hands<'_>, key: &[u8], created: Revision) {

@@ -12,6 +12,11 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     Ok(linker)
 }
 
+/// How many random bytes it is given at once.
+const RANDOM: u64 = 64 << 10;
+/// How many resources of the host's it may hold.
+const RESOURCES: usize = 1_000;
+
 /// No files, no network, no environment, no standard streams.
 pub(super) struct Nothing {
     context: WasiCtx,
@@ -20,13 +25,17 @@ pub(super) struct Nothing {
 
 impl Default for Nothing {
     fn default() -> Self {
-        let context = WasiCtx::builder().allow_tcp(false).allow_udp(false).build();
-        Self { context, resources: ResourceTable::new() }
+        let mut context = WasiCtx::builder();
+        context.allow_tcp(false).allow_udp(false).max_random_size(RANDOM);
+        let mut resources = ResourceTable::new();
+        resources.set_max_capacity(RESOURCES);
+        Self { context: context.build(), resources }
     }
 }
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
+        self.limits.host_calls.count();
         WasiCtxView { ctx: &mut self.wasi.context, table: &mut self.wasi.resources }
     }
 }

@@ -303,9 +303,11 @@ pub(super) fn one(key: &str) -> Selection {
     Selection {
         key: key.into(),
         prefix: false,
+        from: None,
         created_before: None,
         order: Order::OldestFirst,
         limit: 0,
+        keys_only: false,
     }
 }
 

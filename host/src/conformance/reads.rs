@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::bench::{Bench, Handle, Verdict, all, guard_of, names, one, put};
-use crate::types::{Entry, Order, Revision, Selection};
+use crate::types::{Entry, Mutation, Order, Put, Revision, Selection};
 
 /// How often a writer writes while others read.
 const WRITES: usize = 40;
@@ -84,6 +84,126 @@ pub(super) async fn a_read_finds_what_it_selects(bench: Bench) -> Verdict {
             led.as_ref() == Some(&lead),
             "a key is as it was made, {lead:?}, but a read found {led:?}"
         );
+    }
+    Ok(())
+}
+
+pub(super) async fn a_list_is_read_from_a_key_on(bench: Bench) -> Verdict {
+    let guard = guard_of(&bench.here.leader("lead").await?);
+    let mut middle = 0;
+    for key in ["p/c", "p/a", "p/e", "p", "p/b", "p0", "p/d"] {
+        let at = bench.here.applied(&guard, vec![put(key, "v")]).await?;
+        if key == "p/b" {
+            middle = at;
+        }
+    }
+    // Beyond the last key that a prefix of letters has.
+    for key in [vec![0xff], vec![0xff, b'a'], vec![0xff, 0xff]] {
+        let put = Mutation::Put(Put { key, value: vec![] });
+        bench.here.applied(&guard, vec![put]).await?;
+    }
+    let of = |order, limit| Selection { order, limit, ..all("p/") };
+    let from = |from: &str, selection| Selection { from: Some(from.into()), ..selection };
+    let high = |from: Option<&[u8]>| Selection {
+        key: vec![0xff],
+        from: from.map(<[u8]>::to_vec),
+        ..of(Order::ByKey, 0)
+    };
+    let (old, new, by_key) = (Order::OldestFirst, Order::NewestFirst, Order::ByKey);
+    let cases = [
+        (of(by_key, 0), "p/a p/b p/c p/d p/e"),
+        (of(by_key, 2), "p/a p/b"),
+        (from("p/b", of(by_key, 0)), "p/b p/c p/d p/e"),
+        (from("p/b", of(by_key, 2)), "p/b p/c"),
+        (from("p/bb", of(by_key, 2)), "p/c p/d"),
+        (from("p/b", of(old, 0)), "p/c p/e p/b p/d"),
+        (from("p/b", of(old, 1)), "p/c"),
+        (from("p/b", of(new, 2)), "p/d p/b"),
+        // Those that began before the list begin with it.
+        (from("", of(by_key, 0)), "p/a p/b p/c p/d p/e"),
+        (from("lead", of(by_key, 1)), "p/a"),
+        (from("p", of(old, 1)), "p/c"),
+        // Nothing is behind its end.
+        (from("p/e", of(by_key, 0)), "p/e"),
+        (from("p/ee", of(by_key, 0)), ""),
+        (from("p0", of(by_key, 0)), ""),
+        (from("zz", of(new, 0)), ""),
+        (Selection { created_before: Some(middle), ..from("p/b", of(by_key, 1)) }, "p/c"),
+        (Selection { created_before: Some(middle), ..from("p/b", of(by_key, 0)) }, "p/c p/e"),
+        (from("p/c", one("p/c")), "p/c"),
+        (from("a", one("p/c")), "p/c"),
+        (from("", one("p/c")), "p/c"),
+        (from("p/d", one("p/c")), ""),
+        (from("p/cc", one("p/c")), ""),
+        (from("p/d", Selection { order: by_key, limit: 3, ..all("") }), "p/d p/e p0"),
+        (from("p1", Selection { order: by_key, limit: 1, ..all("") }), "\u{fffd}"),
+        (high(None), "\u{fffd} \u{fffd}a \u{fffd}\u{fffd}"),
+        (high(Some(&[0xff, b'b'])), "\u{fffd}\u{fffd}"),
+        (high(Some(&[0xff, 0xff, 0])), ""),
+    ];
+    for handle in bench.handles() {
+        // Each by itself as well: a store may have another way for one.
+        let asked: Vec<_> = cases.iter().map(|(selection, _)| selection.clone()).collect();
+        let together = handle.read(asked.clone()).await?.found;
+        for ((selection, expected), together) in cases.iter().zip(together) {
+            let alone = handle.read(vec![selection.clone()]).await?.found.concat();
+            for found in [together, alone] {
+                ensure!(
+                    names(&found) == *expected,
+                    "{selection:?} finds `{expected}`, but it found `{}`",
+                    names(&found)
+                );
+            }
+        }
+        for limit in 1..=6 {
+            let mut pages: Vec<Entry> = Vec::new();
+            // One more than there are keys, for a store that never comes to an end.
+            for _ in 0..=5 {
+                let next = pages.last().map(|last| [last.key.as_slice(), &[0]].concat());
+                let page = Selection { from: next, ..of(by_key, limit) };
+                let found = handle.read(vec![page]).await?.found.concat();
+                if found.is_empty() {
+                    break;
+                }
+                pages.extend(found);
+            }
+            ensure!(
+                names(&pages) == "p/a p/b p/c p/d p/e",
+                "the pages of a list are the list, but with {limit} on a page they were `{}`",
+                names(&pages)
+            );
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn a_read_of_keys_tells_no_values(bench: Bench) -> Verdict {
+    let lead = bench.here.leader("k/lead").await?;
+    for key in ["k/2", "k/1", "k/3"] {
+        bench.here.applied(&guard_of(&lead), vec![put(key, "v")]).await?;
+    }
+    let mut asked = vec![one("k/2"), one("k/lead"), Selection { limit: 1, ..all("k/") }];
+    for order in [Order::OldestFirst, Order::NewestFirst, Order::ByKey] {
+        for created_before in [None, Some(lead.created + 2)] {
+            asked.push(Selection { order, created_before, ..all("k/") });
+        }
+    }
+    for handle in bench.handles() {
+        for whole in &asked {
+            let keys = Selection { keys_only: true, ..whole.clone() };
+            let snapshot = handle.read(vec![whole.clone(), keys.clone()]).await?;
+            let [told, named] = &snapshot.found[..] else { continue };
+            ensure!(
+                !told.is_empty() && told.iter().all(|entry| !entry.value.is_empty()),
+                "{whole:?} finds keys and their values, but it found {told:?}"
+            );
+            let bare: Vec<_> =
+                told.iter().map(|entry| Entry { value: vec![], ..entry.clone() }).collect();
+            ensure!(
+                *named == bare,
+                "{keys:?} finds the same without the values, {bare:?}, but it found {named:?}"
+            );
+        }
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, broadcast, oneshot};
 use tracing::{info, warn};
 
 use super::hex;
@@ -46,6 +46,8 @@ pub(super) struct Pending {
     pub(super) outcome: oneshot::Sender<WriteOutcome>,
     /// A candidate's new value, which the next elector has to know.
     pub(super) proclaimed: Option<(ElectionId, Vec<u8>)>,
+    /// Lets another one follow, once this one is answered.
+    pub(super) _permit: OwnedSemaphorePermit,
 }
 
 impl Attendant {
@@ -92,11 +94,6 @@ impl Attendant {
             Tenure::Orphan(term) => Some(term),
             Tenure::None | Tenure::Leads(_) | Tenure::Stops(_) => None,
         }
-    }
-
-    /// The term of an orphan whose end has not been told.
-    pub(super) fn standing_orphan(&self) -> Option<&Arc<Term>> {
-        self.orphan().filter(|_| self.as_candidate().is_some_and(Candidate::leads))
     }
 
     /// Nothing, if it was on its way out and no term of its has to stop.
@@ -150,16 +147,23 @@ impl Attendant {
 }
 
 impl Candidate {
-    /// Its elector broke.
-    pub(super) fn orphan(&mut self) {
+    /// Its elector broke. Returns its term, if that is an orphan now, and was none before.
+    pub(super) fn orphan(&mut self) -> Option<&Arc<Term>> {
         self.tenure = match mem::replace(&mut self.tenure, Tenure::None) {
             Tenure::Leads(term) => {
                 self.endanger(&term, term.key().to_vec());
                 Tenure::Orphan(term)
             }
-            Tenure::Stops(term) | Tenure::Orphan(term) => Tenure::Orphan(term),
-            Tenure::None => Tenure::None,
+            Tenure::Stops(term) => Tenure::Orphan(term),
+            same @ (Tenure::Orphan(_) | Tenure::None) => {
+                self.tenure = same;
+                return None;
+            }
         };
+        match &self.tenure {
+            Tenure::Orphan(term) => Some(term),
+            Tenure::Leads(_) | Tenure::Stops(_) | Tenure::None => None,
+        }
     }
 
     pub(super) fn endanger(&self, term: &Term, key: Vec<u8>) {

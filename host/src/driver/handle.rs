@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::candidate::Seat;
@@ -18,11 +18,17 @@ use crate::types::{
     self, Candidacy, ElectionId, Entry, Expectation, Failure, Mutation, Observation, WriteOutcome,
 };
 
+/// How many writes may be under way at once, and how many reads: enough for any store to be
+/// busy, and few enough for it to answer each in time. Whoever wants more waits in line.
+pub(super) const AT_ONCE: usize = 256;
+
 /// How the users of a session reach its driver. A cheap clone.
 #[derive(Clone)]
 pub(crate) struct Handle {
     pub(super) wishes: mpsc::UnboundedSender<Wish>,
     pub(super) elections: Arc<AtomicU32>,
+    pub(super) writes: Arc<Semaphore>,
+    pub(super) reads: Arc<Semaphore>,
     pub(super) troubles: broadcast::WeakSender<Failure>,
     pub(super) identity: Arc<str>,
     pub(super) clock: Arc<dyn Clock>,
@@ -58,17 +64,31 @@ impl Handle {
         election: ElectionId,
         value: Vec<u8>,
     ) -> Result<(), WriteError> {
+        let wish = |outcome, permit| Wish::Proclaim { election, value, outcome, permit };
+        self.write(wish).await.map(|_| ())
+    }
+
+    /// Waits for its turn, and then for the outcome.
+    pub(crate) async fn write(
+        &self,
+        wish: impl FnOnce(oneshot::Sender<WriteOutcome>, OwnedSemaphorePermit) -> Wish,
+    ) -> Result<i64, WriteError> {
+        // It is never closed.
+        let permit = Arc::clone(&self.writes).acquire_owned().await;
+        let permit = permit.map_err(|_| WriteError::Closed)?;
         let (outcome, answer) = oneshot::channel();
-        if !self.send(Wish::Proclaim { election, value, outcome }) {
+        if !self.send(wish(outcome, permit)) {
             return Err(WriteError::Closed);
         }
-        // The driver was ended after it had taken the value.
-        answer.await.map_or(Err(WriteError::Unknown), written).map(|_| ())
+        // The driver was ended after it had taken the write.
+        answer.await.map_or(Err(WriteError::Unknown), written)
     }
 
     /// Reads a key past the driver: it is nothing of the elector's. Cancel safe.
     pub(crate) async fn get(&self, key: Vec<u8>) -> Result<Option<Entry>, Failure> {
         let closed = || Failure::Other("the session is closed".into());
+        // It is never closed.
+        let _permit = self.reads.acquire().await.map_err(|_| closed())?;
         let store = self.store.upgrade().ok_or_else(closed)?;
         let patience = self.patience;
         // The one request that the driver does not make. It is made where the session lives as
@@ -81,6 +101,11 @@ impl Handle {
             Some(Ok(found)) => found,
             Some(Err(_)) | None => Err(closed()),
         }
+    }
+
+    /// Waits until the driver is gone.
+    pub(crate) async fn closed(&self) {
+        self.wishes.closed().await;
     }
 
     /// None if the driver is gone.
@@ -147,12 +172,14 @@ pub(crate) enum Wish {
         election: ElectionId,
         value: Vec<u8>,
         outcome: oneshot::Sender<WriteOutcome>,
+        permit: OwnedSemaphorePermit,
     },
     Write {
         term: types::Term,
         expect: Vec<Expectation>,
         mutations: Vec<Mutation>,
         outcome: oneshot::Sender<WriteOutcome>,
+        permit: OwnedSemaphorePermit,
     },
     Yielded(types::Term),
     Leave(ElectionId),

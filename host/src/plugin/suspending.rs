@@ -92,7 +92,7 @@ impl HostTerm for LeadershipCtxView<'_> {
         key: Vec<u8>,
     ) -> wasmtime::Result<Result<Option<Entry>, Refusal>> {
         let fence = self.table.get(&term)?;
-        if let Err(refusal) = self.ctx.permit(&key) {
+        if let Err(refusal) = self.ctx.may_read(&key) {
             return Ok(Err(refusal));
         }
         if !fence.is_valid() {
@@ -133,12 +133,14 @@ impl HostTerm for LeadershipCtxView<'_> {
         deletions: Vec<Vec<u8>>,
     ) -> wasmtime::Result<Result<i64, Refusal>> {
         let fence = self.table.get(&term)?;
-        let expected = expectations.iter().map(|expectation| &expectation.key);
-        let put = puts.iter().map(|put| &put.key);
-        let mut keys = expected.chain(put).chain(&deletions);
-        let permitted = keys.clone().try_for_each(|key| self.ctx.permit(key));
-        let values: usize = puts.iter().map(|put| put.value.len()).sum();
-        let bytes = keys.by_ref().map(Vec::len).sum::<usize>() + values;
+        let mut expected = expectations.iter().map(|expectation| &expectation.key);
+        let mut changed = puts.iter().map(|put| &put.key).chain(&deletions);
+        let keys: usize = expected.clone().chain(changed.clone()).map(Vec::len).sum();
+        // What a key is expected to be tells of it as well.
+        let permitted = expected
+            .try_for_each(|key| self.ctx.may_read(key))
+            .and_then(|()| changed.try_for_each(|key| self.ctx.may_write(key)));
+        let bytes = keys + puts.iter().map(|put| put.value.len()).sum::<usize>();
         let changes = expectations.len() + puts.len() + deletions.len();
         if let Err(refusal) = permitted.and_then(|()| bounded(bytes, changes)) {
             return Ok(Err(refusal));
@@ -233,9 +235,23 @@ impl LeadershipCtx {
         }
     }
 
-    fn permit(&mut self, key: &[u8]) -> Result<(), Refusal> {
+    fn may_read(&mut self, key: &[u8]) -> Result<(), Refusal> {
+        self.permit(key, outside::belongs_to)
+    }
+
+    /// Nothing below the election's name: to etcd's own tools, a key there is a candidate.
+    fn may_write(&mut self, key: &[u8]) -> Result<(), Refusal> {
+        self.permit(key, outside::is_below)
+    }
+
+    /// Whether a key is granted, and none of the election's.
+    fn permit(
+        &mut self,
+        key: &[u8],
+        is_of: fn(election: &str, key: &[u8]) -> bool,
+    ) -> Result<(), Refusal> {
         let granted = self.granted.iter().any(|prefix| key.starts_with(prefix));
-        if granted && !outside::belongs_to(&self.election, key) {
+        if granted && !is_of(&self.election, key) {
             return Ok(());
         }
         // Once: it may try for ever.

@@ -108,7 +108,10 @@ impl Store for EtcdStore {
             }
             Operation::Revoke(lease) => {
                 self.renewals.forget(lease);
-                self.request(within, move |client, _| request::revoke(client, lease))
+                let revoked = self.request(within, move |client, _| request::revoke(client, lease));
+                let renewals = Arc::clone(&self.renewals);
+                // Again, for renewals that were sent in between.
+                async move { revoked.await.inspect(|_| renewals.forget(lease)) }.boxed()
             }
             Operation::Claim(claim) => self
                 .request(within, move |client, keyspace| request::claim(client, keyspace, claim)),

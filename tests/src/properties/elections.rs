@@ -10,7 +10,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 
-use crate::simulation::laws::{in_queue, shows};
+use crate::simulation::laws::{Renewals, in_queue, shows};
 use crate::simulation::store::Store;
 
 const MS: u64 = 1_000_000;
@@ -159,12 +159,21 @@ struct Tenancy {
     leadership: Leadership,
     over: bool,
     yielded: bool,
+    /// It was told that renewals fail, since the last one that did not.
+    endangered: bool,
 }
 
 struct Part {
     name: &'static str,
     candidate: bool,
     withdrawn: bool,
+    /// It may be refused: another candidacy of its name went on when it began.
+    second: bool,
+    /// It was left, or ends with its term.
+    left: bool,
+    rejoin: bool,
+    /// Somebody else has the one key of a race, as its candidacy was told.
+    rival: bool,
     terms: Vec<Tenancy>,
 }
 
@@ -188,6 +197,7 @@ struct World {
     last_rival: LeaseId,
     /// The longest deadline that the acknowledged calls allow, for each lease.
     allowed: BTreeMap<LeaseId, Mark>,
+    renewals: Renewals,
     /// Leases whose grant was done late: they run out by themselves.
     revived: BTreeSet<LeaseId>,
     /// The last epoch of each name.
@@ -230,6 +240,7 @@ impl World {
             last_ticket: 0,
             last_rival: 0,
             allowed: BTreeMap::new(),
+            renewals: Renewals::default(),
             revived: BTreeSet::new(),
             epochs: BTreeMap::new(),
             closing: false,
@@ -292,6 +303,7 @@ impl World {
             }
             Move::Leave(index) => {
                 if let Some(election) = self.pick(index) {
+                    self.parts.get_mut(&election).expect("it was picked").left = true;
                     self.events.push(Event::Leave(election));
                 }
             }
@@ -519,14 +531,30 @@ impl World {
 
     fn begin(&mut self, name: &'static str, candidate: bool) -> ElectionId {
         self.last_election += 1;
-        let part = Part { name, candidate, withdrawn: false, terms: Vec::new() };
+        let part = Part {
+            name,
+            candidate,
+            withdrawn: false,
+            second: false,
+            left: false,
+            rejoin: false,
+            rival: false,
+            terms: Vec::new(),
+        };
         self.parts.insert(self.last_election, part);
         self.last_election
     }
 
     fn campaign(&mut self, office: usize, rejoin: bool) {
         let (name, contest) = OFFICES[office % OFFICES.len()];
+        let goes_on = |part: &Part| {
+            let ends = part.left || !part.rejoin && !part.terms.is_empty();
+            part.candidate && part.name == name && !part.withdrawn && !ends
+        };
+        let second = self.parts.values().any(goes_on);
         let election = self.begin(name, true);
+        let part = self.parts.get_mut(&election).expect("it has begun");
+        (part.second, part.rejoin) = (second, rejoin);
         let name = name.to_owned();
         let candidacy = Candidacy { election, name, contest, value: b"us".into(), rejoin };
         self.events.push(Event::Campaign(candidacy));
@@ -571,9 +599,19 @@ impl World {
         let events = std::mem::take(&mut self.events);
         let many = events.len() + self.parts.len() + self.asked.len();
         let delivered = std::mem::take(&mut self.delivered);
+        self.renewals.pass(self.now);
         for Reply { id, outcome } in &delivered {
             self.acknowledge(*id, outcome);
+            self.renewals.hear(*id, outcome);
         }
+        let outrun: Vec<(ElectionId, Ticket)> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Proclaim(it) => Some((it.election, it.ticket)),
+                _ => None,
+            })
+            .filter(|(election, _)| self.parts.get(election).is_some_and(|part| part.rival))
+            .collect();
         let closed = self.closed;
         let step = self.elector.handle(self.now, events);
         assert!(step.commands.len() <= 60 + 30 * many, "a step is bounded");
@@ -595,10 +633,27 @@ impl World {
         if closed {
             assert_eq!(step.deadline, None, "who is closed waits for nothing");
         }
+        for (election, ticket) in outrun {
+            assert!(
+                step.deadline == Some(self.now + 1)
+                    || !self.parts[&election].rival
+                    || !self.open_tickets.contains(&ticket),
+                "in a race that somebody else leads a proclamation is answered at once"
+            );
+        }
         for tenancy in self.parts.values().filter_map(|part| part.terms.last()) {
             if !tenancy.over {
                 let until = tenancy.leadership.valid_until;
                 assert!(until > self.now, "a term is over at its deadline");
+                // Or is about to be: there is more to be done at once.
+                let more = step.deadline == Some(self.now + 1);
+                assert!(
+                    tenancy.endangered
+                        || more
+                        || self.honesty == Honesty::Nonsense
+                        || !self.renewals.endanger(self.now, &tenancy.leadership),
+                    "who leads while renewals fail is told so: {tenancy:?}"
+                );
                 assert!(step.deadline.is_some_and(|mark| mark <= until), "and that is not missed");
                 self.check_office(tenancy);
             }
@@ -659,6 +714,7 @@ impl World {
             | Operation::Claim(_)
             | Operation::Read(_) => {}
         }
+        self.renewals.ask(self.now, &call);
         self.asked.insert(call.id, (call.operation.clone(), self.now));
         self.calls.push(Pending { call, done: None });
     }
@@ -696,18 +752,12 @@ impl World {
     fn noticed(&mut self, notice: Notice, delivered: &[Reply]) {
         match notice {
             Notice::Elected(leadership) => self.elected(leadership, delivered),
-            Notice::Extended(leadership) => {
-                self.check_deadline(&leadership);
-                let tenancy = self.tenancy(leadership.term);
-                assert!(!tenancy.over, "nothing revives a term");
-                let before = tenancy.leadership.valid_until;
-                assert!(leadership.valid_until > before, "a deadline only moves forwards");
-                tenancy.leadership = leadership;
-            }
+            Notice::Extended(extension) => self.extended(&extension),
             Notice::Endangered(leadership) => {
                 let tenancy = self.tenancy(leadership.term);
                 assert!(!tenancy.over, "what is over is in no danger");
                 assert_eq!(tenancy.leadership, leadership, "what is said is what was said");
+                tenancy.endangered = true;
             }
             Notice::Demoted(demotion) => {
                 let tenancy = self.tenancy(demotion.term);
@@ -721,8 +771,12 @@ impl World {
                 let part = self.parts.get_mut(&withdrawal.election).expect("there was one");
                 assert!(!part.withdrawn, "an election is over once");
                 part.withdrawn = true;
+                part.rival = false;
                 let over = part.terms.last().is_none_or(|tenancy| tenancy.over);
                 assert!(over, "a term ends before its candidacy");
+                let refused = matches!(withdrawal.cause, Some(Failure::Invalid(_)));
+                let may_be = part.second || self.closing || self.honesty == Honesty::Nonsense;
+                assert!(!refused || may_be, "who campaigns again is let in: {withdrawal:?}");
             }
             Notice::Listed(listing) => {
                 self.parts.get_mut(&listing.election).expect("there was one").withdrawn = true;
@@ -732,7 +786,15 @@ impl World {
                 assert!(self.watches.is_empty(), "no watch is left");
                 self.closed = true;
             }
-            Notice::Joined(_) | Notice::Leader(_) | Notice::Trouble(_) => {}
+            Notice::Joined(joined) => {
+                let part = self.parts.get_mut(&joined.election).expect("there was one");
+                part.rival &= joined.created == 0;
+            }
+            Notice::Leader(sighting) => {
+                let part = self.parts.get_mut(&sighting.election).expect("there was one");
+                part.rival = part.candidate && sighting.leader.is_some();
+            }
+            Notice::Trouble(_) => {}
         }
     }
 
@@ -743,17 +805,34 @@ impl World {
         tenancy
     }
 
-    fn check_deadline(&self, leadership: &Leadership) {
-        let allowed = self.allowed.get(&leadership.lease).copied().unwrap_or_default();
+    fn extended(&mut self, extension: &Extension) {
+        let Extension { lease, valid_until } = *extension;
+        self.check_deadline(lease, valid_until);
+        let tenancies = self.parts.values_mut().filter_map(|part| part.terms.last_mut());
+        let on_it = tenancies.filter(|it| !it.over && it.leadership.lease == lease);
+        let mut moved = 0;
+        for tenancy in on_it {
+            let before = tenancy.leadership.valid_until;
+            assert!(before > self.now, "nothing revives a term");
+            assert!(valid_until >= before, "a deadline only moves forwards");
+            moved += u32::from(valid_until > before);
+            tenancy.leadership.valid_until = valid_until;
+            tenancy.endangered = false;
+        }
+        assert!(moved > 0, "{extension:?} extends nothing");
+    }
+
+    fn check_deadline(&self, lease: LeaseId, valid_until: Mark) {
+        let allowed = self.allowed.get(&lease).copied().unwrap_or_default();
         assert!(
-            leadership.valid_until <= allowed,
-            "{leadership:?} is longer than the store granted: {allowed}"
+            valid_until <= allowed,
+            "{valid_until} is longer than the store granted: {allowed}"
         );
-        assert!(leadership.valid_until > self.now, "{leadership:?} is over already");
+        assert!(valid_until > self.now, "{valid_until} is over already");
     }
 
     fn elected(&mut self, leadership: Leadership, delivered: &[Reply]) {
-        self.check_deadline(&leadership);
+        self.check_deadline(leadership.lease, leadership.valid_until);
         let term = leadership.term;
         let shown =
             delivered.iter().any(|reply| match (&reply.outcome, self.asked.get(&reply.id)) {
@@ -776,7 +855,7 @@ impl World {
             let before = self.epochs.insert(part.name, term.epoch);
             assert!(before < Some(term.epoch), "epochs of a name rise");
         }
-        part.terms.push(Tenancy { leadership, over: false, yielded: false });
+        part.terms.push(Tenancy { leadership, over: false, yielded: false, endangered: false });
     }
 
     // The end: no more faults.
@@ -818,7 +897,10 @@ impl World {
         let leases = if self.revived.is_empty() { 1 } else { 2 };
         self.be_well(self.now + leases * TTL + 3_000 * MS);
         for (election, part) in &self.parts {
-            let leads = part.terms.last().is_some_and(|tenancy| !tenancy.over);
+            // It, or another candidacy of its name for whose end it waits.
+            let leads = self.parts.values().any(|other| {
+                other.name == part.name && other.terms.last().is_some_and(|tenancy| !tenancy.over)
+            });
             assert!(
                 part.withdrawn || !part.candidate || leads || self.blocked(part.name),
                 "{election}, for `{}`, gets in when all is well",

@@ -281,7 +281,7 @@ impl World {
     fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Elected(leadership) => {
-                self.check_deadline(&leadership);
+                self.check_deadline(leadership.lease, leadership.valid_until);
                 let Term { election, epoch } = leadership.term;
                 let part = self.part(election);
                 assert!(part.leads.is_none(), "one term at a time");
@@ -291,12 +291,16 @@ impl World {
                 part.last_epoch = epoch;
                 part.leads = Some(leadership);
             }
-            Notice::Extended(leadership) => {
-                self.check_deadline(&leadership);
-                let part = self.part(leadership.term.election);
-                let before = part.leads.replace(leadership.clone()).expect("it stood");
-                assert_eq!(before.term, leadership.term);
-                assert!(before.valid_until < leadership.valid_until, "only forwards");
+            Notice::Extended(Extension { lease, valid_until }) => {
+                self.check_deadline(lease, valid_until);
+                let standing = self.parts.values_mut().filter_map(|part| part.leads.as_mut());
+                let mut moved = 0;
+                for leadership in standing.filter(|leadership| leadership.lease == lease) {
+                    assert!(leadership.valid_until <= valid_until, "only forwards");
+                    moved += u32::from(leadership.valid_until < valid_until);
+                    leadership.valid_until = valid_until;
+                }
+                assert!(moved > 0, "it extends a term");
             }
             Notice::Endangered(leadership) => {
                 assert_eq!(self.part(leadership.term.election).leads, Some(leadership));
@@ -328,10 +332,10 @@ impl World {
         self.last_request = id;
     }
 
-    fn check_deadline(&self, leadership: &Leadership) {
-        let allowed = self.allowed.get(&leadership.lease).copied().unwrap_or_default();
-        assert!(leadership.valid_until <= allowed, "{leadership:?} is longer than granted");
-        assert!(leadership.valid_until > self.latest, "{leadership:?} is over already");
+    fn check_deadline(&self, lease: LeaseId, valid_until: Mark) {
+        let allowed = self.allowed.get(&lease).copied().unwrap_or_default();
+        assert!(valid_until <= allowed, "{valid_until} is longer than granted");
+        assert!(valid_until > self.latest, "{valid_until} is over already");
     }
 
     /// What it remembers is in proportion to what is going on.

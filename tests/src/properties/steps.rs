@@ -126,6 +126,10 @@ fn term(bytes: &mut Bytes<'_>) -> Result<Term> {
     Ok(Term { election, epoch: number(bytes)? })
 }
 
+fn extension(bytes: &mut Bytes<'_>) -> Result<Extension> {
+    Ok(Extension { lease: anything::lease(bytes, &known())?, valid_until: mark(bytes)? })
+}
+
 fn leadership(bytes: &mut Bytes<'_>) -> Result<types::Leadership> {
     Ok(types::Leadership {
         term: term(bytes)?,
@@ -144,7 +148,7 @@ fn notice(bytes: &mut Bytes<'_>) -> Result<Notice> {
             created: number(bytes)?,
         }),
         2..=9 => Notice::Elected(leadership(bytes)?),
-        10..=12 => Notice::Extended(leadership(bytes)?),
+        10..=12 => Notice::Extended(extension(bytes)?),
         13 => Notice::Endangered(leadership(bytes)?),
         14..=16 => Notice::Demoted(Demotion { term: term(bytes)?, reason: Reason::Deposed }),
         17 => Notice::Leader(Sighting {

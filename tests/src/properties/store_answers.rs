@@ -79,9 +79,11 @@ fn operations() -> Vec<Operation> {
     let selection = Selection {
         key: b"jobs/".into(),
         prefix: true,
+        from: None,
         created_before: None,
         order: Order::OldestFirst,
         limit: 1,
+        keys_only: false,
     };
     let guard = Guard { key: b"jobs/1".into(), epoch: 5, lease: Some(1) };
     vec![

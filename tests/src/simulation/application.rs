@@ -5,7 +5,8 @@ use incumbent_guest::types::*;
 
 use super::history::Outcome;
 use super::laws::{Broken, Law};
-use super::world::{Request, Sender, World};
+use super::plan::Flaw;
+use super::world::{Process, Request, Sender, World};
 use super::{MILLISECOND, SECOND};
 
 /// A process's part in one election.
@@ -13,12 +14,19 @@ use super::{MILLISECOND, SECOND};
 pub struct Part {
     /// The candidacy; none while the process takes no part.
     pub election: Option<ElectionId>,
+    /// Candidacies that were dropped, or whose term is over, and have not ended yet.
+    left: Vec<ElectionId>,
+    habit: Habit,
+    /// It will not campaign again.
+    retired: bool,
     /// The last term, until its work has stopped.
     pub term: Option<Tenure>,
     /// A term whose work has stopped: its elector has not heard of it yet.
     pub stopped: Option<Tenure>,
     /// The last place in line that was announced.
     pub place: Option<Joined>,
+    /// Somebody else has the one key of a race, as its candidacy was told.
+    pub rival: bool,
     /// The last epoch in which it led, with its present elector.
     pub newest: Epoch,
     /// What it sees as an observer.
@@ -27,7 +35,19 @@ pub struct Part {
     writes: Vec<(Ticket, usize)>,
     /// A try to increment that reads, and when it is given up.
     pub reading: Option<(usize, Mark)>,
-    last_ticket: Ticket,
+}
+
+/// How an application campaigns.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Habit {
+    /// It stays in line, or campaigns again once its candidacy has ended.
+    #[default]
+    Stays,
+    /// A candidacy for each term; the next one begins as soon as the work of the last
+    /// one has stopped, as the library's `lead` has it.
+    Loops,
+    /// It drops its candidacy at any moment, and campaigns again.
+    Drops,
 }
 
 /// What a process sees of an election that it follows.
@@ -50,12 +70,19 @@ pub struct Tenure {
     pub over: bool,
     /// The elector that gave it is gone.
     pub orphan: bool,
+    /// The application was told that renewals fail, since the last one that did not.
+    pub endangered: bool,
 }
 
 impl Tenure {
     /// Whether the application regards itself as leader, at a mark of its clock.
     pub fn stands(&self, mark: Mark) -> bool {
-        !self.over && mark < self.leadership.valid_until
+        !self.over && self.may_work(mark)
+    }
+
+    /// Whether its work may go on: nobody else leads until then.
+    pub fn may_work(&self, mark: Mark) -> bool {
+        mark < self.leadership.valid_until
     }
 }
 
@@ -64,13 +91,17 @@ impl Tenure {
 pub enum Act {
     /// It campaigns, if it does not.
     Campaign(usize),
+    /// It drops this candidacy.
+    Drop(usize, ElectionId),
+    /// It changes what others read of it.
+    Proclaim(usize),
     /// It works in a term.
     Work(usize, Epoch),
     /// It has led for long enough.
     Retire(usize, Epoch),
     /// Its work has stopped.
     Stopped(usize, Epoch),
-    /// A term without an elector has come to its deadline.
+    /// A term without an elector has come to its deadline, however it ended.
     Orphaned(usize, Epoch),
 }
 
@@ -79,7 +110,9 @@ impl World<'_> {
     pub fn come_in(&mut self, process: usize, part: usize) {
         let it = &mut self.processes[process].parts[part];
         it.election = None;
+        it.left.clear();
         it.place = None;
+        it.rival = false;
         it.newest = 0;
         let pause = self.rng.u64(..if self.calm { 100 * MILLISECOND } else { SECOND });
         self.later(process, pause, Act::Campaign(part));
@@ -99,18 +132,21 @@ impl World<'_> {
     pub fn act(&mut self, process: usize, act: Act) -> Result<(), Broken> {
         match act {
             Act::Campaign(part) => self.campaign(process, part),
+            Act::Drop(part, election) => {
+                if self.processes[process].parts[part].election == Some(election) {
+                    self.drop_candidacy(process, part);
+                }
+            }
+            Act::Proclaim(part) => self.proclaim(process, part),
             Act::Work(part, epoch) => return self.work(process, part, epoch),
-            Act::Retire(part, epoch) => self.retire(process, part, epoch),
-            Act::Stopped(part, epoch) => self.stopped(process, part, epoch),
+            Act::Retire(part, epoch) => return self.retire(process, part, epoch),
+            Act::Stopped(part, epoch) => return self.stopped(process, part, epoch),
             Act::Orphaned(part, epoch) => {
-                if let Some(term) = self.term(process, part, epoch)
-                    && term.orphan
-                    && !term.over
-                {
-                    term.over = true;
-                    let lease = term.leadership.lease;
-                    self.stop_soon(process, part, epoch);
-                    self.revoke_orphaned(process, lease);
+                if let Some(term) = self.term(process, part, epoch).filter(|term| term.orphan) {
+                    if !std::mem::replace(&mut term.over, true) {
+                        self.stop_soon(process, part, epoch);
+                    }
+                    return self.give_back_orphaned(process);
                 }
             }
         }
@@ -126,15 +162,24 @@ impl World<'_> {
 
     fn campaign(&mut self, process: usize, part: usize) {
         let it = &self.processes[process];
-        if it.elector.is_none() || it.closed || self.closing {
+        if it.elector.is_none() || it.closing || self.closing {
             return;
         }
-        // A term of an elector that broke has to be over first.
-        if it.parts[part].election.is_some() || it.parts[part].term.is_some() {
+        let Part { election, term, retired, .. } = &it.parts[part];
+        // The work of the last term has to stop first, also where its elector is gone.
+        let works = term.is_some() && self.plan.flaw != Some(Flaw::CampaignsBesideItsWork);
+        if election.is_some() || works || *retired {
             return;
         }
         let election = self.next_election(process);
-        let rejoin = self.calm || self.rng.u8(..4) > 0;
+        let habit = match self.rng.u8(..8) {
+            _ if self.calm => Habit::Stays,
+            0..=4 => Habit::Stays,
+            _ if !self.plan.drops => Habit::Stays,
+            5 => Habit::Loops,
+            _ => Habit::Drops,
+        };
+        let rejoin = self.calm || habit == Habit::Stays && self.rng.u8(..4) > 0;
         let office = &self.plan.offices[part];
         let candidacy = Candidacy {
             election,
@@ -146,8 +191,68 @@ impl World<'_> {
             },
             rejoin,
         };
-        self.processes[process].parts[part].election = Some(election);
+        let it = &mut self.processes[process].parts[part];
+        it.election = Some(election);
+        it.habit = habit;
+        it.place = None;
+        it.rival = false;
         self.tell(process, Event::Campaign(candidacy));
+        if habit == Habit::Drops {
+            // Most often while it claims and looks, else while it waits.
+            let most = [10 * MILLISECOND, 100 * MILLISECOND, 20 * SECOND][self.rng.usize(..3)];
+            let pause = self.rng.u64(..most);
+            self.later(process, pause, Act::Drop(part, election));
+        }
+        if self.plan.writes && self.rng.u8(..4) == 0 {
+            let pause = self.rng.u64(..10 * SECOND);
+            self.later(process, pause, Act::Proclaim(part));
+        }
+    }
+
+    /// Drops a candidacy that does not lead, and campaigns again: at once, soon, or never.
+    fn drop_candidacy(&mut self, process: usize, part: usize) {
+        let it = &mut self.processes[process].parts[part];
+        if self.calm || it.term.is_some() {
+            return;
+        }
+        let Some(election) = it.election.take() else { return };
+        it.left.push(election);
+        it.place = None;
+        self.run.drops += 1;
+        self.tell(process, Event::Leave(election));
+        match self.rng.u8(..8) {
+            0..=3 => self.campaign(process, part),
+            4 => self.leave(process, part),
+            _ => {
+                let pause = self.rng.u64(..300 * MILLISECOND);
+                self.later(process, pause, Act::Campaign(part));
+            }
+        }
+    }
+
+    /// Drops a candidacy for good. The first process always comes back: every election has
+    /// a candidate.
+    pub fn leave(&mut self, process: usize, part: usize) {
+        self.processes[process].parts[part].retired |= process > 0;
+        self.drop_candidacy(process, part);
+    }
+
+    /// Drops all candidacies and terms of a process at once, all terms in the same way.
+    pub fn drop_all(&mut self, process: usize) -> Result<(), Broken> {
+        let how = self.rng.u8(..3);
+        for part in 0..self.plan.offices.len() {
+            let term = self.processes[process].parts[part].term.as_ref();
+            match term.map(|term| (term.leadership.term, term.over || term.orphan)) {
+                None => self.drop_candidacy(process, part),
+                Some((_, true)) => {}
+                Some((term, false)) => match how {
+                    0 => self.tell(process, Event::Resign(term)),
+                    1 => self.stopped(process, part, term.epoch)?,
+                    _ => self.tell(process, Event::Leave(term.election)),
+                },
+            }
+        }
+        Ok(())
     }
 
     // Work.
@@ -165,9 +270,11 @@ impl World<'_> {
             let selections = vec![Selection {
                 key,
                 prefix: false,
+                from: None,
                 created_before: None,
                 order: Order::OldestFirst,
                 limit: 0,
+                keys_only: false,
             }];
             let increment = self.history.begin(process, part, self.now);
             self.processes[process].parts[part].reading = Some((increment, self.now + 5 * SECOND));
@@ -186,8 +293,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Law 1: whoever else regards itself as leader of the same office does not do
-    /// so at this instant.
+    /// Law 1: nobody else regards itself as leader of the same office at this instant, or
+    /// may still work as if it were.
     pub fn check_alone(&self, process: usize, part: usize, epoch: Epoch) -> Result<(), Broken> {
         if self.laws.is_meddled_with(epoch) {
             return Ok(());
@@ -196,12 +303,12 @@ impl World<'_> {
             let Some(term) = &it.parts[part].term else { continue };
             let theirs = term.leadership.term.epoch;
             if other != process
-                && term.stands(it.clock.at(self.now))
+                && term.may_work(it.clock.at(self.now))
                 && !self.laws.is_meddled_with(theirs)
             {
                 return Err(Law::OneLeader.broken(format!(
-                    "process {process} leads `{}` in epoch {epoch}, and process {other} in \
-                     epoch {theirs}",
+                    "process {process} leads `{}` in epoch {epoch}, and process {other} may \
+                     still work in epoch {theirs}",
                     self.plan.offices[part].name
                 )));
             }
@@ -234,11 +341,8 @@ impl World<'_> {
         if orphan || self.processes[process].elector.is_none() {
             return self.history.end(increment, self.now, Outcome::Nothing);
         }
-        let it = &mut self.processes[process].parts[part];
-        it.last_ticket += 1;
-        // Tickets of one elector differ, whatever the part.
-        let ticket = it.last_ticket * 8 + part as u64;
-        it.writes.push((ticket, increment));
+        let ticket = self.next_ticket(process);
+        self.processes[process].parts[part].writes.push((ticket, increment));
         let modified = entry.map_or(0, |entry| entry.modified);
         let expect = Expectation { key: counter(part), modified };
         let expect = if self.plan.expectations { vec![expect] } else { Vec::new() };
@@ -248,33 +352,40 @@ impl World<'_> {
     }
 
     fn proclaim(&mut self, process: usize, part: usize) {
-        let Some(election) = self.processes[process].parts[part].election else { return };
+        let it = &self.processes[process];
+        let Some(election) = it.parts[part].election.filter(|_| it.elector.is_some()) else {
+            return;
+        };
+        let ticket = self.next_ticket(process);
         let value = format!("process-{process} at {}", self.now).into_bytes();
-        // Nobody waits for this ticket.
-        self.tell(process, Event::Proclaim(Proclamation { election, ticket: 0, value }));
+        self.tell(process, Event::Proclaim(Proclamation { election, ticket, value }));
     }
 
     // The ends of a term.
 
-    fn retire(&mut self, process: usize, part: usize, epoch: Epoch) {
+    fn retire(&mut self, process: usize, part: usize, epoch: Epoch) -> Result<(), Broken> {
         if self.calm {
-            return;
+            return Ok(());
         }
-        let Some(term) = self.term(process, part, epoch) else { return };
-        if term.over || term.orphan {
-            return;
-        }
-        let term = term.leadership.term;
+        let Some(term) = self.term(process, part, epoch).filter(|term| !term.over) else {
+            return Ok(());
+        };
+        let (term, orphan) = (term.leadership.term, term.orphan);
         match self.rng.u8(..10) {
-            0..=5 => self.tell(process, Event::Resign(term)),
-            6 | 7 => self.stopped(process, part, epoch),
+            6 | 7 => return self.stopped(process, part, epoch),
+            // There is no elector that could be told.
+            _ if orphan => {}
             8 => self.tell(process, Event::Leave(term.election)),
-            _ => self.close(process),
+            9 => self.close(process),
+            _ => self.tell(process, Event::Resign(term)),
         }
+        Ok(())
     }
 
     /// Leaves everything.
     pub fn close(&mut self, process: usize) {
+        let it = &mut self.processes[process];
+        it.closing |= it.elector.is_some();
         self.tell(process, Event::Close);
     }
 
@@ -284,46 +395,66 @@ impl World<'_> {
         self.later(process, pause, Act::Stopped(part, epoch));
     }
 
-    fn stopped(&mut self, process: usize, part: usize, epoch: Epoch) {
-        let Some(term) = self.term(process, part, epoch) else { return };
+    fn stopped(&mut self, process: usize, part: usize, epoch: Epoch) -> Result<(), Broken> {
+        let Some(term) = self.term(process, part, epoch) else { return Ok(()) };
         let (term, orphan) = (term.leadership.term, term.orphan);
         let stopped = self.processes[process].parts[part].term.take();
         if orphan {
+            self.give_back_orphaned(process)?;
             self.come_in(process, part);
-        } else {
-            self.processes[process].parts[part].stopped = stopped;
-            self.tell(process, Event::Yielded(term));
+            return Ok(());
         }
+        self.tell(process, Event::Yielded(term));
+        let it = &mut self.processes[process].parts[part];
+        it.stopped = stopped;
+        if it.habit == Habit::Loops && it.election.take_if(|it| *it == term.election).is_some() {
+            it.left.push(term.election);
+            it.place = None;
+        }
+        // Does nothing where the candidacy goes on.
+        self.campaign(process, part);
+        Ok(())
     }
 
-    /// The elector that held this lease is gone: terms go on to their deadlines, and
-    /// then the lease is given back.
-    pub fn orphan(&mut self, process: usize, lease: LeaseId) {
+    /// The elector is gone: terms go on to their deadlines, and its leases are given back
+    /// after them.
+    pub fn orphan(&mut self, process: usize) -> Result<(), Broken> {
+        let it = &mut self.processes[process];
+        it.orphaned.append(&mut it.leases);
         let mut marks = Vec::new();
-        for (part, it) in self.processes[process].parts.iter_mut().enumerate() {
-            let of = |term: &&mut Tenure| !term.orphan && term.leadership.lease == lease;
-            if let Some(term) = it.term.as_mut().filter(of) {
+        for (part, it) in it.parts.iter_mut().enumerate() {
+            if let Some(term) = it.term.as_mut().filter(|term| !term.orphan) {
                 term.orphan = true;
-                if !term.over {
-                    let Leadership { term, valid_until, .. } = &term.leadership;
-                    marks.push((*valid_until, Act::Orphaned(part, term.epoch)));
-                }
+                let Leadership { term, valid_until, .. } = &term.leadership;
+                marks.push((*valid_until, Act::Orphaned(part, term.epoch)));
             }
         }
         for (mark, act) in marks {
             self.at_mark(process, mark, act);
         }
-        self.revoke_orphaned(process, lease);
+        self.give_back_orphaned(process)
     }
 
-    fn revoke_orphaned(&mut self, process: usize, lease: LeaseId) {
-        let needed = self.processes[process].parts.iter().any(|part| {
-            part.term.as_ref().is_some_and(|term| !term.over && term.leadership.lease == lease)
-        });
-        if !needed {
+    /// Revokes the leases of an elector that broke that no term needs any more: the work
+    /// of each has stopped, or its deadline has passed.
+    fn give_back_orphaned(&mut self, process: usize) -> Result<(), Broken> {
+        let Process { clock, parts, orphaned, .. } = &mut self.processes[process];
+        let mark = clock.at(self.now);
+        let needs = |term: &Tenure| match self.plan.flaw {
+            Some(Flaw::RevokesOnceTold) => !term.over,
+            Some(Flaw::CampaignsBesideItsWork) | None => term.may_work(mark),
+        };
+        let free = |lease: &mut LeaseId| {
+            let mut terms = parts.iter().filter_map(|part| part.term.as_ref());
+            !terms.any(|term| term.leadership.lease == *lease && needs(term))
+        };
+        let free: Vec<LeaseId> = orphaned.extract_if(.., free).collect();
+        for lease in free {
+            self.laws.revoked(process, mark, lease, &self.processes[process].parts)?;
             let operation = Operation::Revoke(lease);
             self.send(Request { process, from: Sender::Host, operation });
         }
+        Ok(())
     }
 
     /// No more faults: work stops quickly, and all who are out come in.
@@ -347,21 +478,24 @@ impl World<'_> {
         match notice {
             Notice::Joined(joined) => {
                 self.run.joined += 1;
-                if let Some(part) = self.part(process, joined.election) {
-                    let place = self.processes[process].parts[part].place.replace(joined.clone());
+                if let Some(part) = self.current(process, joined.election) {
+                    let it = &mut self.processes[process].parts[part];
+                    let place = it.place.replace(joined.clone());
+                    it.rival &= joined.created == 0;
                     self.laws.joined(process, self.now, place, &joined, &self.cluster.store)?;
                 }
             }
             Notice::Elected(leadership) => self.elected(process, now, leadership)?,
-            Notice::Extended(leadership) => {
-                self.laws.extended(process, now, &leadership)?;
-                if let Some(part) = self.part(process, leadership.term.election)
-                    && let Some(term) = self.term(process, part, leadership.term.epoch)
-                {
-                    if term.over {
+            Notice::Extended(Extension { lease, valid_until }) => {
+                self.laws.extended(process, now, lease, valid_until)?;
+                let parts = self.processes[process].parts.iter_mut();
+                let terms = parts.filter_map(|part| part.term.as_mut());
+                for term in terms.filter(|term| !term.over && term.leadership.lease == lease) {
+                    if term.leadership.valid_until <= now {
                         return Err(Law::ByTheClock.broken("a term that was over lives on".into()));
                     }
-                    term.leadership = leadership;
+                    term.leadership.valid_until = valid_until.max(term.leadership.valid_until);
+                    term.endangered = false;
                 }
             }
             Notice::Demoted(Demotion { term, reason }) => {
@@ -374,8 +508,9 @@ impl World<'_> {
                 }
             }
             Notice::Written(Written { ticket, outcome }) => {
-                let parts = &mut self.processes[process].parts;
-                let writes = parts.iter_mut().find_map(|part| {
+                let it = &mut self.processes[process];
+                it.tickets.remove(&ticket);
+                let writes = it.parts.iter_mut().find_map(|part| {
                     let index = part.writes.iter().position(|(of, _)| *of == ticket)?;
                     Some(part.writes.swap_remove(index).1)
                 });
@@ -390,35 +525,74 @@ impl World<'_> {
                     self.history.end(increment, self.now, outcome);
                 }
             }
-            Notice::Withdrawn(Withdrawal { election, .. }) => {
-                if let Some(part) = self.part(process, election) {
-                    let it = &mut self.processes[process].parts[part];
-                    it.election = None;
-                    it.place = None;
-                    let pause =
-                        self.rng.u64(..if self.calm { 100 * MILLISECOND } else { 5 * SECOND });
-                    self.later(process, pause, Act::Campaign(part));
-                }
+            Notice::Withdrawn(Withdrawal { election, cause }) => {
+                self.withdrawn(process, election, cause)?;
             }
             Notice::Closed => {
-                self.processes[process].closed = true;
+                let it = &mut self.processes[process];
+                it.closed = true;
+                if let Some(ticket) = it.tickets.keys().next() {
+                    return Err(Law::Answered.broken(format!(
+                        "process {process} has closed, and ticket {ticket} is open"
+                    )));
+                }
                 if !self.closing {
                     self.reopen_later(process);
                 }
             }
+            Notice::Endangered(Leadership { term, .. }) => {
+                if let Some(part) = self.part(process, term.election)
+                    && let Some(it) = self.term(process, part, term.epoch)
+                {
+                    it.endangered = true;
+                }
+            }
             Notice::Leader(sighting) => self.sighted(process, sighting)?,
-            Notice::Endangered(_) | Notice::Listed(_) | Notice::Trouble(_) => {}
+            Notice::Listed(_) | Notice::Trouble(_) => {}
+        }
+        Ok(())
+    }
+
+    fn withdrawn(
+        &mut self,
+        process: usize,
+        election: ElectionId,
+        cause: Option<Failure>,
+    ) -> Result<(), Broken> {
+        // Nobody campaigns twice at once, and no name or value is out of bounds.
+        if let Some(Failure::Invalid(sentence)) = cause
+            && !self.processes[process].closing
+        {
+            return Err(Law::Admitted.broken(format!(
+                "process {process} campaigns as {election}, and is refused: {sentence}"
+            )));
+        }
+        for it in &mut self.processes[process].parts {
+            it.left.retain(|left| *left != election);
+        }
+        if let Some(part) = self.current(process, election) {
+            let it = &mut self.processes[process].parts[part];
+            it.election = None;
+            it.place = None;
+            it.rival = false;
+            let pause = self.rng.u64(..if self.calm { 100 * MILLISECOND } else { 5 * SECOND });
+            self.later(process, pause, Act::Campaign(part));
         }
         Ok(())
     }
 
     fn sighted(&mut self, process: usize, sighting: Sighting) -> Result<(), Broken> {
         let parts = &mut self.processes[process].parts;
+        if let Some(part) = parts.iter_mut().find(|part| part.election == Some(sighting.election)) {
+            part.rival = sighting.leader.is_some();
+            return Ok(());
+        }
         let of = |part: &&mut Part| part.sight.observation == Some(sighting.election);
         let Some(Part { sight, .. }) = parts.iter_mut().find(of) else { return Ok(()) };
         sight.leader = sighting.leader.map(|leader| leader.created);
         if let Some(epoch) = sight.leader {
-            if epoch < sight.newest && !self.laws.lost_data {
+            // Who was never told of the first key takes the second one for the leader's.
+            if epoch < sight.newest && !self.laws.lost_data && self.run.lost_news == 0 {
                 return Err(Law::Observed.broken(format!(
                     "process {process} is told of epoch {epoch} after one of {}",
                     sight.newest
@@ -448,9 +622,17 @@ impl World<'_> {
         Ok(())
     }
 
+    /// The part whose present candidacy this is.
+    pub fn current(&self, process: usize, election: ElectionId) -> Option<usize> {
+        let of = |part: &Part| part.election == Some(election);
+        self.processes[process].parts.iter().position(of)
+    }
+
+    /// The part whose candidacy this is or was, as long as it has not ended.
     fn part(&self, process: usize, election: ElectionId) -> Option<usize> {
         let of = |part: &Part| {
             part.election == Some(election)
+                || part.left.contains(&election)
                 || part
                     .term
                     .as_ref()
@@ -463,19 +645,34 @@ impl World<'_> {
         self.run.terms += 1;
         let Term { election, epoch } = leadership.term;
         let Some(part) = self.part(process, election) else { return Ok(()) };
-        let it = &self.processes[process].parts[part];
-        if let Some(term) = &it.term {
+        let Part { term, newest, .. } = &self.processes[process].parts[part];
+        if let Some(term) = term {
             return Err(Law::YieldedFirst.broken(format!(
                 "process {process} leads in epoch {epoch}, and its work of epoch {} has not \
                  stopped",
                 term.leadership.term.epoch
             )));
         }
-        self.laws.elected(process, now, part, it.newest, &leadership)?;
-        let it = &mut self.processes[process].parts[part];
-        it.newest = epoch;
-        it.term = Some(Tenure { leadership, over: false, orphan: false });
+        self.laws.elected(process, now, part, *newest, &leadership)?;
         self.check_alone(process, part, epoch)?;
+        let dropped = self.processes[process].parts[part].election != Some(election);
+        let habit = self.processes[process].parts[part].habit;
+        let drops = habit == Habit::Drops && !dropped && !self.calm && self.rng.bool();
+        self.processes[process].parts[part].newest = epoch;
+        if dropped || drops {
+            // Nobody has heard of this term or works in it, and the host says so.
+            let first = self.rng.bool();
+            if drops && first {
+                self.drop_candidacy(process, part);
+            }
+            self.tell(process, Event::Yielded(leadership.term));
+            if drops && !first {
+                self.drop_candidacy(process, part);
+            }
+            return Ok(());
+        }
+        let it = &mut self.processes[process].parts[part];
+        it.term = Some(Tenure { leadership, over: false, orphan: false, endangered: false });
         let hold = self.rng.u64(..2 * self.plan.term);
         self.later(process, hold, Act::Retire(part, epoch));
         let pause = self.rng.u64(..100 * MILLISECOND);

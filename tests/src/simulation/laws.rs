@@ -35,10 +35,16 @@ pub enum Law {
     LeaderReturns,
     /// 11: a waiter keeps its place.
     PlaceIsKept,
+    /// 11: no order of dropping a candidacy and campaigning again ends in an error.
+    Admitted,
     /// 13: nothing spins.
     NothingSpins,
     /// 14: nothing stays behind.
     NothingStays,
+    /// Who leads while renewals fail, and has less than half of its time left, was told.
+    Endangered,
+    /// Every proclamation is answered, and at once by who has no key to put it into.
+    Answered,
     /// Observers see who leads, and never an older epoch after a newer one.
     Observed,
     /// What leaders count together is counted once each.
@@ -73,6 +79,9 @@ impl Law {
             Law::YieldedFirst => "law 8, no campaign before the work has stopped",
             Law::SameSteps => "law 9, the same history gives the same steps",
             Law::LeaderReturns => "law 10, when faults end there is a leader",
+            Law::Admitted => "law 11, who campaigns again is let in",
+            Law::Endangered => "a leader in danger is told",
+            Law::Answered => "every proclamation is answered",
             Law::PlaceIsKept => "law 11, a waiter keeps its place",
             Law::NothingSpins => "law 13, nothing spins",
             Law::NothingStays => "law 14, nothing stays behind",
@@ -118,6 +127,75 @@ struct Asked {
     shown: Vec<(Vec<Selection>, Snapshot)>,
     /// Terms whose guard was refused in this step.
     refused: Vec<(Vec<u8>, Epoch)>,
+    renewals: Renewals,
+}
+
+/// Which renewals of an elector failed, as it has to know.
+#[derive(Debug, Default)]
+pub struct Renewals {
+    asked: BTreeMap<RequestId, Renewal>,
+    leases: BTreeMap<LeaseId, Renewed>,
+}
+
+#[derive(Debug)]
+struct Renewal {
+    lease: LeaseId,
+    sent: Mark,
+    /// None for a grant, and once it has passed: a late answer is no second failure.
+    give_up: Option<Mark>,
+}
+
+#[derive(Debug, Default)]
+struct Renewed {
+    /// When the newest acknowledged request was sent.
+    acknowledged: Option<Mark>,
+    ttl: Duration,
+    /// A renewal has failed since.
+    fails: bool,
+}
+
+impl Renewals {
+    /// Notes what an elector asks.
+    pub fn ask(&mut self, now: Mark, call: &incumbent_guest::types::Call) {
+        let (lease, give_up) = match &call.operation {
+            Operation::Grant(grant) => (grant.lease, None),
+            Operation::KeepAlive(lease) => (*lease, Some(call.give_up)),
+            Operation::Revoke(_)
+            | Operation::Claim(_)
+            | Operation::Read(_)
+            | Operation::Guarded(_) => return,
+        };
+        self.asked.insert(call.id, Renewal { lease, sent: now, give_up });
+    }
+
+    /// Lets time pass: what was not answered by now has failed.
+    pub fn pass(&mut self, now: Mark) {
+        for renewal in self.asked.values_mut() {
+            if renewal.give_up.take_if(|give_up| *give_up <= now).is_some() {
+                self.leases.entry(renewal.lease).or_default().fails = true;
+            }
+        }
+    }
+
+    /// Notes an answer.
+    pub fn hear(&mut self, id: RequestId, outcome: &Result<Response, Failure>) {
+        let Some(Renewal { lease, sent, give_up }) = self.asked.remove(&id) else { return };
+        let renewed = self.leases.entry(lease).or_default();
+        match outcome {
+            Ok(Response::Granted(ttl) | Response::Renewed(ttl)) => {
+                if renewed.acknowledged.is_none_or(|acknowledged| acknowledged < sent) {
+                    *renewed = Renewed { acknowledged: Some(sent), ttl: *ttl, fails: false };
+                }
+            }
+            Ok(_) | Err(_) => renewed.fails |= give_up.is_some(),
+        }
+    }
+
+    /// Whether renewals fail, and less than half of a term's time is left.
+    pub fn endanger(&self, now: Mark, leadership: &Leadership) -> bool {
+        let Leadership { lease, valid_until, .. } = leadership;
+        self.leases.get(lease).is_some_and(|it| it.fails && now + it.ttl / 2 > *valid_until)
+    }
 }
 
 #[derive(Debug)]
@@ -195,8 +273,10 @@ impl Laws {
     /// Notes what an elector is about to hear.
     pub fn hear(&mut self, process: usize, now: Mark, events: &[Event]) {
         let asked = &mut self.electors[process];
+        asked.renewals.pass(now);
         for event in events {
             let Event::Reply(Reply { id, outcome }) = event else { continue };
+            asked.renewals.hear(*id, outcome);
             let Some(call) = asked.calls.remove(id) else { continue };
             match (call.what, outcome) {
                 (What::Lease(lease), Ok(Response::Granted(ttl) | Response::Renewed(ttl))) => {
@@ -246,22 +326,35 @@ impl Laws {
                 What::Claim(claim.lease)
             }
             Operation::Revoke(lease) => {
-                for term in parts.iter().filter_map(|part| part.term.as_ref()) {
-                    let Leadership { term: id, lease: of, valid_until, .. } = &term.leadership;
-                    if of == lease && now < *valid_until {
-                        return Err(Law::ReleasedAfterWork.broken(format!(
-                            "process {process} revokes its lease in epoch {}",
-                            id.epoch
-                        )));
-                    }
-                }
+                self.revoked(process, now, *lease, parts)?;
                 What::Other
             }
             Operation::Guarded(guarded) => self.guarded(process, now, guarded, parts)?,
         };
         let asked = &mut self.electors[process];
+        asked.renewals.ask(now, call);
         let sent = now;
         asked.calls.insert(call.id, Call { sent, give_up: call.give_up, lapsed: false, what });
+        Ok(())
+    }
+
+    /// Judges that an elector, or the host of one that broke, revokes a lease.
+    pub fn revoked(
+        &self,
+        process: usize,
+        now: Mark,
+        lease: LeaseId,
+        parts: &[Part],
+    ) -> Result<(), Broken> {
+        for term in parts.iter().filter_map(|part| part.term.as_ref()) {
+            let Leadership { term: id, lease: of, .. } = &term.leadership;
+            if *of == lease && term.may_work(now) {
+                return Err(Law::ReleasedAfterWork.broken(format!(
+                    "process {process} revokes its lease, and its work of epoch {} may go on",
+                    id.epoch
+                )));
+            }
+        }
         Ok(())
     }
 
@@ -362,7 +455,7 @@ impl Laws {
         leadership: &Leadership,
     ) -> Result<(), Broken> {
         let epoch = leadership.term.epoch;
-        self.extended(process, now, leadership)?;
+        self.extended(process, now, leadership.lease, leadership.valid_until)?;
         let name = &self.offices[office].name;
         let shown = &self.electors[process].shown;
         if !shown.iter().any(|(selections, snapshot)| shows(name, leadership, selections, snapshot))
@@ -389,10 +482,10 @@ impl Laws {
         &self,
         process: usize,
         now: Mark,
-        leadership: &Leadership,
+        lease: LeaseId,
+        until: Mark,
     ) -> Result<(), Broken> {
-        let until = leadership.valid_until;
-        let allowed = self.electors[process].allowed.get(&leadership.lease).copied();
+        let allowed = self.electors[process].allowed.get(&lease).copied();
         if until > allowed.unwrap_or(0) {
             return Err(Law::ValidUntil.broken(format!(
                 "process {process} leads until {until}, and may until {allowed:?}"
@@ -406,7 +499,7 @@ impl Laws {
         Ok(())
     }
 
-    /// Judges what a step leaves behind.
+    /// Judges what a step leaves behind, once nothing more is to be done at once.
     pub fn after_step(&mut self, process: usize, now: Mark, parts: &[Part]) -> Result<(), Broken> {
         let asked = &mut self.electors[process];
         asked.shown.clear();
@@ -425,6 +518,13 @@ impl Laws {
             if refused.iter().any(|(of, epoch)| of == key && *epoch == id.epoch) {
                 return Err(Law::Guarded.broken(format!(
                     "a guard of epoch {} was refused, and process {process} leads on",
+                    id.epoch
+                )));
+            }
+            if !term.endangered && asked.renewals.endanger(now, &term.leadership) {
+                return Err(Law::Endangered.broken(format!(
+                    "process {process} leads in epoch {} until {valid_until}, its renewals fail, \
+                     and it is not told so by {now}",
                     id.epoch
                 )));
             }
@@ -469,6 +569,12 @@ pub fn shows(
         } else if selection.created_before == Some(term.epoch) {
             free = !found.iter().any(|entry| in_queue(name, &entry.key))
                 && (selection.limit == 0 || found.len() < selection.limit as usize);
+        } else if selection.order == Order::ByKey && selection.key == format!("{name}/").as_bytes()
+        {
+            // The last page: whoever is in front on an earlier one would be found by law 1.
+            free =
+                !found.iter().any(|entry| in_queue(name, &entry.key) && entry.created < term.epoch)
+                    && found.len() < selection.limit as usize;
         }
     }
     own && free

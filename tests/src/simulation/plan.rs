@@ -33,16 +33,31 @@ pub struct Plan {
     pub writes: bool,
     /// Whether they write with expectations.
     pub expectations: bool,
+    /// Whether some applications have a candidacy for each term, and others drop theirs at
+    /// any moment, and campaign again.
+    pub drops: bool,
     /// Whether all processes go by one name.
     pub one_identity: bool,
     /// How long leaders like to lead, on average.
     pub term: Duration,
-    /// How long work may take to stop.
+    /// How long work may take to stop: also beyond its deadline.
     pub stopping: Duration,
+    /// What is wrong with the hosts; nothing, unless a test wants to see it found.
+    pub flaw: Option<Flaw>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// When the last fault is over.
     pub unrest: Duration,
+}
+
+/// What a host may do wrong, while its elector is right.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Flaw {
+    /// It revokes the lease of an elector that broke as soon as the applications were
+    /// told that their terms are over, and does not wait for their work.
+    RevokesOnceTold,
+    /// An application campaigns again while the work of its last term goes on.
+    CampaignsBesideItsWork,
 }
 
 /// One election.
@@ -72,8 +87,8 @@ pub enum Kind {
     Pause(usize),
     /// A process is killed, and started again later.
     Crash(usize),
-    /// A process's component traps.
-    Trap(usize),
+    /// A process's component traps, at this moment.
+    Trap(usize, Moment),
     /// A process's wall clock jumps.
     WallClock(usize),
     /// What a process sends does not arrive.
@@ -92,6 +107,17 @@ pub enum Kind {
     Repeat(u32),
     /// Watches of a process go silent, and stay so until they are opened anew.
     SilentWatches(usize),
+    /// One watch of a process goes silent, and stays so until it is opened anew.
+    SilentWatch(usize),
+    /// So many of a thousand events are never delivered to a process's watches, which
+    /// otherwise go on.
+    LostNews(usize, u32),
+    /// Half of what concerns one election takes longer, up to so much one way.
+    SlowOffice(usize, Duration),
+    /// A process drops all of its candidacies and terms at once, and campaigns again.
+    DropAll(usize),
+    /// A process drops its candidacy in one election, and does not come back.
+    Leave(usize, usize),
     /// The stream of a process's watches breaks.
     BrokenStream(usize),
     /// A member is killed, and started again later.
@@ -131,6 +157,26 @@ pub enum Kind {
     Compact,
 }
 
+/// When a component traps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Moment {
+    /// At once.
+    Now,
+    /// In its next step: what the step was given is lost.
+    Step,
+    /// Right after a step that ended a term.
+    Demotion,
+    /// Right after a step that claims or removes a key.
+    Asking,
+    /// In a step while it closes.
+    Closing,
+    /// In its next step, and so does each successor while the fault lasts.
+    Again,
+}
+
+/// The most elections of a seed.
+const MOST_OFFICES: usize = 300;
+
 impl Plan {
     /// What this seed draws.
     pub fn draw(seed: u64) -> Plan {
@@ -142,6 +188,7 @@ impl Plan {
         match rng.u8(..8) {
             0 => offices.push(Office { name: "jobs/night".into(), contest: Contest::Queue }),
             1 => offices.push(Office { name: "mail".into(), contest: Contest::Race }),
+            2 => offices.push(Office { name: "mail".into(), contest: Contest::Queue }),
             _ => {}
         }
         let lease_ttl = [2, 5, 10, 10, 10, 30][rng.usize(..6)] * SECOND;
@@ -160,20 +207,38 @@ impl Plan {
             hosts_mend: rng.bool(),
             writes: true,
             expectations: true,
+            drops: true,
             one_identity: rng.u8(..8) == 0,
             term: rng.u64(2..60) * SECOND,
             stopping: [50 * MILLISECOND, 500 * MILLISECOND, lease_ttl, 3 * lease_ttl]
                 [rng.usize(..4)],
+            flaw: None,
             faults: Vec::new(),
             unrest,
         };
+        if rng.u8(..) == 0 {
+            plan.hold_many(&mut rng);
+        }
         plan.draw_faults(&mut rng);
         plan
     }
 
+    /// Many elections on one lease, most often not so many: names that differ only in
+    /// the end of a long prefix.
+    fn hold_many(&mut self, rng: &mut Rng) {
+        let many = (MOST_OFFICES >> rng.u8(..7)).max(3);
+        let Office { contest, .. } = self.offices[0];
+        let name = |number| format!("{}/{number:03}", "a-name-that-all-have-in-common/".repeat(3));
+        self.offices = (0..many).map(|number| Office { name: name(number), contest }).collect();
+        self.processes = 2;
+        self.observers = 0;
+        self.writes = false;
+        self.unrest = rng.u64(30..60) * SECOND;
+    }
+
     /// Some kinds of faults, as often and as hard as the seed likes.
     fn draw_faults(&mut self, rng: &mut Rng) {
-        const KINDS: usize = 29;
+        const KINDS: usize = 34;
         let gap = rng.u64(4..24) * SECOND;
         let longest = [2, 8, 20, 40][rng.usize(..4)] * SECOND;
         let mut chosen: Vec<usize> = (0..KINDS).filter(|_| rng.u8(..3) == 0).collect();
@@ -206,7 +271,17 @@ impl Plan {
         match number {
             0 => Kind::Pause(process),
             1 => Kind::Crash(process),
-            2 => Kind::Trap(process),
+            2 => {
+                const MOMENTS: [Moment; 6] = [
+                    Moment::Now,
+                    Moment::Step,
+                    Moment::Demotion,
+                    Moment::Asking,
+                    Moment::Closing,
+                    Moment::Again,
+                ];
+                Kind::Trap(process, MOMENTS[rng.usize(..MOMENTS.len())])
+            }
             3 => Kind::WallClock(process),
             4 => Kind::CutToStore(process),
             5 => Kind::CutFromStore(process),
@@ -232,6 +307,11 @@ impl Plan {
             25 => Kind::Overwrite(office),
             26 => Kind::Revalue(office),
             27 => Kind::RevokeLast(office),
+            28 => Kind::SilentWatch(process),
+            29 => Kind::LostNews(process, [100, 500, 1_000][rng.usize(..3)]),
+            30 => Kind::SlowOffice(office, rng.u64(1..15) * SECOND),
+            31 => Kind::DropAll(process),
+            32 => Kind::Leave(process, office),
             _ => Kind::Compact,
         }
     }
@@ -251,9 +331,11 @@ impl Plan {
             hosts_mend: false,
             writes: true,
             expectations: true,
+            drops: false,
             one_identity: false,
             term: 100_000 * SECOND,
             stopping: 100 * MILLISECOND,
+            flaw: None,
             faults: Vec::new(),
             unrest: 60 * SECOND,
         }

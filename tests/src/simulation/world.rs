@@ -13,7 +13,7 @@ use super::cluster::Cluster;
 use super::history::History;
 use super::laws::{Broken, Law, Laws};
 use super::machine::{Machine, Open};
-use super::plan::Plan;
+use super::plan::{Moment, Plan};
 use super::store::{EXPIRY_TICK, SHORTEST_LEASE, Store};
 use super::story::Story;
 use super::{MILLISECOND, Run, SECOND};
@@ -22,8 +22,10 @@ mod faults;
 mod verdict;
 mod watches;
 
-/// More turns of one process in a second than this are a spin.
+/// More turns of one process in a second than this are a spin; each of its elections may
+/// take some more.
 const MOST_TURNS: u32 = 2_000;
+const MOST_TURNS_EACH: u32 = 40;
 
 /// A simulated world.
 pub struct World<'a> {
@@ -49,6 +51,8 @@ pub struct World<'a> {
     slow: Vec<Duration>,
     loss: Vec<u32>,
     repeat: Vec<u32>,
+    /// Elections that are slow, and how slow at most.
+    laggards: Vec<(usize, Duration)>,
     backup: Option<Store>,
     election_due: bool,
 }
@@ -65,8 +69,19 @@ pub struct Process {
     pub elector: Option<Box<dyn Machine>>,
     pub inbox: Vec<Event>,
     pub parts: Vec<Part>,
+    /// It was told to close.
+    pub closing: bool,
     pub closed: bool,
     last_election: ElectionId,
+    last_ticket: Ticket,
+    /// Proclamations that its elector was given and has not answered, and since when.
+    pub tickets: BTreeMap<Ticket, Mark>,
+    /// What its clock showed when its elector was last told something.
+    told: Mark,
+    /// Steps in a row that said nothing, and want to be followed by another at once.
+    idle: u32,
+    /// When its component is to trap.
+    traps: Vec<Moment>,
     turning: bool,
     deadline: Option<Mark>,
     /// What would have happened while it was stopped.
@@ -75,7 +90,11 @@ pub struct Process {
     member: usize,
     stream: Stream,
     /// Leases that its elector asked for.
-    leases: Vec<LeaseId>,
+    pub leases: Vec<LeaseId>,
+    /// Leases of electors that broke, to be given back.
+    pub orphaned: Vec<LeaseId>,
+    /// Of a thousand events for its watches, how many get lost.
+    lost: Vec<u32>,
     denied: u32,
     cut_to: Vec<u32>,
     cut_from: Vec<u32>,
@@ -202,6 +221,7 @@ impl<'a> World<'a> {
             slow: Vec::new(),
             loss: Vec::new(),
             repeat: Vec::new(),
+            laggards: Vec::new(),
             backup: None,
             election_due: false,
         };
@@ -216,14 +236,22 @@ impl<'a> World<'a> {
                 elector: None,
                 inbox: Vec::new(),
                 parts: plan.offices.iter().map(|_| Part::default()).collect(),
+                closing: false,
                 closed: false,
                 last_election: 0,
+                last_ticket: 0,
+                tickets: BTreeMap::new(),
+                told: 0,
+                idle: 0,
+                traps: Vec::new(),
                 turning: false,
                 deadline: None,
                 stuck: Vec::new(),
                 member: process % plan.members,
                 stream: Stream::default(),
                 leases: Vec::new(),
+                orphaned: Vec::new(),
+                lost: Vec::new(),
                 denied: 0,
                 cut_to: vec![0; plan.members],
                 cut_from: vec![0; plan.members],
@@ -290,13 +318,18 @@ impl<'a> World<'a> {
         }
         match what {
             Happening::Turn { process, generation } => {
-                if self.processes[process].generation == generation {
+                let it = &self.processes[process];
+                if it.generation == generation && it.turning {
                     return self.turn(process);
                 }
             }
             Happening::Wake { process, generation, mark } => {
                 let it = &mut self.processes[process];
-                if it.generation == generation && it.deadline == Some(mark) && !it.turning {
+                let at_once = mark <= it.told + 1;
+                if it.generation == generation
+                    && it.deadline == Some(mark)
+                    && (at_once || !it.turning)
+                {
                     it.inbox.push(Event::Wake);
                     return self.turn(process);
                 }
@@ -348,6 +381,7 @@ impl<'a> World<'a> {
         it.life += 1;
         it.clock = clock;
         it.last_election = 0;
+        it.told = 0;
         for part in &mut it.parts {
             *part = Part::default();
         }
@@ -369,7 +403,10 @@ impl<'a> World<'a> {
         let it = &mut self.processes[process];
         it.generation += 1;
         it.elector = Some(elector);
+        it.closing = false;
         it.closed = false;
+        it.idle = 0;
+        it.tickets.clear();
         it.inbox.clear();
         it.turning = false;
         it.deadline = None;
@@ -394,6 +431,7 @@ impl<'a> World<'a> {
         it.elector = None;
         it.inbox.clear();
         it.stuck.clear();
+        it.orphaned.clear();
         it.stream.watches.clear();
         it.stream.number += 1;
         for part in &mut it.parts {
@@ -403,23 +441,27 @@ impl<'a> World<'a> {
     }
 
     /// The component traps: terms go on to their deadline without it.
-    fn trap(&mut self, process: usize) {
+    fn trap(&mut self, process: usize) -> Result<(), Broken> {
         let it = &mut self.processes[process];
         if it.elector.take().is_none() {
-            return;
+            return Ok(());
         }
         it.generation += 1;
         it.inbox.clear();
+        it.turning = false;
+        it.tickets.clear();
         it.stream.watches.clear();
         it.stream.number += 1;
         it.deadline = None;
+        it.traps.retain(|moment| *moment == Moment::Again);
         let life = it.life;
-        for lease in std::mem::take(&mut it.leases) {
-            self.orphan(process, lease);
-        }
+        self.run.traps += 1;
+        self.story.note(self.now, &format!("the component of process {process} traps"));
+        self.orphan(process)?;
         self.history.abandon(process, self.now);
         let pause = 100 * MILLISECOND + self.rng.u64(..SECOND);
         self.after(pause, Happening::Reopen { process, life });
+        Ok(())
     }
 
     /// Opens another elector after a while.
@@ -433,6 +475,12 @@ impl<'a> World<'a> {
     pub fn next_election(&mut self, process: usize) -> ElectionId {
         self.processes[process].last_election += 1;
         self.processes[process].last_election
+    }
+
+    /// A ticket that was not used before.
+    pub fn next_ticket(&mut self, process: usize) -> Ticket {
+        self.processes[process].last_ticket += 1;
+        self.processes[process].last_ticket
     }
 
     /// Tells an elector something, soon.
@@ -467,14 +515,32 @@ impl<'a> World<'a> {
     fn turn(&mut self, process: usize) -> Result<(), Broken> {
         let it = &mut self.processes[process];
         it.turning = false;
+        let closing = it.closing;
+        let in_step = |moment: &Moment| match moment {
+            Moment::Step | Moment::Again => true,
+            Moment::Closing => closing,
+            Moment::Now | Moment::Demotion | Moment::Asking => false,
+        };
+        if it.traps.iter().any(in_step) {
+            return self.trap(process);
+        }
         let Some(elector) = &mut it.elector else { return Ok(()) };
-        let now = it.clock.at(self.now);
+        let now = it.clock.at(self.now).max(it.told);
+        it.told = now;
         let events = std::mem::take(&mut it.inbox);
         let generation = it.generation;
         let second = self.now / SECOND;
         it.turns = if it.turns.0 == second { (second, it.turns.1 + 1) } else { (second, 1) };
-        if it.turns.1 > MOST_TURNS {
+        if it.turns.1 > MOST_TURNS + MOST_TURNS_EACH * self.plan.offices.len() as u32 {
             return Err(Law::NothingSpins.broken(format!("process {process} spins")));
+        }
+        let mut outrun = Vec::new();
+        for event in &events {
+            if let Event::Proclaim(Proclamation { election, ticket, .. }) = event {
+                it.tickets.insert(*ticket, self.now);
+                let of = |part: &&Part| part.election == Some(*election) && part.rival;
+                outrun.extend(it.parts.iter().find(of).map(|_| (*election, *ticket)));
+            }
         }
 
         self.laws.hear(process, now, &events);
@@ -484,13 +550,35 @@ impl<'a> World<'a> {
         self.run.digest(process, now, &step);
         self.story.said(process, &step);
         it.deadline = step.deadline;
+        // There is more to do, at once.
+        let more = step.deadline == Some(now + 1);
         if let Some(mark) = step.deadline {
             if mark <= now {
                 return Err(Law::NothingSpins.broken("the next deadline is not ahead".into()));
             }
-            let due = it.clock.when(mark) + self.rng.u64(..1_000_000);
+            // One timer may happen to be due so soon, and come to nothing; and of the 300
+            // elections and as many keys that are to go, a few steps may look at those that
+            // nothing follows for.
+            it.idle = if more && step.commands.is_empty() { it.idle + 1 } else { 0 };
+            if it.idle > 8 {
+                return Err(Law::NothingSpins.broken(format!(
+                    "process {process} wants to be woken at once, again and again, and does \
+                     nothing"
+                )));
+            }
+            let late = if more { 0 } else { self.rng.u64(..1_000_000) };
+            let due = it.clock.when(mark).max(self.now) + late;
             self.push(due, Happening::Wake { process, generation, mark });
         }
+        let traps = self.processes[process].traps.iter().any(|moment| {
+            step.commands.iter().any(|command| match (moment, command) {
+                (Moment::Demotion, Command::Notify(Notice::Demoted(_))) => true,
+                (Moment::Asking, Command::Call(call)) => {
+                    matches!(call.operation, Operation::Claim(_) | Operation::Guarded(_))
+                }
+                _ => false,
+            })
+        });
         for command in step.commands {
             match command {
                 Command::Call(call) => self.call(process, now, call)?,
@@ -501,9 +589,33 @@ impl<'a> World<'a> {
                 Command::Notify(notice) => self.notice(process, now, notice)?,
             }
         }
-        let parts = &mut self.processes[process].parts;
-        parts.iter_mut().for_each(|part| part.stopped = None);
-        self.laws.after_step(process, now, parts)
+        if !more {
+            for (election, ticket) in outrun {
+                self.check_answered(process, election, ticket)?;
+            }
+            let parts = &mut self.processes[process].parts;
+            parts.iter_mut().for_each(|part| part.stopped = None);
+            self.laws.after_step(process, now, parts)?;
+        }
+        if traps { self.trap(process) } else { Ok(()) }
+    }
+
+    /// Who has no key because somebody else has it puts a new value nowhere, and says so.
+    fn check_answered(
+        &self,
+        process: usize,
+        election: ElectionId,
+        ticket: Ticket,
+    ) -> Result<(), Broken> {
+        let it = &self.processes[process];
+        let waits = self.current(process, election).is_some_and(|part| it.parts[part].rival);
+        if waits && it.tickets.contains_key(&ticket) {
+            return Err(Law::Answered.broken(format!(
+                "process {process} proclaims as {election}, in a race that somebody else leads, \
+                 and ticket {ticket} is not answered at once"
+            )));
+        }
+        Ok(())
     }
 
     // Calls.
@@ -537,13 +649,48 @@ impl<'a> World<'a> {
 
     fn depart(&mut self, request: Request) {
         let (process, member) = (request.process, self.processes[request.process].member);
+        let lag = self.lag(&request.operation);
         let what = Happening::Arrive { member, request };
-        self.carry(process, member, true, what);
+        self.carry(process, member, true, lag, what);
     }
 
-    fn carry(&mut self, process: usize, member: usize, to_store: bool, what: Happening) {
+    /// How much longer than others this takes.
+    fn lag(&mut self, operation: &Operation) -> Duration {
+        if self.laggards.is_empty() {
+            return 0;
+        }
+        let key = match operation {
+            Operation::Claim(claim) => &claim.key,
+            Operation::Guarded(guarded) => &guarded.guard.key,
+            Operation::Read(selections) => match selections.first() {
+                Some(selection) => &selection.key,
+                None => return 0,
+            },
+            Operation::Grant(_) | Operation::KeepAlive(_) | Operation::Revoke(_) => return 0,
+        };
+        let is_of = |office: usize| {
+            let rest = key.strip_prefix(self.plan.offices[office].name.as_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        let most = self.laggards.iter().filter(|(office, _)| is_of(*office)).map(|(_, most)| most);
+        let most = most.max().copied().unwrap_or(0).max(1);
+        if self.rng.bool() {
+            return 0;
+        }
+        // Nothing is late when all is well.
+        self.rng.u64(..most).min((self.plan.unrest + SECOND).saturating_sub(self.now))
+    }
+
+    fn carry(
+        &mut self,
+        process: usize,
+        member: usize,
+        to_store: bool,
+        lag: Duration,
+        what: Happening,
+    ) {
         match self.transit(process, member, to_store) {
-            Transit::After(delay) => self.after(delay, what),
+            Transit::After(delay) => self.after(delay + lag, what),
             Transit::Held => self.held.push(Held { process, member, to_store, what }),
             Transit::Lost => self.run.lost += 1,
         }
@@ -606,9 +753,10 @@ impl<'a> World<'a> {
         let repeat = self.repeat.iter().max().copied().unwrap_or(0);
         if repeat > 0 && self.rng.u32(..1_000) < repeat {
             let (request, outcome) = (request.clone(), outcome.clone());
-            self.carry(process, member, false, Happening::Answer { request, outcome });
+            self.carry(process, member, false, 0, Happening::Answer { request, outcome });
         }
-        self.carry(process, member, false, Happening::Answer { request, outcome });
+        let lag = self.lag(&request.operation);
+        self.carry(process, member, false, lag, Happening::Answer { request, outcome });
     }
 
     fn answered(&mut self, request: Request, outcome: Result<Response, Failure>) {
@@ -641,7 +789,8 @@ impl<'a> World<'a> {
         let store = &self.cluster.store;
         let mut found: Vec<Entry> = match office.contest {
             Contest::Queue => store
-                .keys_below(&prefix)
+                .keys_from(&prefix)
+                .take_while(|entry| entry.key.starts_with(&prefix))
                 .filter(|entry| !entry.key[prefix.len()..].contains(&b'/'))
                 .cloned()
                 .collect(),

@@ -284,6 +284,9 @@ fn selection(selection: &Selection) -> String {
     if selection.prefix {
         text += "*";
     }
+    if let Some(from) = &selection.from {
+        text += &format!(" from {}", quote(from));
+    }
     if let Some(created) = selection.created_before {
         text += &format!(" before {created}");
     }
@@ -291,8 +294,12 @@ fn selection(selection: &Selection) -> String {
         let order = match selection.order {
             Order::OldestFirst => "oldest",
             Order::NewestFirst => "newest",
+            Order::ByKey => "first",
         };
         text += &format!(" {order} {}", selection.limit);
+    }
+    if selection.keys_only {
+        text += " keys";
     }
     format!("({text})")
 }
@@ -303,7 +310,9 @@ fn tell(notice: &Notice) -> String {
             format!("{} joined {} {}", joined.election, quote(&joined.key), joined.created)
         }
         Notice::Elected(leadership) => format!("elected {}", leads(leadership)),
-        Notice::Extended(leadership) => format!("extended {}", leads(leadership)),
+        Notice::Extended(extension) => {
+            format!("extended {} until {}", hex(extension.lease), seconds(extension.valid_until))
+        }
         Notice::Endangered(leadership) => format!("endangered {}", leads(leadership)),
         Notice::Demoted(demotion) => {
             format!("demoted {}: {}", office(&demotion.term), reason(&demotion.reason))

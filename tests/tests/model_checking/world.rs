@@ -702,13 +702,16 @@ impl World {
     fn noticed(&mut self, who: usize, notice: Notice, told: &[Told]) {
         match notice {
             Notice::Elected(leadership) => self.elected(who, leadership, told),
-            Notice::Extended(leadership) => {
-                self.check_deadline(who, &leadership);
-                let term = leadership.term;
+            Notice::Extended(Extension { lease, valid_until }) => {
+                self.check_deadline(who, lease, valid_until);
+                let now = self.now;
                 let mut revived = true;
-                if let Some(tenancy) = &mut self.candidate(who).term {
-                    revived = tenancy.over || tenancy.leadership.term != term;
-                    tenancy.leadership = leadership;
+                if let Some(tenancy) = &mut self.candidate(who).term
+                    && !tenancy.over
+                    && tenancy.leadership.lease == lease
+                {
+                    revived = tenancy.leadership.valid_until <= now;
+                    tenancy.leadership.valid_until = valid_until;
                 }
                 self.law(4, !revived, "a term that is over is extended");
             }
@@ -731,7 +734,7 @@ impl World {
     }
 
     fn elected(&mut self, who: usize, leadership: Leadership, told: &[Told]) {
-        self.check_deadline(who, &leadership);
+        self.check_deadline(who, leadership.lease, leadership.valid_until);
         self.law(3, leadership.valid_until > self.now, "elected when the deadline is over");
         let shown = told.iter().any(|told| told.shows(&leadership));
         self.law(3, shown, "elected, and no read has shown it");
@@ -749,11 +752,11 @@ impl World {
         self.law(8, over, "elected before the work of the last term has stopped");
     }
 
-    fn check_deadline(&mut self, who: usize, leadership: &Leadership) {
+    fn check_deadline(&mut self, who: usize, lease: LeaseId, valid_until: Mark) {
         let granted = self.candidates[who]
             .allowed
             .iter()
-            .any(|(lease, until)| *lease == leadership.lease && leadership.valid_until <= *until);
+            .any(|(of, until)| *of == lease && valid_until <= *until);
         self.law(2, granted, "a deadline is later than the store granted");
     }
 }

@@ -72,10 +72,14 @@ async fn keys_are_touched_only_where_they_are_granted() {
     let mut all = Puppet::new(LeadershipCtx::of_term(&cast.leadership).grant("")).await;
     let held = all.leading().await.expect("leads");
     let own = String::from_utf8(cast.leadership.key().into()).expect("is text");
-    for key in [NAME, own.as_str(), "office/1"] {
+    // To `etcdctl`, any key below the name is a candidate.
+    for key in [NAME, own.as_str(), "office/1", "office/", "office/zz", "office/a/b"] {
         assert_eq!(all.put(held, key, b"", None).await, refused(), "{key}");
         assert_eq!(all.delete(held, key, None).await, refused(), "{key}");
+        assert_eq!(all.write(held, &[], &[("jobs/a", b"")], &[key]).await, refused(), "{key}");
     }
+    assert_eq!(all.get(held, own.as_str()).await.map(drop), refused().map(drop::<i64>));
+    assert_eq!(all.get(held, "office/zz").await, Ok(None), "others may have put it there");
     let _other = cast.worker.session().election("other").join().await.expect("joins");
     assert!(invalid(&all.put(held, "other/1", b"", None).await.expect_err("is a candidate's")));
     assert_eq!(world.get("jobs/a").await, None);
@@ -85,8 +89,10 @@ async fn keys_are_touched_only_where_they_are_granted() {
     let mut both =
         Puppet::new(LeadershipCtx::of_term(&cast.leadership).grant("jobs/").grant("office")).await;
     let held = both.leading().await.expect("leads");
-    both.put(held, "office/data", b"", None).await.expect("is granted");
+    both.put(held, "office-data/a", b"", None).await.expect("is granted");
     both.put(held, "offices", b"", None).await.expect("is granted");
+    let expecting = both.write(held, &[("office/zz", 0)], &[("offices", b"")], &[]).await;
+    expecting.expect("only looks at it");
     both.put(held, "jobs/a", b"", None).await.expect("is granted");
     assert!(cast.leadership.is_valid());
 }

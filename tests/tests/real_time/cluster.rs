@@ -7,7 +7,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt};
-use incumbent::{BootClock, Candidate, Clock, Event, Leadership, Options, Reason, Session};
+use incumbent::store::etcd::{Credentials, EtcdStore};
+use incumbent::types::{Contest, Entry};
+use incumbent::{
+    BootClock, Candidate, Clock, Event, Leadership, Options, Reason, Session, Store as _, outside,
+};
 use incumbent_tests::cluster::Cluster;
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
@@ -34,6 +38,7 @@ on_each_version! {
     an_observer_outlives_a_compaction,
     without_space_leaders_go_on_and_candidates_wait,
     a_backup_does_not_bring_old_epochs_back,
+    a_member_that_is_behind_is_not_believed,
 }
 
 /// Rows 7, 21 and 24.
@@ -139,6 +144,100 @@ async fn another_etcd_leader_costs_no_leadership_of_ten_seconds(version: Version
     let renewed = office.is_renewed().await;
     println!("{version:?}: another etcd leader: renewed after {renewed:.2?}");
     assert!(office.leader.is_valid());
+}
+
+/// A member that is cut off from the others answers from what it had, for as long as it
+/// believes in its leader. Whatever is asked about the present is answered by another
+/// member, or not at all.
+async fn a_member_that_is_behind_is_not_believed(version: Version) {
+    /// How long it is to believe: longer than all of this takes.
+    const BELIEVES: [&str; 4] = ["--heartbeat-interval", "100", "--election-timeout", "9000"];
+    /// How long to wait for what may never come.
+    const WAIT: Duration = Duration::from_secs(2);
+    let mut cluster = Cluster::start_with(version, 3, &BELIEVES).await;
+    let behind = cluster.follower();
+    let others = [0, 1, 2].into_iter().filter(|member| *member != behind);
+    let others: Vec<_> = others.map(|member| cluster.address(member).to_string()).collect();
+    let session = async |url: &str| {
+        let options = Options { ttl: PATIENCE, ..Options::default() };
+        Session::connect(url, options).await.expect("connects")
+    };
+    // One way to the member that will be behind, and one on which another can be asked.
+    let alone = format!("etcd://{}", cluster.address(behind));
+    let first = format!("{alone},{}", others.join(","));
+    let truth = format!("etcd://{}", others.join(","));
+    let writer = session(&truth).await;
+    let lead = async |value: &str| {
+        let leader = writer.election("office").value(value).campaign().await.expect("leads");
+        leader.fence().put("k", value).await.expect("writes");
+        leader
+    };
+    let old = lead("old").await;
+    let mut asked = Vec::new();
+    for url in [alone, first] {
+        let url = url.parse().expect("a URL");
+        let store = EtcdStore::connect(&url, &Credentials::default(), WAIT).await.expect("a store");
+        let options = Options { ttl: PATIENCE, ..Options::default() };
+        let session = Session::open(store.clone(), options).await.expect("opens");
+        // Whoever leads has its reads from the same member.
+        let name = format!("own-{}", asked.len());
+        let own = session.election(name).campaign().await.expect("leads");
+        asked.push((store, session, own));
+    }
+    let peek = async || {
+        let found = asked[0].0.peek(b"k".into(), WAIT).await;
+        found.ok().flatten().map(|entry| String::from_utf8_lossy(&entry.value).into_owned())
+    };
+    while peek().await.as_deref() != Some("old") {}
+
+    cluster.isolate(behind);
+    old.resign().await.expect("resigns");
+    let new = lead("new").await;
+    // To ask for what one member has is to be told this.
+    assert_eq!(peek().await.as_deref(), Some("old"));
+
+    let answers = join_all(asked.iter().map(async |(store, session, own)| {
+        let office = session.election("office");
+        let told = |leader: Option<incumbent::Leader>| leader.map(|leader| leader.value);
+        let mut sightings = office.observe();
+        let fence = own.fence();
+        let asked = (
+            timeout(WAIT, outside::get(store, "k", WAIT)),
+            timeout(WAIT, fence.get("k")),
+            timeout(WAIT, outside::leader(store, "office", Contest::Queue, WAIT)),
+            timeout(WAIT, office.leader()),
+            timeout(WAIT, office.candidates()),
+            timeout(WAIT, sightings.next()),
+        );
+        let (get, fenced, outside, leader, candidates, seen) =
+            tokio::join!(asked.0, asked.1, asked.2, asked.3, asked.4, asked.5);
+        let value = |entry: Option<Entry>| entry.map(|entry| entry.value);
+        [
+            ("get", get.ok().and_then(Result::ok).map(value)),
+            ("the fence's get", fenced.ok().and_then(Result::ok).map(value)),
+            ("leader", outside.ok().and_then(Result::ok).map(told)),
+            ("the session's leader", leader.ok().and_then(Result::ok).map(told)),
+            (
+                "candidates",
+                candidates.ok().and_then(Result::ok).map(|all| told(all.into_iter().next())),
+            ),
+            ("observe", seen.ok().flatten().and_then(Result::ok).map(told)),
+        ]
+    }))
+    .await;
+    assert_eq!(peek().await.as_deref(), Some("old"), "it was behind until now");
+    println!("{version:?}: {answers:?}");
+    let is_new = |answer: &Option<Vec<u8>>| answer.as_deref() == Some(b"new");
+    let [alone, first] = &answers[..] else { panic!("two were asked") };
+    let lies: Vec<_> = alone
+        .iter()
+        .chain(first)
+        .filter(|(_, answer)| answer.as_ref().is_some_and(|answer| !is_new(answer)))
+        .collect();
+    assert!(lies.is_empty(), "what was true once was told as of now: {lies:?}");
+    let silent: Vec<_> = first.iter().filter(|(_, answer)| answer.is_none()).collect();
+    assert!(silent.is_empty(), "another member was there to ask: {silent:?}");
+    drop(new);
 }
 
 /// Row 22: of two members that are paused, one leads.

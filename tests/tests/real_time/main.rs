@@ -2,5 +2,6 @@
 //! side by side.
 
 mod cluster;
+mod crowd;
 mod soak;
 mod steady_state;

@@ -68,6 +68,10 @@ fn said(status: i32, text: &str) -> Failure {
         }
         code::PERMISSION_DENIED | code::UNAUTHENTICATED => Failure::Denied(text.into()),
         code::INVALID_ARGUMENT => Failure::Invalid(text.into()),
+        // Said on this side, of an answer that was not taken in.
+        code::OUT_OF_RANGE if has("decoded message length too large") => Failure::Other(format!(
+            "the store's answer is too large ({text}): ask for less, or for the keys alone"
+        )),
         code::OUT_OF_RANGE if has("too large lease TTL") => Failure::Invalid(text.into()),
         code::RESOURCE_EXHAUSTED if has("larger than max") => Failure::Invalid(text.into()),
         code::RESOURCE_EXHAUSTED | code::UNKNOWN if has("too many requests") => {
@@ -89,6 +93,13 @@ pub(super) fn is_lease_missing(error: &Error) -> bool {
 /// Whether a lease of the wanted id is there already.
 pub(super) fn is_lease_present(error: &Error) -> bool {
     is_status(error, code::FAILED_PRECONDITION, "lease already exists")
+}
+
+/// Whether a revision cannot be read: etcd has forgotten it, or a member does not have it yet.
+pub(super) fn is_revision_unreadable(error: &Error) -> bool {
+    ["required revision has been compacted", "required revision is a future revision"]
+        .iter()
+        .any(|text| is_status(error, code::OUT_OF_RANGE, text))
 }
 
 /// Whether a user was named to an etcd that knows of none.

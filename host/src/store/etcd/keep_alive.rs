@@ -3,6 +3,7 @@
 //! etcd's answers to keep-alives carry no number, so there is never more than
 //! one attempt on a stream: the answer that comes is that attempt's, however late
 //! it is. An attempt that begins while another is overdue opens another stream.
+//! A stream that no attempt is using ends with its lease.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Error, LeaseKeepAliveStream, LeaseKeeper};
-use tokio::time::timeout;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use super::connection::Connection;
 use super::endpoints::{Contact, Endpoints};
@@ -21,10 +23,28 @@ use crate::types::{Failure, LeaseId, Response};
 /// How long a late answer is waited for, where the connection lives on.
 const LATE: Duration = Duration::from_secs(60);
 
-/// The streams that no attempt is using: one for each lease at most.
+/// What there is of each lease that is renewed.
 #[derive(Default)]
 pub(super) struct Renewals {
-    idle: Mutex<BTreeMap<LeaseId, Stream>>,
+    slots: Slots,
+}
+
+type Slots = Arc<Mutex<BTreeMap<LeaseId, Slot>>>;
+
+#[derive(Default)]
+struct Slot {
+    /// How many attempts are under way.
+    attempts: usize,
+    /// The lease is gone: the attempts leave no stream behind.
+    is_over: bool,
+    idle: Option<Idle>,
+}
+
+/// A stream that no attempt is using.
+struct Idle {
+    stream: Stream,
+    /// The task that ends the stream once the lease has run out.
+    _end: JoinSet<()>,
 }
 
 impl Renewals {
@@ -45,18 +65,21 @@ impl Renewals {
         answer
     }
 
-    /// The lease is over: its stream is of no more use.
+    /// The lease is over, and so is its stream.
     pub(super) fn forget(&self, lease: LeaseId) {
-        self.idle().remove(&lease);
+        change(&self.slots, lease, |slot| {
+            slot.is_over = true;
+            slot.idle = None;
+        });
     }
 
     async fn attempt(&self, contact: Contact, lease: LeaseId) -> Result<Response, Failure> {
-        let idle = self.idle().remove(&lease);
+        let (attempt, idle) = Attempt::begin(&self.slots, lease);
         if let Some(mut stream) = idle.filter(|stream| stream.is_on(&contact)) {
             // A stream that broke while it was idle says nothing of etcd now, and
             // one whose login is too old is made anew with a fresh one.
             if let Ok(answer) = stream.renew().await {
-                self.keep(lease, stream);
+                attempt.keep(stream, &answer);
                 return Ok(answer);
             }
         }
@@ -66,22 +89,69 @@ impl Renewals {
             Err(error) => return contact.judge(Err(error)).await,
         };
         let answer = stream.renew().await?;
-        self.keep(lease, stream);
+        attempt.keep(stream, &answer);
         Ok(answer)
     }
+}
 
-    fn keep(&self, lease: LeaseId, stream: Stream) {
-        self.idle().insert(lease, stream);
+/// An attempt to renew a lease, until it is dropped.
+struct Attempt {
+    slots: Slots,
+    lease: LeaseId,
+}
+
+impl Attempt {
+    /// Begins one, with the idle stream if there is any.
+    fn begin(slots: &Slots, lease: LeaseId) -> (Self, Option<Stream>) {
+        let idle = change(slots, lease, |slot| {
+            slot.attempts += 1;
+            slot.idle.take()
+        });
+        (Self { slots: Arc::clone(slots), lease }, idle.map(|idle| idle.stream))
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, BTreeMap<LeaseId, Stream>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Leaves the stream to the next attempt, for as long as the lease can live.
+    fn keep(&self, stream: Stream, answer: &Response) {
+        let Response::Renewed(ttl) = *answer else {
+            return;
+        };
+        let (slots, lease) = (Arc::downgrade(&self.slots), self.lease);
+        let mut end = JoinSet::new();
+        end.spawn(async move {
+            sleep(Duration::from_nanos(ttl)).await;
+            if let Some(slots) = slots.upgrade() {
+                change(&slots, lease, |slot| slot.idle = None);
+            }
+        });
+        change(&self.slots, lease, |slot| {
+            if !slot.is_over {
+                slot.idle = Some(Idle { stream, _end: end });
+            }
+        });
     }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        change(&self.slots, self.lease, |slot| slot.attempts -= 1);
+    }
+}
+
+/// Changes what there is of a lease. Where nothing is left, there is no slot.
+fn change<T>(slots: &Slots, lease: LeaseId, change: impl FnOnce(&mut Slot) -> T) -> T {
+    let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
+    let slot = slots.entry(lease).or_default();
+    let changed = change(slot);
+    if slot.attempts == 0 && slot.idle.is_none() {
+        slots.remove(&lease);
+    }
+    changed
 }
 
 impl fmt::Debug for Renewals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.idle().keys()).finish()
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_set().entries(slots.keys()).finish()
     }
 }
 

@@ -1,22 +1,29 @@
 //! The operations that are one request each: how they are put to etcd, and what
 //! its answers mean.
 
+use std::iter;
 use std::panic::catch_unwind;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, Error, GetOptions, LeaseGrantOptions, PutOptions, SortOrder,
-    SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    Client, Compare, CompareOp, Error, GetOptions, GetResponse, LeaseGrantOptions, PutOptions,
+    ResponseHeader, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
+use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::failure::{is_lease_missing, is_lease_present};
+use super::failure::{is_lease_missing, is_lease_present, is_revision_unreadable};
 use super::keyspace::Keyspace;
+use crate::store::end_of_prefix;
 use crate::types::{
     Claim, Claimed, Entry, Expectation, Grant, Guard, Guarded, LeaseId, Mutation, Order, Response,
     Revision, Selection, Snapshot,
 };
 
 const NANOSECONDS: u64 = 1_000_000_000;
+/// How many bytes an answer may have: more than etcd takes of a value unless it is told to.
+const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+/// How many selections of one read are asked for at once.
+const SIDE_BY_SIDE: usize = 16;
 
 pub(super) async fn grant(client: Client, grant: Grant) -> Result<Response, Error> {
     let seconds = i64::try_from(grant.ttl.div_ceil(NANOSECONDS)).unwrap_or(i64::MAX);
@@ -46,11 +53,11 @@ pub(super) async fn claim(
         .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
         .and_then([TxnOp::put(key.clone(), claim.value.clone(), Some(under_lease))])
         .or_else([TxnOp::get(key, None)]);
-    let answer = match kv(client).txn(txn).await {
+    let answer = match kv(&client).txn(txn).await {
         Ok(answer) => answer,
         Err(error) => return expired(error),
     };
-    let at = revision(&answer)?;
+    let at = revision(answer.header())?;
     if answer.succeeded() {
         let entry = Entry {
             key: claim.key,
@@ -69,26 +76,76 @@ pub(super) async fn claim(
     Ok(Response::Taken(Claimed { entry, at }))
 }
 
+/// Reads all selections at one revision, and by no transaction: etcd 3.5.0 to 3.5.4 panic
+/// when a transaction that only reads is given up while it is served (etcd#14110), and a
+/// caller may go away, or be killed, at any moment. The first selection is read as it is
+/// now, and tells the revision; the others are read at that revision, side by side.
+///
+/// The first read is linearizable: the member asks the cluster how far it is. The others may
+/// be answered from what the member has. A revision is the same on every member that has it,
+/// and a member that does not have it says so.
+///
+/// No read of an election may be answered by a member that is behind:
+///
+/// - **Survey** (those in front of our key, and our key). An old answer that shows our key
+///   shows everything that was created before it, so it makes nobody a leader beside another
+///   candidate in front. But it shows our key after an operator has deleted it, and it shows a
+///   predecessor that has gone: the candidate would then wait for a deletion that its watch,
+///   which begins later, never tells. An old answer without our key ends the candidate's place
+///   in line, though its key stands.
+/// - **Check** of single keys, once their watches have started. It covers the gap before the
+///   watches. An old answer shows the predecessor as it was before the gap, and nobody looks
+///   again for half a minute.
+/// - **Check after a silence.** It finds what a watch did not tell. A member that is behind
+///   tells its watches nothing, and would answer just as little.
+/// - **A look** of an observer, `leader`, `candidates` and the list of an inspection. An old
+///   answer names a leader that is none any more, or leaves the present one out.
+/// - **`depose` and a write with `--fence` from outside** look for the leader first. The guard
+///   makes an old answer harmless, but not true: a write of the present leader is refused as
+///   stale, and nobody is deposed though somebody leads.
+/// - **A fence's `get`, and `get --consistency l`.** A leader that reads, changes and writes
+///   would build on a value that is gone, which only an expectation finds out.
+///
+/// Only [`peek`], which is `get --consistency s`, may tell what was true once.
 pub(super) async fn read(
     client: Client,
     keyspace: Keyspace,
     selections: Vec<Selection>,
 ) -> Result<Response, Error> {
-    let wanted = selections.len();
-    let mut gets: Vec<TxnOp> =
-        selections.into_iter().map(|selection| select(&keyspace, selection)).collect();
-    if gets.is_empty() {
-        // A transaction without any read would be answered from an old state.
-        gets.push(TxnOp::get([0], Some(GetOptions::new().with_count_only())));
+    loop {
+        match snapshot(&client, &keyspace, &selections).await {
+            // Between the first read and the others. The next try begins at a newer one.
+            Err(error) if is_revision_unreadable(&error) => {}
+            answer => return answer.map(Response::Snapshot),
+        }
     }
-    let answer = kv(client).txn(Txn::new().and_then(gets)).await?;
-    let mut found = found(&keyspace, &answer)?;
-    found.truncate(wanted);
-    if found.len() != wanted {
-        return Err(unexpected("answers another number of reads than asked"));
-    }
-    let at = revision(&answer)?;
-    Ok(Response::Snapshot(Snapshot { at, found }))
+}
+
+async fn snapshot(
+    client: &Client,
+    keyspace: &Keyspace,
+    selections: &[Selection],
+) -> Result<Snapshot, Error> {
+    let ranges: Vec<_> = selections.iter().map(|selection| range(keyspace, selection)).collect();
+    let mut ranges = ranges.into_iter();
+    // Nothing at all is read at a revision, too.
+    let nothing = || (vec![0], GetOptions::new().with_count_only());
+    let (key, options) = ranges.next().unwrap_or_else(nothing);
+    let first = kv(client).get(key, Some(options)).await?;
+    let at = revision(first.header())?;
+    let others: Vec<_> = ranges
+        .map(|(key, options)| {
+            let mut kv = kv(client);
+            let options = options.with_revision(at).with_serializable();
+            async move { kv.get(key, Some(options)).await }
+        })
+        .collect();
+    let others: Vec<_> = stream::iter(others).buffered(SIDE_BY_SIDE).try_collect().await?;
+    let entries = |answer: GetResponse| -> Vec<Entry> {
+        answer.kvs().iter().map(|found| keyspace.entry(found)).collect()
+    };
+    let answers = iter::once(first).chain(others).take(selections.len());
+    Ok(Snapshot { at, found: answers.map(entries).collect() })
 }
 
 pub(super) async fn guarded(
@@ -104,7 +161,7 @@ pub(super) async fn guarded(
     // expectation that does not.
     let inner = Txn::new().when(expectations(&keyspace, expect)).and_then(changes);
     let txn = Txn::new().when(guards(leader_key, &guard)).and_then([TxnOp::txn(inner)]);
-    let answer = kv(client).txn(txn).await?;
+    let answer = kv(&client).txn(txn).await?;
     if !answer.succeeded() {
         return Ok(Response::Stale);
     }
@@ -112,7 +169,11 @@ pub(super) async fn guarded(
         TxnOpResponse::Txn(inner) => inner.succeeded(),
         TxnOpResponse::Put(_) | TxnOpResponse::Get(_) | TxnOpResponse::Delete(_) => false,
     });
-    if expected { Ok(Response::Applied(revision(&answer)?)) } else { Ok(Response::Conflict) }
+    if expected {
+        Ok(Response::Applied(revision(answer.header())?))
+    } else {
+        Ok(Response::Conflict)
+    }
 }
 
 /// One key as the member has it, outside of any transaction.
@@ -122,7 +183,7 @@ pub(super) async fn peek(
     key: Vec<u8>,
 ) -> Result<Option<Entry>, Error> {
     let options = GetOptions::new().with_serializable();
-    let answer = kv(client).get(keyspace.wire(&key), Some(options)).await?;
+    let answer = kv(&client).get(keyspace.wire(&key), Some(options)).await?;
     Ok(answer.kvs().first().map(|found| keyspace.entry(found)))
 }
 
@@ -134,28 +195,51 @@ pub(super) fn time_to_live(seconds: i64) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// A client that takes answers of any length: others may have put large values
-/// where candidates are.
-fn kv(client: Client) -> etcd_client::KvClient {
-    client.kv_client().max_decoding_message_size(usize::MAX)
+/// A client that takes answers of some length: others may have put large values where
+/// candidates are. One that is longer is not taken in, and its call fails.
+fn kv(client: &Client) -> etcd_client::KvClient {
+    client.kv_client().max_decoding_message_size(LONGEST_ANSWER)
 }
 
-fn select(keyspace: &Keyspace, selection: Selection) -> TxnOp {
-    let order = match selection.order {
-        Order::OldestFirst => SortOrder::Ascend,
-        Order::NewestFirst => SortOrder::Descend,
+/// What etcd is asked for one selection.
+fn range(keyspace: &Keyspace, selection: &Selection) -> (Vec<u8>, GetOptions) {
+    let key = keyspace.wire(&selection.key);
+    let from = selection.from.as_ref().map(|from| keyspace.wire(from));
+    let from = from.filter(|from| *from > key);
+    let end = if selection.prefix { end_of_prefix(&key) } else { from.clone() };
+    let mut options = GetOptions::new().with_limit(selection.limit.into());
+    options = match selection.order {
+        Order::OldestFirst => options.with_sort(SortTarget::Create, SortOrder::Ascend),
+        Order::NewestFirst => options.with_sort(SortTarget::Create, SortOrder::Descend),
+        // As etcd has them: it stops at the limit.
+        Order::ByKey => options,
     };
-    let mut options =
-        GetOptions::new().with_sort(SortTarget::Create, order).with_limit(selection.limit.into());
-    if selection.prefix {
-        options = options.with_prefix();
+    if selection.keys_only {
+        options = options.with_keys_only();
     }
-    if let Some(before) = selection.created_before {
+    let is_beyond = from.as_ref().zip(end.as_ref()).is_some_and(|(from, end)| from >= end);
+    let mut before = selection.created_before;
+    if is_beyond {
+        // A range that ends before it begins would be forbidden to most users. One key is
+        // asked for instead, as of before the first revision.
+        before = Some(0);
+    }
+    if let Some(before) = before {
         // 0 would mean no bound, and no key was created before revision 1.
         let last = before.saturating_sub(1);
         options = options.with_max_create_revision(if last > 0 { last } else { -1 });
     }
-    TxnOp::get(keyspace.wire(&selection.key), Some(options))
+    if is_beyond || !selection.prefix {
+        return (named(key), options);
+    }
+    // What etcd takes for the end of all keys.
+    let end = end.unwrap_or_else(|| vec![0]);
+    (named(from.unwrap_or(key)), options.with_range(end))
+}
+
+/// The key, or where it has no name, which etcd does not take, the first that can be.
+fn named(key: Vec<u8>) -> Vec<u8> {
+    if key.is_empty() { vec![0] } else { key }
 }
 
 fn guards(leader_key: Vec<u8>, guard: &Guard) -> Vec<Compare> {
@@ -204,11 +288,8 @@ fn operations(answer: &TxnResponse) -> Result<Vec<TxnOpResponse>, Error> {
         .map_err(|_| unexpected("answers, and does not say of what operation"))
 }
 
-fn revision(answer: &TxnResponse) -> Result<Revision, Error> {
-    answer
-        .header()
-        .map(etcd_client::ResponseHeader::revision)
-        .ok_or_else(|| unexpected("answers without a revision"))
+fn revision(header: Option<&ResponseHeader>) -> Result<Revision, Error> {
+    header.map(ResponseHeader::revision).ok_or_else(|| unexpected("answers without a revision"))
 }
 
 fn expired(error: Error) -> Result<Response, Error> {

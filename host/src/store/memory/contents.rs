@@ -69,12 +69,9 @@ impl Contents {
         self.revision
     }
 
-    /// The keys that begin with `prefix`, in their order.
-    pub fn keys_below<'a>(&'a self, prefix: &'a [u8]) -> impl Iterator<Item = &'a Entry> {
-        self.keys
-            .range::<[u8], _>((Included(prefix), Unbounded))
-            .map(|(_, entry)| entry)
-            .take_while(move |entry| entry.key.starts_with(prefix))
+    /// This key and all after it, in their order.
+    pub fn keys_from(&self, first: &[u8]) -> impl Iterator<Item = &Entry> {
+        self.keys.range::<[u8], _>((Included(first), Unbounded)).map(|(_, entry)| entry)
     }
 
     /// When the next lease runs out.
@@ -167,19 +164,28 @@ impl Contents {
     }
 
     fn select(&self, selection: &Selection) -> Vec<Entry> {
-        let wanted =
-            |entry: &&Entry| selection.created_before.is_none_or(|before| entry.created < before);
-        let mut found: Vec<&Entry> = match selection.prefix {
-            true => self.keys_below(&selection.key).filter(wanted).collect(),
-            false => self.keys.get(&selection.key).filter(wanted).into_iter().collect(),
-        };
+        let Selection { key, prefix, from, created_before, order, limit, keys_only } = selection;
+        let first = from.as_ref().map_or(key, |from| from.max(key));
+        let limit = if *limit == 0 { usize::MAX } else { *limit as usize };
+        let there = self
+            .keys_from(first)
+            .take_while(|entry| match prefix {
+                true => entry.key.starts_with(key),
+                false => entry.key == *key,
+            })
+            .filter(|entry| created_before.is_none_or(|before| entry.created < before));
         // What one revision made stays in the order of its keys, either way.
-        match selection.order {
-            Order::OldestFirst => found.sort_by_key(|entry| entry.created),
-            Order::NewestFirst => found.sort_by_key(|entry| Reverse(entry.created)),
-        }
-        let limit = if selection.limit == 0 { found.len() } else { selection.limit as usize };
-        found.into_iter().take(limit).cloned().collect()
+        let found: Vec<&Entry> = match order {
+            Order::OldestFirst => sorted(there, |entry| entry.created),
+            Order::NewestFirst => sorted(there, |entry| Reverse(entry.created)),
+            // As they are, and no further than they are wanted.
+            Order::ByKey => there.take(limit).collect(),
+        };
+        let told = |entry: &Entry| match keys_only {
+            true => Entry { key: entry.key.clone(), value: Vec::new(), ..*entry },
+            false => entry.clone(),
+        };
+        found.into_iter().take(limit).map(told).collect()
     }
 
     fn guarded(&mut self, guarded: &Guarded) -> Result<Response, Failure> {
@@ -320,6 +326,16 @@ impl Changes<'_> {
             self.log.push((self.at, Change::Deleted(deletion)));
         }
     }
+}
+
+/// All of them, the least first; equals stay as they are.
+fn sorted<'a, K: Ord>(
+    entries: impl Iterator<Item = &'a Entry>,
+    by: impl Fn(&Entry) -> K,
+) -> Vec<&'a Entry> {
+    let mut sorted: Vec<_> = entries.collect();
+    sorted.sort_by_key(|entry| by(entry));
+    sorted
 }
 
 /// Whether these are keys that etcd takes together, whatever it holds.

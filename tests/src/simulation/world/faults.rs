@@ -4,7 +4,7 @@ use incumbent_guest::types::*;
 
 use super::{Happening, Held, World};
 use crate::simulation::laws::Broken;
-use crate::simulation::plan::Kind;
+use crate::simulation::plan::{Kind, Moment};
 use crate::simulation::{MILLISECOND, SECOND};
 
 /// How long the store takes at most to give itself a leader.
@@ -21,7 +21,8 @@ impl World<'_> {
         match fault.kind {
             Kind::Pause(process) => self.processes[process].paused += 1,
             Kind::Crash(process) => self.kill(process),
-            Kind::Trap(process) => self.trap(process),
+            Kind::Trap(process, Moment::Now) => self.trap(process)?,
+            Kind::Trap(process, moment) => self.processes[process].traps.push(moment),
             // Nobody reads it.
             Kind::WallClock(_) => {}
             Kind::CutToStore(process) => self.cut(process, None, true, false),
@@ -37,6 +38,21 @@ impl World<'_> {
                     watch.silent = true;
                 }
             }
+            Kind::SilentWatch(process) => {
+                let watches = &mut self.processes[process].stream.watches;
+                let one = self.rng.usize(..watches.len().max(1));
+                if let Some(watch) = watches.values_mut().nth(one) {
+                    self.run.silent = true;
+                    watch.silent = true;
+                }
+            }
+            Kind::LostNews(process, share) => {
+                self.run.silent = true;
+                self.processes[process].lost.push(share);
+            }
+            Kind::SlowOffice(office, most) => self.laggards.push((office, most)),
+            Kind::DropAll(process) => self.drop_all(process)?,
+            Kind::Leave(process, office) => self.leave(process, office),
             Kind::BrokenStream(process) => {
                 if self.processes[process].runs {
                     self.break_stream(process, self.plan.hosts_mend);
@@ -104,9 +120,14 @@ impl World<'_> {
                     self.start(process);
                 }
             }
-            Kind::Trap(_)
-            | Kind::WallClock(_)
+            Kind::Trap(process, moment) => remove(&mut self.processes[process].traps, moment),
+            Kind::LostNews(process, share) => remove(&mut self.processes[process].lost, share),
+            Kind::SlowOffice(office, most) => remove(&mut self.laggards, (office, most)),
+            Kind::WallClock(_)
             | Kind::SilentWatches(_)
+            | Kind::SilentWatch(_)
+            | Kind::DropAll(_)
+            | Kind::Leave(..)
             | Kind::BrokenStream(_)
             | Kind::Election
             | Kind::WrongRevocation

@@ -6,7 +6,7 @@ use super::faults::{ELECTION_TIMEOUT, STORE_ELECTION};
 use super::watches::SILENCE;
 use super::{Process, World};
 use crate::simulation::SECOND;
-use crate::simulation::application::counter;
+use crate::simulation::application::{Part, counter};
 use crate::simulation::laws::{Broken, Law};
 use crate::simulation::store::{EXPIRY_TICK, SHORTEST_LEASE};
 
@@ -49,6 +49,58 @@ impl World<'_> {
     /// A key without a lease, which an operator left, stands in the way.
     pub fn is_blocked(&self, office: usize) -> bool {
         self.candidates(office).iter().any(|entry| entry.lease == 0)
+    }
+
+    /// Law 14, for those who stay: a key of a living elector belongs to a candidacy that
+    /// knows of it. Any other would stand in a queue for as long as the elector lives.
+    ///
+    /// # Errors
+    ///
+    /// Whose key does not.
+    pub fn check_no_strays(&self) -> Result<(), Broken> {
+        // A backup brings keys back that were removed.
+        if self.laws.lost_data {
+            return Ok(());
+        }
+        match (0..self.plan.offices.len()).find_map(|office| self.stray(office)) {
+            Some(entry) => Err(Law::NothingStays.broken(format!(
+                "no candidacy knows of {entry:?}, and its elector lives, {} s after the last fault",
+                self.patience() / SECOND
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// A key under the lease of a living elector, none of whose candidacies knows of it.
+    pub fn stray(&self, office: usize) -> Option<Entry> {
+        self.candidates(office).into_iter().find(|entry| {
+            let of = |it: &&Process| it.elector.is_some() && it.leases.contains(&entry.lease);
+            self.processes.iter().find(of).is_some_and(|it| {
+                let Part { election, place, .. } = &it.parts[office];
+                let knows = place.as_ref().is_some_and(|place| place.created == entry.created);
+                election.is_none() || !knows
+            })
+        })
+    }
+
+    /// No proclamation waits for ever.
+    ///
+    /// # Errors
+    ///
+    /// Which one does.
+    pub fn check_answers(&self) -> Result<(), Broken> {
+        if self.laws.went_back {
+            return Ok(());
+        }
+        let long_ago = self.now.saturating_sub(2 * self.plan.request_timeout + SECOND);
+        for (process, it) in self.processes.iter().enumerate() {
+            if let Some((ticket, _)) = it.tickets.iter().find(|&(_, &given)| given < long_ago) {
+                return Err(Law::Answered.broken(format!(
+                    "process {process} was given ticket {ticket} long ago, and has not answered"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Everybody leaves.

@@ -97,6 +97,7 @@ impl World<'_> {
             return self.supervise_soon(process);
         }
         let store = &self.cluster.store;
+        let lost = it.lost.iter().max().copied().unwrap_or(0);
         let mut news = Vec::new();
         for (id, watch) in &mut it.stream.watches {
             let Some(told) = &mut watch.told else { continue };
@@ -110,9 +111,15 @@ impl World<'_> {
                     Change::Deleted(deletion) => &deletion.key,
                     Change::Started(_) | Change::Ended(_) => continue,
                 };
-                if *key == watch.key || watch.prefix && key.starts_with(&watch.key) {
-                    news.push(Watched { id: *id, change: change.clone() });
+                let is_of = *key == watch.key || watch.prefix && key.starts_with(&watch.key);
+                if !is_of {
+                    continue;
                 }
+                if lost > 0 && self.rng.u32(..1_000) < lost {
+                    self.run.lost_news += 1;
+                    continue;
+                }
+                news.push(Watched { id: *id, change: change.clone() });
             }
         }
         if !news.is_empty() {

@@ -1,0 +1,309 @@
+//! What the steps of the component cost, by how many elections it holds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use incumbent::types::{
+    Call, Candidacy, Change, Claimed, Command, Config, Contest, Deletion, ElectionId, Entry, Event,
+    Leadership, Notice, Operation, Reply, RequestId, Response, Snapshot, Term, Watched,
+};
+use incumbent::{Component, Elector};
+
+/// The bytes of the names that are measured: all begin alike.
+pub const NAMES: [usize; 2] = [12, 200];
+/// How many elections are held.
+pub const SIZES: [u32; 4] = [10, 100, 1_000, 10_000];
+
+const SECOND: u64 = 1_000_000_000;
+const TTL: u64 = 10 * SECOND;
+/// How many events a driver gives at once, and of how many elections a successor is told.
+const BATCH: usize = 256;
+const PORTION: usize = 128;
+
+/// The costliest of the steps that something took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// In instructions.
+    pub fuel: u64,
+    /// How many events that step was given.
+    pub events: usize,
+    /// The longest one, which may be another.
+    pub time: Duration,
+    /// How many steps there were.
+    pub steps: u32,
+}
+
+/// Everything that is measured with so many elections and such names.
+pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
+    let mut load = Load::new(name);
+    let mut costs = Vec::new();
+    let last = elections;
+    let all: Vec<ElectionId> = (1..last).collect();
+    costs.push(("restart", load.campaign(&all, PORTION)));
+    assert_eq!(load.leads.len(), all.len(), "all lead");
+    costs.push(("campaign", load.campaign(&[last], PORTION)));
+    costs.push(("renewal", load.renewal()));
+    costs.push(("write", load.write(last)));
+    costs.push(("deletion", load.deletion(elections / 2)));
+    assert_eq!(load.leads.len(), all.len() + 1, "it leads again");
+    let one = load.leave(&[last]);
+    costs.push(("one left", one));
+    costs.push(("all deleted", load.all_deleted()));
+    costs.push(("recheck", load.recheck()));
+    costs.push(("expiry", load.expiry()));
+    assert_eq!(load.leads.len(), all.len(), "all lead again");
+    costs.push(("all left", load.leave(&all)));
+    assert!(load.keys.is_empty(), "nothing is left: {:?}", load.keys);
+    costs
+}
+
+/// An elector, and a store that does at once what it is asked.
+struct Load {
+    elector: Elector,
+    now: u64,
+    deadline: Option<u64>,
+    name: usize,
+    revision: i64,
+    keys: BTreeMap<Vec<u8>, Entry>,
+    /// The watch of each key.
+    watches: BTreeMap<Vec<u8>, RequestId>,
+    leads: BTreeMap<ElectionId, Leadership>,
+    events: VecDeque<Event>,
+    /// Renewals have no answer.
+    silent: bool,
+}
+
+impl Load {
+    fn new(name: usize) -> Load {
+        let component = Component::embedded().expect("it loads");
+        let config =
+            Config { lease_ttl: TTL, safety_margin: 0, request_timeout: 5 * SECOND, seed: (1, 2) };
+        Load {
+            elector: Elector::open(&component, config, 0).expect("it opens"),
+            now: 0,
+            deadline: None,
+            name,
+            revision: 1,
+            keys: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            leads: BTreeMap::new(),
+            events: VecDeque::new(),
+            silent: false,
+        }
+    }
+
+    fn campaign(&mut self, elections: &[ElectionId], portion: usize) -> Cost {
+        let mut cost = Cost::default();
+        for portion in elections.chunks(portion) {
+            for election in portion {
+                let name = format!("{:n>width$}", format!("/{election:07}"), width = self.name);
+                self.events.push_back(Event::Campaign(Candidacy {
+                    election: *election,
+                    name,
+                    contest: Contest::Queue,
+                    value: b"worker-1".to_vec(),
+                    rejoin: true,
+                }));
+            }
+            cost.add(self.settle());
+        }
+        cost
+    }
+
+    /// The next renewal, with its answer.
+    fn renewal(&mut self) -> Cost {
+        self.now += TTL / 3 + 1;
+        let cost = self.settle();
+        let until = self.now + TTL - TTL / 100;
+        assert!(self.leads.values().all(|led| led.valid_until == until), "all are extended");
+        cost
+    }
+
+    fn write(&mut self, election: ElectionId) -> Cost {
+        let key = format!("{:n>width$}", "/data/0123456789abcde!", width = self.name).into_bytes();
+        let put = incumbent::types::Put { key, value: b"value".to_vec() };
+        self.events.push_back(Event::Write(incumbent::types::GuardedWrite {
+            term: self.leads[&election].term,
+            ticket: 1,
+            expect: Vec::new(),
+            mutations: vec![incumbent::types::Mutation::Put(put)],
+        }));
+        self.settle()
+    }
+
+    fn delete(&mut self, election: ElectionId) {
+        let key = self.leads[&election].key.clone();
+        self.keys.remove(&key);
+        self.revision += 1;
+        if let Some(id) = self.watches.get(&key) {
+            let change = Change::Deleted(Deletion { key, at: self.revision });
+            self.events.push_back(Event::Watched(Watched { id: *id, change }));
+        }
+    }
+
+    /// One key is deleted by somebody else, and claimed again.
+    fn deletion(&mut self, election: ElectionId) -> Cost {
+        self.delete(election);
+        self.settle()
+    }
+
+    fn all_deleted(&mut self) -> Cost {
+        let mut all: Vec<ElectionId> = self.leads.keys().copied().collect();
+        all.sort_unstable();
+        all.into_iter().for_each(|election| self.delete(election));
+        self.settle()
+    }
+
+    /// A period in which all watches are checked.
+    fn recheck(&mut self) -> Cost {
+        let end = self.now + 31 * SECOND;
+        let mut cost = Cost::default();
+        while let Some(deadline) = self.deadline
+            && deadline < end
+        {
+            self.now = deadline;
+            cost.add(self.settle());
+        }
+        cost
+    }
+
+    /// No renewal is answered until the deadline is over, and then all are again.
+    fn expiry(&mut self) -> Cost {
+        let led = self.leads.len();
+        self.silent = true;
+        let mut cost = Cost::default();
+        while self.leads.len() == led {
+            self.now = self.deadline.expect("there is a deadline");
+            cost.add(self.settle());
+        }
+        self.silent = false;
+        while self.leads.len() < led {
+            self.now = self.deadline.expect("there is a deadline");
+            cost.add(self.settle());
+        }
+        cost
+    }
+
+    fn leave(&mut self, elections: &[ElectionId]) -> Cost {
+        self.events.extend(elections.iter().map(|election| Event::Leave(*election)));
+        self.settle()
+    }
+
+    /// Steps until there is nothing left to do at this moment.
+    fn settle(&mut self) -> Cost {
+        let mut cost = Cost::default();
+        loop {
+            let due = self.deadline.is_some_and(|deadline| deadline <= self.now);
+            if self.events.is_empty() && !due {
+                return cost;
+            }
+            let mut batch: Vec<Event> = self.events.drain(..self.events.len().min(BATCH)).collect();
+            if batch.is_empty() {
+                batch.push(Event::Wake);
+            }
+            let begun = Instant::now();
+            let step = self.elector.handle(self.now, &batch).expect("the step is within its limit");
+            let (time, fuel) = (begun.elapsed(), self.elector.fuel_spent());
+            cost.add(Cost { fuel, events: batch.len(), time, steps: 1 });
+            self.deadline = step.deadline;
+            for command in step.commands {
+                self.obey(command);
+            }
+            if self.deadline == Some(self.now + 1) {
+                self.now += 1;
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Call(Call { id, operation, .. }) => {
+                if let Some(response) = self.perform(operation) {
+                    self.events.push_back(Event::Reply(Reply { id, outcome: Ok(response) }));
+                }
+            }
+            Command::Watch(watch) => {
+                self.watches.insert(watch.key, watch.id);
+                let change = Change::Started(self.revision);
+                self.events.push_back(Event::Watched(Watched { id: watch.id, change }));
+            }
+            Command::Unwatch(id) => self.watches.retain(|_, watch| *watch != id),
+            Command::Notify(notice) => self.noticed(notice),
+        }
+    }
+
+    fn perform(&mut self, operation: Operation) -> Option<Response> {
+        Some(match operation {
+            Operation::Grant(_) => Response::Granted(TTL),
+            Operation::KeepAlive(_) if self.silent => return None,
+            Operation::KeepAlive(_) => Response::Renewed(TTL),
+            Operation::Revoke(_) => Response::Revoked,
+            Operation::Claim(claim) => {
+                self.revision += 1;
+                let (created, modified) = (self.revision, self.revision);
+                let entry = Entry {
+                    key: claim.key.clone(),
+                    value: claim.value,
+                    lease: claim.lease,
+                    created,
+                    modified,
+                };
+                self.keys.insert(claim.key, entry.clone());
+                Response::Claimed(Claimed { entry, at: self.revision })
+            }
+            Operation::Read(selections) => {
+                let found = selections.iter().map(|selection| match selection.prefix {
+                    // Nobody else is there.
+                    true => Vec::new(),
+                    false => self.keys.get(&selection.key).cloned().into_iter().collect(),
+                });
+                Response::Snapshot(Snapshot { at: self.revision, found: found.collect() })
+            }
+            Operation::Guarded(guarded) => {
+                self.revision += 1;
+                for mutation in guarded.mutations {
+                    if let incumbent::types::Mutation::Delete(key) = mutation {
+                        self.keys.remove(&key);
+                    }
+                }
+                Response::Applied(self.revision)
+            }
+        })
+    }
+
+    fn noticed(&mut self, notice: Notice) {
+        match notice {
+            Notice::Elected(leadership) => {
+                self.leads.insert(leadership.term.election, leadership);
+            }
+            Notice::Extended(extension) => {
+                for led in self.leads.values_mut() {
+                    led.valid_until = extension.valid_until;
+                }
+            }
+            Notice::Demoted(demotion) => {
+                let Term { election, epoch } = demotion.term;
+                self.leads.remove(&election);
+                self.events.push_back(Event::Yielded(Term { election, epoch }));
+            }
+            Notice::Withdrawn(withdrawal) => assert_eq!(withdrawal.cause, None),
+            Notice::Joined(_)
+            | Notice::Endangered(_)
+            | Notice::Leader(_)
+            | Notice::Listed(_)
+            | Notice::Written(_)
+            | Notice::Trouble(_)
+            | Notice::Closed => {}
+        }
+    }
+}
+
+impl Cost {
+    fn add(&mut self, other: Cost) {
+        if other.fuel > self.fuel {
+            (self.fuel, self.events) = (other.fuel, other.events);
+        }
+        self.time = self.time.max(other.time);
+        self.steps += other.steps;
+    }
+}

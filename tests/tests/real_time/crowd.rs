@@ -1,0 +1,137 @@
+//! Many candidates of one election, of which some go away in the middle of what they ask,
+//! and processes that are killed: etcd bears it, and the queue goes on.
+//!
+//! `INCUMBENT_CROWD="1000 200"` has a thousand candidates and two hundred handovers.
+
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use incumbent::{Leadership, Options, Session};
+use incumbent_tests::etcd::{Etcd, Version};
+use tokio::sync::mpsc::{Sender, channel};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// How long a handover may take: one after a killed leader takes a lease time.
+const PATIENCE: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_secs(20);
+/// Of so many candidates, one is in a process that is killed.
+const KILLED: usize = 20;
+const STORE: &str = "INCUMBENT_CROWD_STORE";
+const CANDIDATES: &str = "INCUMBENT_CROWD_CANDIDATES";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_outlives_candidates_that_go_away() {
+    let size = std::env::var("INCUMBENT_CROWD").unwrap_or_else(|_| "300 12".into());
+    let (candidates, handovers) = size.split_once(' ').expect("candidates and handovers");
+    let candidates: usize = candidates.parse().expect("how many candidates");
+    let handovers: usize = handovers.parse().expect("how many handovers");
+    let etcd = Etcd::start(Version::V3_5);
+    let (elected, mut leaders) = channel(1);
+    let begin = |number| tokio::spawn(stand(etcd.url(), number, elected.clone()));
+    let processes = (candidates / KILLED).clamp(1, 10);
+    let inside = candidates.saturating_sub(candidates / KILLED).max(1);
+    let mut crowd: Vec<JoinHandle<()>> = (0..inside).map(begin).collect();
+    let mut killed: Vec<Killed> =
+        (0..processes).map(|_| process(&etcd, (candidates / KILLED / processes).max(1))).collect();
+    let since = Instant::now();
+    for handover in 0..handovers {
+        let (session, leader): (Session, Leadership) = tokio::select! {
+            next = leaders.recv() => next.expect("there are candidates"),
+            () = sleep(PATIENCE) => panic!("nobody leads: {}", tail(&etcd)),
+            () = panics(&etcd) => panic!("etcd is dead: {}", tail(&etcd)),
+        };
+        // Some are gone while they ask, and others come.
+        for at in 0..3 {
+            let place = (handover * 31 + at * 7) % crowd.len();
+            crowd[place].abort();
+            crowd[place] = begin(inside + handover * 3 + at);
+        }
+        if handover % 4 == 3 {
+            let place = handover / 4 % killed.len();
+            killed[place] = process(&etcd, (candidates / KILLED / processes).max(1));
+        }
+        match handover % 3 {
+            0 => drop(leader),
+            _ => leader.resign().await.expect("resigns"),
+        }
+        if handover % 2 == 0 {
+            session.close().await.expect("closes");
+        }
+    }
+    println!("{handovers} handovers among {candidates} in {:.1?}", since.elapsed());
+    for one in crowd {
+        one.abort();
+    }
+    drop(killed);
+    etcd.etcdctl(&["put", "alive", "yes"]);
+    assert!(!etcd.log().contains("panic"), "{}", tail(&etcd));
+}
+
+/// A process of such candidates, which is run by the test above, to be killed.
+#[tokio::test]
+async fn candidates_to_be_killed() {
+    let (Ok(store), Ok(candidates)) = (std::env::var(STORE), std::env::var(CANDIDATES)) else {
+        return;
+    };
+    let (elected, mut leaders) = channel(1);
+    for number in 0..candidates.parse().expect("how many") {
+        tokio::spawn(stand(store.clone(), number, elected.clone()));
+    }
+    while let Some((_session, leader)) = leaders.recv().await {
+        let _ = leader.resign().await;
+    }
+}
+
+/// Leads again and again. Some give their campaigns up and begin them anew, as callers do that
+/// have something else to look after.
+async fn stand(store: String, number: usize, elected: Sender<(Session, Leadership)>) {
+    for round in 0.. {
+        let options = Options { ttl: TTL, dial_timeout: PATIENCE, ..Options::default() };
+        let patience = match number % 16 {
+            0 => Duration::from_millis(100 + (number * 37 + round * 1_000) as u64 % 20_000),
+            _ => PATIENCE * 60,
+        };
+        if let Ok(session) = Session::connect(&store, options).await {
+            let election = session.election("crowd");
+            let campaign = timeout(patience, election.campaign());
+            if let Ok(Ok(leader)) = campaign.await {
+                let _ = elected.send((session, leader)).await;
+            }
+        }
+    }
+}
+
+/// A process that is killed (SIGKILL) when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn process(etcd: &Etcd, candidates: usize) -> Killed {
+    let process = Command::new(std::env::current_exe().expect("a program"))
+        .args(["--exact", "crowd::candidates_to_be_killed", "--nocapture"])
+        .env(STORE, etcd.url())
+        .env(CANDIDATES, candidates.to_string())
+        .stdout(std::process::Stdio::null())
+        .spawn();
+    Killed(process.expect("it runs"))
+}
+
+/// Ends where etcd does.
+async fn panics(etcd: &Etcd) {
+    while !etcd.log().contains("panic") {
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// What etcd said last.
+fn tail(etcd: &Etcd) -> String {
+    let log = etcd.log();
+    let lines: Vec<_> = log.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,33 @@
+//! What a step of the component costs does not grow with what it holds.
+
+use incumbent_tests::load::{Cost, NAMES, measure};
+
+/// In instructions, for a step of its own: whatever its events ask for beyond that is a
+/// share for each.
+const STEP: u64 = 20_000_000;
+const EVENT: u64 = 40_000;
+
+/// These concern one election, or one thing of all.
+const SINGLE: [&str; 5] = ["campaign", "renewal", "write", "deletion", "one left"];
+
+#[test]
+fn a_step_costs_what_it_changes() {
+    for name in NAMES {
+        let few = measure(10, name);
+        for ((kind, few), (_, many)) in few.into_iter().zip(measure(10_000, name)) {
+            println!("{name} bytes, {kind}: {few:?}, {many:?}");
+            let Cost { fuel, events, .. } = many;
+            assert!(
+                fuel < STEP + EVENT * events as u64,
+                "{kind} takes {fuel} with {events} events"
+            );
+            if SINGLE.contains(&kind) {
+                assert!(
+                    fuel < 2 * few.fuel,
+                    "{kind} took {} with ten elections, now {fuel}",
+                    few.fuel
+                );
+            }
+        }
+    }
+}
