@@ -9,8 +9,10 @@ use alloc::vec::Vec;
 use crate::layout::{Layout, point};
 use crate::types::{Entry, Failure, Revision, Selection};
 
-/// How many keys a page has at most.
+/// How many keys the first page has at most.
 pub const PAGE: u32 = 1_000;
+/// And a later one: etcd counts all keys behind a page, so the fewer pages the better.
+const LARGEST_PAGE: u32 = 8 * PAGE;
 
 /// How far the search is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +62,7 @@ impl Look {
             Look::Page { from, limit, best } => {
                 let last = found.last().filter(|_| found.len() >= *limit as usize);
                 let next = last.map(|last| layout.after(&last.key));
-                *limit = (*limit * 2).min(PAGE);
+                *limit = (*limit * 2).min(LARGEST_PAGE);
                 let wanted = |entry: &Entry| {
                     layout.counts(&entry.key) && before.is_none_or(|before| entry.created < before)
                 };

@@ -9,8 +9,8 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{Failure, Operation, Response};
 use incumbent::{
-    Component, Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event, Options, Reason,
-    Session, Store, Watches, Write, WriteError, outside,
+    BootClock, Component, Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event,
+    MemoryStore, Options, Reason, Session, SqliteStore, Store, Watches, Write, WriteError, outside,
 };
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::{hostile, on_each_version};
@@ -566,11 +566,27 @@ async fn elected(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> i64 {
     }
 }
 
-/// Edge case 49: small and large, in front of a candidate and behind it, with and without keys
-/// that look like a candidate's. `INCUMBENT_FOREIGN` is how many.
 async fn others_data_are_as_if_they_were_not_there(version: Version) {
     let etcd = Etcd::start(version);
-    let session = session(&etcd, "one").await;
+    elected_beside_data_of_others(store(&etcd).await).await;
+}
+
+#[tokio::test]
+async fn others_data_are_as_if_they_were_not_there_in_memory() {
+    elected_beside_data_of_others(MemoryStore::new(Arc::new(BootClock))).await;
+}
+
+#[tokio::test]
+async fn others_data_are_as_if_they_were_not_there_in_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = SqliteStore::open(folder.path().join("store.db")).await.expect("a store");
+    elected_beside_data_of_others(store).await;
+}
+
+/// Edge case 49: small and large, in front of a candidate and behind it, with and without keys
+/// that look like a candidate's. `INCUMBENT_FOREIGN` is how many.
+async fn elected_beside_data_of_others(store: impl Store + Clone) {
+    let session = soon(Session::open(store.clone(), options("one"))).await.expect("opens");
     let elsewhere = soon(session.election("elsewhere").campaign()).await.expect("leads");
     let calm = std::time::Instant::now();
     let calm = {
@@ -579,22 +595,21 @@ async fn others_data_are_as_if_they_were_not_there(version: Version) {
     };
     let many =
         std::env::var("INCUMBENT_FOREIGN").map_or(20_000, |many| many.parse().expect("many"));
-    let address = etcd.address().to_string();
-    let mut client = etcd_client::Client::connect([address], None).await.expect("connects");
-    let put = |key: String, size: usize| etcd_client::TxnOp::put(key, vec![b'x'; size], None);
+    let fence = elsewhere.fence();
     for first in (0..many).step_by(100) {
-        let puts = (first..many.min(first + 100)).map(|number| match number % 2 {
-            0 => put(format!("{NAME}/data/{number}"), 1_000),
-            // As the hash of something, which begins as a lease id does.
-            _ => put(format!("{NAME}/{:032x}", number * 0x9e37_79b9_7f4a_7c15_u128), 1_000),
+        let all = (first..many.min(first + 100)).fold(Write::new(), |write, number| {
+            let key = match number % 2 {
+                0 => format!("{NAME}/data/{number}"),
+                // As the hash of something, which begins as a lease id does.
+                _ => format!("{NAME}/{:032x}", number * 0x9e37_79b9_7f4a_7c15_u128),
+            };
+            write.put(key, vec![b'x'; 1_000])
         });
-        let puts = etcd_client::Txn::new().and_then(puts.collect::<Vec<_>>());
-        client.txn(puts).await.expect("is written");
+        soon(fence.write(all)).await.expect("is written");
     }
     for number in 0..20 {
-        let puts =
-            etcd_client::Txn::new().and_then([put(format!("{NAME}/large/{number}"), 1 << 20)]);
-        client.txn(puts).await.expect("is written");
+        let large = fence.put(format!("{NAME}/large/{number}"), vec![b'x'; 1 << 20]);
+        soon(large).await.expect("is written");
     }
 
     let election = session.election(NAME);
@@ -607,7 +622,6 @@ async fn others_data_are_as_if_they_were_not_there(version: Version) {
     assert_eq!((candidates[0].epoch, &*candidates[0].value), (leadership.epoch(), &b"one"[..]));
     let leader = soon(election.leader()).await.expect("is found").expect("leads");
     assert_eq!(leader.epoch, leadership.epoch());
-    let store = store(&etcd).await;
     let leader =
         soon(outside::leader(&store, NAME, Contest::Queue, WITHIN)).await.expect("is found");
     assert_eq!(leader.expect("leads").epoch, leadership.epoch());

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use futures_util::future::pending;
+use futures_util::future::{pending, try_join_all};
 use futures_util::{FutureExt, StreamExt};
 use incumbent::testing::{Process, World};
 use incumbent::{
-    Bell, Candidate, Clock, Contest, Event, Leadership, ManualClock, Options, Reason, WriteError,
+    Bell, Candidate, Clock, Contest, Election, Event, Leadership, ManualClock, Options, Reason,
+    WriteError,
 };
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -403,6 +404,34 @@ async fn the_same_story_goes_the_same_way() {
     let first = story().await;
     assert!(first.len() > 5, "{first:?}");
     assert_eq!(first, story().await);
+}
+
+/// They are more than a step of the elector looks at, and the clock stands still.
+#[tokio::test]
+async fn many_elections_are_won_and_lost_at_one_moment() {
+    let world = World::new();
+    let worker = world.process("worker").await.expect("starts");
+    let elections: Vec<_> =
+        (0..1_000).map(|number| worker.session().election(format!("shard-{number}"))).collect();
+    let led = timeout(PATIENCE, try_join_all(elections.iter().map(Election::campaign))).await;
+    let led = led.expect("in time").expect("leads");
+    assert!(led.iter().all(Leadership::is_valid));
+    world.revoke("shard-7").await.expect("somebody led");
+    for leadership in &led {
+        assert!(matches!(now(leadership.lost()), Reason::LeaseLost | Reason::Deposed));
+    }
+}
+
+#[tokio::test]
+async fn a_session_with_many_elections_closes_at_one_moment() {
+    let world = World::new();
+    let worker = world.process("worker").await.expect("starts");
+    let elections: Vec<_> =
+        (0..1_000).map(|number| worker.session().election(format!("shard-{number}"))).collect();
+    let candidates = try_join_all(elections.iter().map(Election::join)).await.expect("join");
+    let closes = timeout(PATIENCE, worker.session().close()).await.expect("in time");
+    closes.expect("closes");
+    drop(candidates);
 }
 
 #[tokio::test]

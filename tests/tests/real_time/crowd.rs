@@ -38,7 +38,7 @@ async fn etcd_outlives_candidates_that_go_away() {
     for handover in 0..handovers {
         let (session, leader): (Session, Leadership) = tokio::select! {
             next = leaders.recv() => next.expect("there are candidates"),
-            () = sleep(PATIENCE) => panic!("nobody leads: {}", tail(&etcd)),
+            () = sleep(PATIENCE) => panic!("nobody leads: {}\n{}", first(&etcd), tail(&etcd)),
             () = panics(&etcd) => panic!("etcd is dead: {}", tail(&etcd)),
         };
         // Some are gone while they ask, and others come.
@@ -127,6 +127,15 @@ async fn panics(etcd: &Etcd) {
     while !etcd.log().contains("panic") {
         sleep(Duration::from_millis(200)).await;
     }
+}
+
+/// Who is first in line, and how long its lease has left.
+fn first(etcd: &Etcd) -> String {
+    let oldest =
+        ["get", "--prefix", "crowd/", "--sort-by", "CREATE", "--limit", "1", "--keys-only"];
+    let key = etcd.etcdctl(&oldest);
+    let lease = key.trim().rsplit('/').next().unwrap_or_default().to_owned();
+    format!("{} {}", key.trim(), etcd.etcdctl(&["lease", "timetolive", &lease]))
 }
 
 /// What etcd said last.
