@@ -25,7 +25,7 @@ use crate::cli::exit::{End, bad_input};
 pub struct Init {
     pid: Pid,
     line: Line,
-    /// The command has begun; or it has been said that it does not.
+    /// It has been said that the command has begun, or that it does not.
     has_told: bool,
     /// It has been said how the command has ended, or that it does not begin.
     has_ended: bool,
@@ -66,10 +66,16 @@ impl Init {
         }
         self.is_gone = true;
         work.ended();
-        if self.has_told && !self.has_ended {
-            let killed = ExitStatus::from_raw(Signal::KILL.as_raw());
-            supervisor.send(&Report::Changed(killed).message());
+        if self.has_ended {
+            return;
         }
+        // Killed before it said so, it may have begun the command all the same.
+        let report = if self.has_told || status.signal().is_some() {
+            Report::Changed(ExitStatus::from_raw(Signal::KILL.as_raw()))
+        } else {
+            Report::NotStarted(io::Error::other("its namespace ended before it began"))
+        };
+        supervisor.send(&report.message());
     }
 
     /// Passes on what it has said.
@@ -101,12 +107,6 @@ impl Init {
                 other @ (Report::Overdue | Report::Gone) => other,
             };
             supervisor.send(&report.message());
-        }
-        if !self.line.is_open() && !self.has_told {
-            self.has_told = true;
-            self.has_ended = true;
-            let error = io::Error::other("its namespace ended before it began");
-            supervisor.send(&Report::NotStarted(error).message());
         }
     }
 }
