@@ -147,7 +147,9 @@ component *CHECK:
         rustc --edition 2024 -o "$out/build" "$1/host/build.rs"
         CARGO=cargo RUSTC=rustc CARGO_MANIFEST_DIR=$1/host CARGO_PKG_VERSION=${version##*[@#]} \
             OUT_DIR=$out "$out/build" | sed -n 's/^cargo::error=/error: /p'
-        install -m 644 "$out/incumbent.wasm" "$2/incumbent.wasm"
+        # Whoever loads it meanwhile has the one or the other.
+        install -m 644 "$out/incumbent.wasm" "$2/incumbent.wasm.$$"
+        mv "$2/incumbent.wasm.$$" "$2/incumbent.wasm"
     }
     target=${CARGO_TARGET_DIR:-$PWD/target}
     build "$PWD" "$target"
