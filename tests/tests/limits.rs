@@ -153,8 +153,8 @@ fn others_data_are_passed_over() {
         let snapshot = Response::Snapshot(Snapshot { at: 9_000, found: vec![found] });
         news = Event::Reply(Reply { id: *id, outcome: Ok(snapshot) });
     }
-    let page = |from: &str| (Some(from.to_owned()), 1_000);
-    assert_eq!(asked, [(None, 1), page("jobs/"), page("jobs/dau")]);
+    let page = |from: &str, limit| (Some(from.to_owned()), limit);
+    assert_eq!(asked, [(None, 1), page("jobs/", 1_000), page("jobs/dau", 2_000)]);
 }
 
 #[test]
