@@ -25,7 +25,10 @@ use crate::store::etcd::Credentials;
 use crate::store::url::StoreUrl;
 use crate::types::{Config, Failure};
 
-/// One identity and one lease, for any number of elections. A cheap clone.
+/// One identity and one lease, for up to 10,000 elections. A cheap clone.
+///
+/// What one costs hardly grows with the others on its lease: on etcd a claim takes 1 to 2 ms
+/// beside 10,000 of them, and a renewal less. Whoever loses the lease loses all of them at once.
 ///
 /// [`close`](Self::close) it at the end. When the last clone, and everything
 /// made from it, is dropped instead, the same happens in the background, as long
