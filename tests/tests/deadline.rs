@@ -313,7 +313,9 @@ async fn the_first_reason_is_the_reason() {
 
 #[tokio::test]
 async fn what_is_hung_on_the_end_is_called_in_order_and_a_panic_is_its_own() {
-    let (_candidate, leadership, _end) = leading(Plain::answering()).await;
+    let options = Options { ttl: 2 * PATIENCE, ..Options::default() };
+    let session = Session::open(Plain::answering(), options).await.expect("opens");
+    let leadership = soon(session.election("jobs").campaign()).await.expect("leads");
     let (calls, called) = mpsc::channel();
     for call in 1..=3 {
         let calls = calls.clone();

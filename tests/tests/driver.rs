@@ -504,7 +504,7 @@ async fn an_election_that_breaks_each_elector_is_withdrawn_alone() {
 #[tokio::test]
 async fn a_store_that_says_too_much_does_not_break_the_elector() {
     let store = Spoilt::default();
-    let options = Options { ttl: Duration::from_secs(2), ..Options::default() };
+    let options = Options { ttl: Duration::from_secs(6), ..Options::default() };
     let session = Session::open(store.clone(), options).await.expect("opens");
     let mut troubles = session.troubles();
     // It is loud at first: the watch is opened again.
@@ -514,9 +514,18 @@ async fn a_store_that_says_too_much_does_not_break_the_elector() {
         told.push(trouble.to_string());
     }
     store.bytes.store(80 << 20, Ordering::SeqCst);
-    let trouble = soon(troubles.next()).await.expect("goes on").to_string();
+    soon(async {
+        // On a busy machine the long answer comes late, too.
+        loop {
+            let trouble = troubles.next().await.expect("goes on").to_string();
+            if trouble.contains("the store's answer has 83886080 bytes") {
+                break;
+            }
+            told.push(trouble);
+        }
+    })
+    .await;
     store.bytes.store(0, Ordering::SeqCst);
-    assert!(trouble.contains("the store's answer has 83886080 bytes"), "{trouble}");
     let told_by_then = leadership.valid_until();
     soon(async {
         while leadership.valid_until() == told_by_then {

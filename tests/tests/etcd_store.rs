@@ -549,8 +549,10 @@ async fn a_watch_that_was_not_started_is_asked_again(version: Version) {
     let missed = put(&etcd, "k").await;
     relay.cut();
     relay.flow();
-    let from = started_at(&mut watches, 1).await;
-    assert!(from >= missed, "{from} {missed}");
+    // Where the answer has slipped through, the change is told.
+    if started_at(&mut watches, 1).await < missed {
+        assert_eq!(next_put(&mut watches).await.modified, missed);
+    }
     let seen = put(&etcd, "k").await;
     assert_eq!(next_put(&mut watches).await.modified, seen);
 }

@@ -38,6 +38,21 @@ function goesOn(since) {
   }
 }
 
+test('a pause while it starts is no suspension', () => {
+  let awake = 905_000_000_123n;
+  let pause = 2n * STEP;
+  const clock = bootClock(() => awake, () => {
+    const uptime = Number(awake / STEP) / 100;
+    awake += pause;
+    pause = 0n;
+    return uptime;
+  });
+  for (let turns = 0; turns < 20; turns += 1) {
+    assert.equal(clock(), awake);
+    awake += STEP / 10n;
+  }
+});
+
 test('where no clock serves, the host says so, and does not start', () => {
   const elsewhere = "data:text/javascript,Object.defineProperty(process, 'platform', { value: 'darwin' })";
   const clock = fileURLToPath(new URL('../incumbent/clock.mjs', import.meta.url));
