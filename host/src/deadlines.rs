@@ -228,3 +228,36 @@ impl Rehearsal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn each_lease_has_a_deadline_of_its_own() {
+        let clock = ManualClock::default();
+        let deadlines = Deadlines::new(Arc::new(clock.clone()));
+        let begin = |election: ElectionId, validity: &Arc<Validity>| {
+            let id = types::Term { election, epoch: 1 };
+            deadlines.begin("jobs", id, b"jobs/1".to_vec(), validity)
+        };
+        let (first, second) = (deadlines.validity(1, 10), deadlines.validity(2, 20));
+        let ends = [begin(1, &first), begin(2, &first)];
+        let stands = begin(3, &second);
+        let (told, ended) = std::sync::mpsc::channel();
+        for term in ends.iter().chain([&stands]) {
+            let told = told.clone();
+            let election = term.id().election;
+            term.on_end(Box::new(move |reason| drop(told.send((election, reason)))));
+        }
+        assert!(second.extend(30));
+        clock.advance(std::time::Duration::from_nanos(15));
+        let mut over: Vec<_> = ended.iter().take(2).collect();
+        over.sort_by_key(|(election, _)| *election);
+        assert_eq!(over, [(1, Reason::Expired), (2, Reason::Expired)]);
+        assert!(stands.is_valid() && !stands.is_over());
+        clock.advance(std::time::Duration::from_nanos(15));
+        assert_eq!(ended.recv(), Ok((3, Reason::Expired)));
+    }
+}

@@ -552,6 +552,18 @@ async fn a_write_that_is_too_large_is_refused() {
     assert!(leadership.is_valid());
 }
 
+#[tokio::test]
+async fn an_elector_that_closes_unasked_is_broken() {
+    let steps = [Step { commands: vec![Command::Notify(Notice::Closed)], deadline: None }];
+    let component = Some(hostile::breaking(&steps, "").into());
+    let options = Options { component, ..Options::default() };
+    let session = Session::open(Generous::default(), options).await.expect("opens");
+    let mut troubles = session.troubles();
+    let _candidate = session.election("jobs").enter();
+    let trouble = soon(troubles.next()).await.expect("it breaks").to_string();
+    assert!(trouble.contains("it closes, and nobody asked for it"), "{trouble}");
+}
+
 /// Its documentation says so: there would be two works at once.
 #[tokio::test]
 async fn lead_waits_until_a_task_has_dropped_its_leadership() {
