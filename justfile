@@ -144,12 +144,16 @@ component *CHECK:
     build() {
         local out=$2/component-recipe/build/incumbent/out
         mkdir -p "$out"
+        # One at a time: `just node` and `just python` may want it at the same moment.
+        exec {lock}>"$out/lock"
+        if command -v flock >/dev/null; then flock "$lock"; fi
         rustc --edition 2024 -o "$out/build" "$1/host/build.rs"
         CARGO=cargo RUSTC=rustc CARGO_MANIFEST_DIR=$1/host CARGO_PKG_VERSION=${version##*[@#]} \
             OUT_DIR=$out "$out/build" | sed -n 's/^cargo::error=/error: /p'
         # Whoever loads it meanwhile has the one or the other.
         install -m 644 "$out/incumbent.wasm" "$2/incumbent.wasm.$$"
         mv "$2/incumbent.wasm.$$" "$2/incumbent.wasm"
+        exec {lock}>&-
     }
     target=${CARGO_TARGET_DIR:-$PWD/target}
     build "$PWD" "$target"
