@@ -20,7 +20,7 @@ pub enum Look {
     /// At the one key that is a candidate's, unless others' data lie there.
     First,
     /// At the keys that are not below this one.
-    Page { from: Vec<u8>, limit: u32, best: Option<Entry> },
+    Page { from: Vec<u8>, limit: u32, largest: u32, best: Option<Entry> },
     /// At the one candidate, whose value is to be told.
     Value(Entry),
 }
@@ -59,10 +59,10 @@ impl Look {
                 // It has gone since.
                 Some(_) | None => self.look_through(layout),
             },
-            Look::Page { from, limit, best } => {
+            Look::Page { from, limit, largest, best } => {
                 let last = found.last().filter(|_| found.len() >= *limit as usize);
                 let next = last.map(|last| layout.after(&last.key));
-                *limit = (*limit * 2).min(LARGEST_PAGE);
+                *limit = (*limit * 2).min(*largest);
                 let wanted = |entry: &Entry| {
                     layout.counts(&entry.key) && before.is_none_or(|before| entry.created < before)
                 };
@@ -91,14 +91,19 @@ impl Look {
 
     /// Goes on with the first page.
     fn look_through(&mut self, layout: &Layout) -> Looked {
-        *self = Look::Page { from: layout.followed().0, limit: PAGE, best: None };
+        let from = layout.followed().0;
+        *self = Look::Page { from, limit: PAGE, largest: LARGEST_PAGE, best: None };
         Looked::Unfinished
     }
 
-    /// There was no answer: perhaps because it would be too large.
+    /// There was no answer: perhaps because it would be too large. The keys behind it may be as
+    /// long, so no later page is larger either.
     pub fn failed(&mut self, failure: &Failure) {
-        if let Look::Page { limit, .. } = self {
+        if let Look::Page { limit, largest, .. } = self {
             *limit = smaller(*limit, failure);
+            if matches!(failure, Failure::Other(_)) {
+                *largest = *limit;
+            }
         }
     }
 

@@ -157,6 +157,45 @@ fn others_data_are_passed_over() {
     assert_eq!(asked, [(None, 1), page("jobs/", 1_000), page("jobs/dau", 2_000)]);
 }
 
+/// A page that is too large for the store is not tried again at each further one.
+#[test]
+fn pages_are_no_larger_than_one_that_failed() {
+    const THERE: usize = 40_000;
+    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let observation = Observation { election: 1, name: "jobs".into(), contest: Contest::Queue };
+    elector.handle(0, vec![Event::Observe(observation)]);
+    let mut news = Event::Watched(Watched { id: 1, change: Change::Started(90_000) });
+    let (mut now, mut shown, mut refused) = (1, 0, 0);
+    while shown < THERE {
+        let step = elector.handle(now, vec![news]);
+        let call = step.commands.iter().find_map(|command| match command {
+            Command::Call(Call { id, operation: Operation::Read(selections), .. }) => {
+                Some((*id, selections[0].limit as usize))
+            }
+            _ => None,
+        });
+        let Some((id, limit)) = call else {
+            now = step.deadline.expect("it tries again");
+            news = Event::Wake;
+            continue;
+        };
+        let outcome = if limit > 2_500 {
+            refused += 1;
+            Err(Failure::Other("too large".into()))
+        } else {
+            let data = |number| {
+                let key = format!("jobs/{number:016x}-data").into_bytes();
+                Entry { key, value: Vec::new(), lease: 0, created: 1, modified: 1 }
+            };
+            let found: Vec<Entry> = (shown..THERE).take(limit).map(data).collect();
+            shown += if limit == 1 { 0 } else { found.len() };
+            Ok(Response::Snapshot(Snapshot { at: 90_000, found: vec![found] }))
+        };
+        news = Event::Reply(Reply { id, outcome });
+    }
+    assert_eq!(refused, 1);
+}
+
 #[test]
 fn a_configuration_leaves_time_to_lead() {
     let open = |change: fn(&mut Config)| {
