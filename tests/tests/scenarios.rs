@@ -331,17 +331,9 @@ fn row_48_hundreds_of_elections_are_dropped_expire_and_are_claimed_at_once() {
 
 #[test]
 fn row_51_the_component_traps_while_work_is_stopping() {
-    const MOMENTS: [Moment; 6] = [
-        Moment::Now,
-        Moment::Step,
-        Moment::Demotion,
-        Moment::Asking,
-        Moment::Closing,
-        Moment::Again,
-    ];
     let plan = |flaw| {
         move |seed: u64| {
-            let moment = |n: u64| MOMENTS[(seed + n) as usize % MOMENTS.len()];
+            let moment = |n: u64| Moment::ALL[(seed + n) as usize % Moment::ALL.len()];
             let trap = |n: u64| fault(4 + 7 * n, 6, Kind::Trap(n as usize % 3, moment(n)));
             let faults = (0..8).map(trap).collect();
             Plan { stopping: 15 * SECOND, flaw, faults, ..in_turns(Plan::quiet)(seed) }

@@ -174,6 +174,12 @@ pub enum Moment {
     Again,
 }
 
+impl Moment {
+    /// Each of them.
+    pub const ALL: [Self; 6] =
+        [Self::Now, Self::Step, Self::Demotion, Self::Asking, Self::Closing, Self::Again];
+}
+
 /// The most elections of a seed.
 const MOST_OFFICES: usize = 300;
 
@@ -271,17 +277,7 @@ impl Plan {
         match number {
             0 => Kind::Pause(process),
             1 => Kind::Crash(process),
-            2 => {
-                const MOMENTS: [Moment; 6] = [
-                    Moment::Now,
-                    Moment::Step,
-                    Moment::Demotion,
-                    Moment::Asking,
-                    Moment::Closing,
-                    Moment::Again,
-                ];
-                Kind::Trap(process, MOMENTS[rng.usize(..MOMENTS.len())])
-            }
+            2 => Kind::Trap(process, Moment::ALL[rng.usize(..Moment::ALL.len())]),
             3 => Kind::WallClock(process),
             4 => Kind::CutToStore(process),
             5 => Kind::CutFromStore(process),
