@@ -9,8 +9,8 @@ use incumbent::types::{
 };
 use incumbent::{Component, Elector};
 
-/// The bytes of the names that are measured: all begin alike.
-pub const NAMES: [usize; 2] = [12, 200];
+/// The bytes of the names that are measured, up to the longest: all begin alike.
+pub const NAMES: [usize; 3] = [12, 200, 1_024];
 /// How many elections are held.
 pub const SIZES: [u32; 4] = [10, 100, 1_000, 10_000];
 
