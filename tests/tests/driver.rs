@@ -564,6 +564,59 @@ async fn an_elector_that_closes_unasked_is_broken() {
     assert!(trouble.contains("it closes, and nobody asked for it"), "{trouble}");
 }
 
+#[tokio::test]
+async fn a_session_that_closes_has_no_trouble() {
+    let session = Session::open(MemoryStore::default(), Options::default()).await.expect("opens");
+    let mut troubles = session.troubles();
+    let leadership = soon(session.election("jobs").campaign()).await.expect("leads");
+    drop(leadership);
+    soon(session.close()).await.expect("closes");
+    assert_eq!(soon(troubles.next()).await, None);
+}
+
+/// Whoever is next does not wait for its lease to run out.
+#[tokio::test]
+async fn a_session_that_nobody_holds_any_more_gives_back_its_lease() {
+    let store = MemoryStore::default();
+    let options = || Options { ttl: Duration::from_secs(600), ..Options::default() };
+    let first = Session::open(store.clone(), options()).await.expect("opens");
+    let leadership = soon(first.election("jobs").campaign()).await.expect("leads");
+    let second = Session::open(store, options()).await.expect("opens");
+    let mut candidate = second.election("jobs").enter();
+    drop((first, leadership));
+    soon(candidate.elected()).await.expect("leads");
+}
+
+/// One lease has one validity, which only grows.
+#[tokio::test]
+async fn a_validity_that_is_taken_back_is_not_believed() {
+    let grant = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
+    let call = Call { id: 1, give_up: SECOND, operation: grant };
+    let elected = |election, seconds| {
+        let term = Term { election, epoch: 1 };
+        let valid_until = seconds * SECOND;
+        let elected = Leadership { term, key: b"jobs/7".into(), lease: 7, valid_until };
+        Command::Notify(Notice::Elected(elected))
+    };
+    let said = |command| Step { commands: vec![command], deadline: None };
+    let steps = [
+        said(Command::Call(call)),
+        // What the grant was answered.
+        said(elected(1, 9)),
+        said(elected(2, 5)),
+    ];
+    let component = Some(hostile::breaking(&steps, "").into());
+    let clock = Arc::new(ManualClock::default());
+    let options = Options { component, clock, ..Options::default() };
+    let session = Session::open(Generous::default(), options).await.expect("opens");
+    let mut troubles = session.troubles();
+    let mut first = session.election("jobs").enter();
+    let _leadership = soon(first.elected()).await.expect("leads");
+    let _second = session.election("others").enter();
+    let trouble = soon(troubles.next()).await.expect("it breaks").to_string();
+    assert!(trouble.contains("would be valid until 5000000000"), "{trouble}");
+}
+
 /// Its documentation says so: there would be two works at once.
 #[tokio::test]
 async fn lead_waits_until_a_task_has_dropped_its_leadership() {
@@ -655,6 +708,7 @@ async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
     let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
     let store = Generous::default();
     let session = Session::open(store.clone(), options).await.expect("opens");
+    let mut troubles = session.troubles();
     let _candidate = session.election("jobs").enter();
     timeout(Duration::from_secs(30), async {
         while store.granted.lock().expect("whole").len() < 3 {
@@ -667,6 +721,11 @@ async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
     let granted = store.granted.lock().expect("whole");
     let seeds: BTreeSet<_> = granted.iter().collect();
     assert_eq!(seeds.len(), granted.len(), "{granted:?}");
+    // Each later, while they break at once.
+    for pause in ["in 100ms:", "in 200ms:", "in 400ms:"] {
+        let trouble = soon(troubles.next()).await.expect("was told").to_string();
+        assert!(trouble.contains(pause), "{trouble}");
+    }
 }
 
 async fn session(component: &[u8], clock: Arc<dyn Clock>) -> Session {

@@ -61,3 +61,59 @@ impl Queue {
         *self = Self::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Failure, Reply};
+
+    fn queue(events: impl IntoIterator<Item = usize>) -> Queue {
+        let mut queue = Queue::default();
+        for bytes in events {
+            let outcome = Err(Failure::Other("x".repeat(bytes)));
+            queue.push(Event::Reply(Reply { id: 1, outcome }));
+        }
+        queue
+    }
+
+    #[test]
+    fn a_part_of_each_batch_is_kept_for_users() {
+        let room = |events| {
+            let queue = queue((0..events).map(|_| 0));
+            (queue.takes_stores(), queue.takes_users())
+        };
+        assert_eq!(room(0), (true, true));
+        assert_eq!(room(191), (true, true));
+        assert_eq!(room(192), (false, true));
+        assert_eq!(room(255), (false, true));
+        assert_eq!(room(256), (false, false));
+    }
+
+    #[test]
+    fn a_batch_is_bounded() {
+        let mut many = queue((0..300).map(|_| 0));
+        assert_eq!(many.take(BATCH).len(), 256);
+        assert!(!many.is_empty());
+        assert_eq!(many.take(10).len(), 10);
+        assert_eq!(many.take(BATCH).len(), 34);
+        assert!(many.is_empty());
+        assert!(many.take(BATCH).is_empty());
+
+        // What is too large goes alone, and what is left counts no longer.
+        let mut large = queue([1 << 20, 1 << 20, 6 << 20, 3 << 20, 0]);
+        assert!(!large.takes_stores() && !large.takes_users());
+        assert_eq!([(); 4].map(|()| large.take(BATCH).len()), [2, 1, 2, 0]);
+        assert!(large.takes_stores() && large.takes_users());
+        assert_eq!(large.bytes, 0);
+    }
+
+    #[test]
+    fn a_batch_is_as_large_as_its_bytes_allow() {
+        let whole = BATCH_BYTES / 2 - size::event(&Event::Wake);
+        assert_eq!(queue([whole, whole]).take(BATCH).len(), 2);
+        assert!(!queue([whole, whole]).takes_stores());
+        assert!(queue([whole, whole - 1]).takes_stores());
+        assert!(queue([whole, whole - 1]).takes_users());
+        assert_eq!(queue([whole, whole + 1]).take(BATCH).len(), 1);
+    }
+}
