@@ -252,6 +252,8 @@ mod tests {
             term.on_end(Box::new(move |reason| drop(told.send((election, reason)))));
         }
         assert!(second.extend(30));
+        assert!(second.extend(25));
+        assert_eq!(second.deadline(), 30, "it only grows");
         clock.advance(std::time::Duration::from_nanos(15));
         let mut over: Vec<_> = ended.iter().take(2).collect();
         over.sort_by_key(|(election, _)| *election);

@@ -546,6 +546,8 @@ async fn a_write_that_is_too_large_is_refused() {
     let Err(WriteError::Failed(Failure::Invalid(why))) = refused else { panic!("{refused:?}") };
     assert!(why.contains("the write has"), "{why}");
     soon(leadership.fence().put("/data", vec![0; 1 << 20])).await.expect("writes");
+    let there = soon(leadership.fence().get("/data")).await.expect("reads").expect("is there");
+    assert_eq!(there.value.len(), 1 << 20);
     let value = session.election("others").value(vec![0; 80 << 20]);
     let refused = soon(value.campaign()).await;
     assert!(matches!(refused, Err(Error::Withdrawn(Failure::Invalid(_)))), "{refused:?}");
