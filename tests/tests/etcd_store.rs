@@ -20,7 +20,7 @@ use incumbent_tests::on_each_version;
 use incumbent_tests::relay::Relay;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long anything may take before a test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -433,7 +433,7 @@ async fn a_stream_ends_with_its_lease(version: Version) {
     let none_is_open = async || {
         let closed = timeout(PATIENCE, async {
             while open() > 0 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                sleep(Duration::from_millis(10)).await;
             }
         });
         assert!(closed.await.is_ok(), "{} streams are open", open());
@@ -503,6 +503,39 @@ async fn many_watches_share_a_stream(version: Version) {
     let metrics = etcd.metrics();
     assert_eq!(metric(&metrics, "etcd_debugging_mvcc_watch_stream_total"), 1);
     assert_eq!(metric(&metrics, "etcd_debugging_mvcc_watcher_total"), MANY);
+}
+
+/// Where it takes longer for all of them than for any one, a new stream would begin with the
+/// first ones again, for ever.
+#[tokio::test]
+async fn a_slow_etcd_gets_to_all_watches() {
+    const MANY: u64 = 2_500;
+    let (etcd, store) = started(Version::V3_5).await;
+    let mut watches = store.watches();
+    let start = Instant::now();
+    for id in 0..MANY {
+        watches.open(watch(id, &format!("{id:0>1000}"), false));
+    }
+    let slow = async {
+        loop {
+            etcd.pause();
+            sleep(Duration::from_secs(1)).await;
+            etcd.resume();
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let all = async {
+        for _ in 0..MANY {
+            assert!(matches!(next(&mut watches).await, Change::Started(_)));
+        }
+    };
+    tokio::select! {
+        () = slow => {}
+        () = all => {}
+    }
+    etcd.resume();
+    assert!(start.elapsed() > Duration::from_secs(5), "etcd was not slow");
+    assert_eq!(metric(&etcd.metrics(), WATCH_STREAMS), 1);
 }
 
 async fn watches_resume_over_a_broken_connection(version: Version) {

@@ -36,7 +36,7 @@ use super::failure::{cancellation, failure, is_login_outdated, is_login_refused}
 use super::keyspace::Keyspace;
 use crate::types::{Change, Deletion, Failure, RequestId, Revision, Watch, Watched};
 
-/// How long etcd may take to answer that a watch is on.
+/// How long etcd may take from one answer that a watch is on to the next.
 const OPENING: Duration = Duration::from_secs(5);
 /// How long a stream and its connection may be quiet before the stream is asked
 /// whether it lives, and how long before it is asked again. Renewals of a lease of
@@ -304,7 +304,7 @@ impl Supervisor {
             return Ok(());
         };
         if response.canceled() {
-            line.watches.remove(&wire_id);
+            line.forget(id);
             return self.take_cancellation(id, response);
         }
         let Some(watch) = self.watches.get_mut(&id) else {
@@ -384,9 +384,13 @@ impl Supervisor {
 /// What is on one stream, and on its way there.
 struct Line {
     watches: BTreeMap<i64, RequestId>,
+    wire_ids: BTreeMap<RequestId, i64>,
     outbox: VecDeque<Request>,
     /// Asked for and not answered: etcd answers in the order of the asking.
-    awaited: VecDeque<(i64, Instant)>,
+    awaited: VecDeque<i64>,
+    /// When the next of these answers is overdue. However many there are, each that comes
+    /// shows that etcd is at it.
+    answer_by: Instant,
     /// When to ask whether the stream lives, and how often that was asked.
     check: Instant,
     unanswered: u32,
@@ -402,8 +406,10 @@ impl Line {
     fn new() -> Self {
         Self {
             watches: BTreeMap::new(),
+            wire_ids: BTreeMap::new(),
             outbox: VecDeque::new(),
             awaited: VecDeque::new(),
+            answer_by: Instant::now() + OPENING,
             check: Instant::now() + QUIET,
             unanswered: 0,
         }
@@ -434,21 +440,25 @@ impl Line {
             options = options.with_prefix();
         }
         self.watches.insert(wire_id, id);
-        self.awaited.push_back((wire_id, Instant::now() + OPENING));
+        self.wire_ids.insert(id, wire_id);
+        if self.awaited.is_empty() {
+            self.answer_by = Instant::now() + OPENING;
+        }
+        self.awaited.push_back(wire_id);
         self.outbox.push_back(Request::Watch(watch.key.clone(), options));
     }
 
     fn cancel(&mut self, id: RequestId) {
-        let wire_ids: Vec<_> = self
-            .watches
-            .iter()
-            .filter(|(_, watch)| **watch == id)
-            .map(|(wire_id, _)| *wire_id)
-            .collect();
-        for wire_id in wire_ids {
-            self.watches.remove(&wire_id);
+        if let Some(wire_id) = self.forget(id) {
             self.outbox.push_back(Request::Cancel(wire_id));
         }
+    }
+
+    /// The watch is no longer on this stream.
+    fn forget(&mut self, id: RequestId) -> Option<i64> {
+        let wire_id = self.wire_ids.remove(&id)?;
+        self.watches.remove(&wire_id);
+        Some(wire_id)
     }
 
     /// Sends what is first in the outbox, which stays there. Cancel safe: nothing
@@ -469,18 +479,19 @@ impl Line {
         if !response.created() {
             return response.watch_id();
         }
-        if response.watch_id() == NO_WATCH {
-            return self.awaited.pop_front().map_or(NO_WATCH, |(wire_id, _)| wire_id);
+        self.answer_by = Instant::now() + OPENING;
+        let first = self.awaited.pop_front();
+        match response.watch_id() {
+            NO_WATCH => first.unwrap_or(NO_WATCH),
+            wire_id => wire_id,
         }
-        self.awaited.retain(|(wire_id, _)| *wire_id != response.watch_id());
-        response.watch_id()
     }
 
     /// Ends when etcd owes an answer for too long.
     async fn overdue(&self) {
-        match self.awaited.front() {
-            Some((_, until)) => sleep_until(*until).await,
-            None => pending().await,
+        match self.awaited.is_empty() {
+            true => pending().await,
+            false => sleep_until(self.answer_by).await,
         }
     }
 }
