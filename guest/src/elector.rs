@@ -43,6 +43,9 @@ pub struct Elector {
     names: Table<(NameHash, u64), ()>,
     /// How many candidacies there are.
     candidates: usize,
+    /// The inspections that are not over. One at a time is at work: it may hold a lot.
+    inspections: Table<ElectionId, ()>,
+    inspecting: Option<ElectionId>,
     life: Life,
     /// How far everything on the lease has been looked at since it changed.
     sweep: Sweep,
@@ -92,6 +95,8 @@ impl Elector {
             elections: Table::new(),
             names: Table::new(),
             candidates: 0,
+            inspections: Table::new(),
+            inspecting: None,
             life: Life::Open,
             sweep: Sweep::Done,
             rechecked: Sweep::Done,
@@ -180,12 +185,20 @@ impl Elector {
             Event::Reply(reply) => self.answer(reply),
             Event::Watched(watched) => self.watched(watched),
             Event::Campaign(candidacy) => self.campaign(candidacy),
-            Event::Observe(observation) => self.look_on(observation, |context, id, layout| {
-                Part::Observer(Observer::new(context, id, layout))
-            }),
-            Event::Inspect(observation) => self.look_on(observation, |context, id, layout| {
-                Part::Inspection(Inspection::new(context, id, layout))
-            }),
+            Event::Observe(observation) => {
+                if let Some((id, layout)) = self.look_on(observation) {
+                    let observer = Observer::new(&mut self.context, id, layout);
+                    self.elections.insert(id, Part::Observer(observer));
+                }
+            }
+            Event::Inspect(observation) => {
+                if let Some((id, layout)) = self.look_on(observation) {
+                    let inspection = Inspection::new(id, layout);
+                    self.elections.insert(id, Part::Inspection(inspection));
+                    self.inspections.insert(id, ());
+                    self.inspect();
+                }
+            }
             Event::Proclaim(proclamation) => {
                 let ticket = proclamation.ticket;
                 match self.elections.get(&proclamation.election) {
@@ -291,23 +304,39 @@ impl Elector {
         }
     }
 
-    fn look_on(
-        &mut self,
-        observation: Observation,
-        begin: fn(&mut Context, ElectionId, Layout) -> Part,
-    ) {
+    /// An election that is to be looked at, if that may begin.
+    fn look_on(&mut self, observation: Observation) -> Option<(ElectionId, Layout)> {
         let election = observation.election;
         if !self.admits(election) {
-            return;
+            return None;
         }
         match Layout::of(observation) {
-            Ok(layout) => {
-                let part = begin(&mut self.context, election, layout);
-                self.elections.insert(election, part);
-            }
+            Ok(layout) => Some((election, layout)),
             Err(sentence) => {
                 withdraw(&mut self.context, election, Some(Failure::Invalid(sentence)));
+                None
             }
+        }
+    }
+
+    /// Has the next inspection begin, if none is at work.
+    fn inspect(&mut self) {
+        if self.inspecting.is_none() && self.life == Life::Open {
+            self.inspecting = self.inspections.first().map(|(next, ())| next);
+            if let Some(next) = self.inspecting
+                && let Some(Part::Inspection(inspection)) = self.elections.get_mut(&next)
+            {
+                inspection.due(&mut self.context);
+            }
+        }
+    }
+
+    /// Takes out an inspection that is over.
+    fn inspected(&mut self, election: ElectionId) {
+        self.inspections.remove(&election);
+        if self.inspecting == Some(election) {
+            self.inspecting = None;
+            self.inspect();
         }
     }
 
@@ -373,7 +402,10 @@ impl Elector {
             Some(Part::Observer(_) | Part::Inspection(_)) => {
                 match self.elections.remove(&election) {
                     Some(Part::Observer(observer)) => observer.leave(&mut self.context),
-                    Some(Part::Inspection(inspection)) => inspection.leave(&mut self.context),
+                    Some(Part::Inspection(inspection)) => {
+                        inspection.leave(&mut self.context);
+                        self.inspected(election);
+                    }
                     Some(Part::Candidate(_)) | None => {}
                 }
             }
@@ -449,6 +481,7 @@ impl Elector {
                     && inspection.looked(&mut self.context, outcome)
                 {
                     self.elections.remove(&election);
+                    self.inspected(election);
                 }
             }
             Purpose::Farewell(id) => self.farewells.answered(&mut self.context, id, outcome),

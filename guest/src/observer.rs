@@ -26,12 +26,20 @@ pub struct Observer {
     /// The newest revision of which anything was heard.
     seen: Revision,
     /// Who leads, as it was last told; none before the first time.
-    told: Option<Option<Entry>>,
+    told: Option<Option<Told>>,
     /// When the last key was deleted, once the leader's that was told was; none if
     /// the watch may have missed one.
     vacated: Option<Revision>,
     /// Looks in a row that failed.
     failed: u32,
+}
+
+/// A leader that was told: not with its value, which may be large, and is not ours.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Told {
+    key: Vec<u8>,
+    created: Revision,
+    modified: Revision,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -186,7 +194,11 @@ impl Observer {
         let newer = entry.modified > self.seen;
         match &mut self.view {
             View::Idle => self.seen = self.seen.max(entry.modified),
-            View::Looking { meanwhile, .. } => meanwhile.push(Change::Put(entry)),
+            View::Looking { meanwhile, .. } => match meanwhile.last_mut() {
+                // The last value of a key is enough.
+                Some(Change::Put(last)) if last.key == entry.key => *last = entry,
+                Some(_) | None => meanwhile.push(Change::Put(entry)),
+            },
             View::Settled if newer => match &self.told {
                 Some(Some(leader)) if leader.key != entry.key => {}
                 Some(Some(leader)) if leader.created != entry.created => {
@@ -266,15 +278,20 @@ impl Observer {
     /// Tells who leads, if that is news; and first of the gap that lay between.
     fn tell(&mut self, context: &mut Context, leader: Option<Entry>) {
         let vacated = self.vacated.take();
-        if self.told.as_ref() == Some(&leader) {
+        let news = leader.as_ref().map(|Entry { key, created, modified, .. }| Told {
+            key: key.clone(),
+            created: *created,
+            modified: *modified,
+        });
+        if self.told.as_ref() == Some(&news) {
             return;
         }
+        self.told = Some(news);
         let gap = match (&leader, vacated) {
             (Some(leader), Some(vacated)) => leader.created > vacated,
             (Some(_) | None, _) => false,
         };
         for leader in gap.then_some(None).into_iter().chain([leader]) {
-            self.told = Some(leader.clone());
             let sighting = Sighting { election: self.election, leader };
             context.notify(Notice::Leader(sighting));
         }
@@ -295,21 +312,23 @@ pub struct Inspection {
     limit: u32,
     /// The candidates; those whose values are known come first.
     candidates: Vec<Entry>,
-    /// How many values are known, and their bytes.
+    /// How many values are known.
     known: usize,
+    /// Of the keys and the values.
     bytes: usize,
 }
 
 /// How many values one read asks for.
 const VALUES: u32 = 64;
-/// How many bytes of values are told at most.
-const MOST_BYTES: usize = 16 << 20;
+/// How many candidates are told at most, and how many bytes of theirs.
+const MOST_CANDIDATES: usize = 30_000;
+const MOST_BYTES: usize = 64 << 20;
 
 impl Inspection {
-    /// Starts to look.
-    pub fn new(context: &mut Context, election: ElectionId, layout: Layout) -> Inspection {
+    /// Has still to be [`due`](Self::due).
+    pub fn new(election: ElectionId, layout: Layout) -> Inspection {
         let from = Some(layout.followed().0);
-        let mut inspection = Inspection {
+        Inspection {
             election,
             layout,
             call: None,
@@ -319,9 +338,7 @@ impl Inspection {
             candidates: Vec::new(),
             known: 0,
             bytes: 0,
-        };
-        inspection.due(context);
-        inspection
+        }
     }
 
     /// Stops looking, as was asked for.
@@ -376,7 +393,10 @@ impl Inspection {
         if page.len() >= self.limit as usize {
             self.from = page.last().map(|last| self.layout.after(&last.key));
         }
-        self.candidates.extend(page.into_iter().filter(|entry| self.layout.counts(&entry.key)));
+        for entry in page.into_iter().filter(|entry| self.layout.counts(&entry.key)) {
+            self.bytes += entry.key.len();
+            self.candidates.push(entry);
+        }
         if self.from.is_none() {
             self.limit = VALUES;
             self.candidates.sort_by_key(|entry| entry.created);
@@ -409,8 +429,14 @@ impl Inspection {
 
     /// The next read, or the end.
     fn go_on(&mut self, context: &mut Context) -> bool {
-        if self.bytes > MOST_BYTES {
-            let sentence = "the candidates' values have more than 16 MiB: shorten them";
+        let too_much = if self.candidates.len() > MOST_CANDIDATES {
+            Some("there are more than 30,000 candidates, or keys that look like theirs")
+        } else if self.bytes > MOST_BYTES {
+            Some("the candidates' keys and values have more than 64 MiB: shorten them")
+        } else {
+            None
+        };
+        if let Some(sentence) = too_much {
             withdraw(context, self.election, Some(Failure::Other(sentence.into())));
             return true;
         }

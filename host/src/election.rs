@@ -176,12 +176,13 @@ impl Election {
         Leaders::new(receiver, attendance)
     }
 
-    /// The candidates in line, the leader first; in a race, the leader alone.
-    /// Cancel safe.
+    /// The candidates in line, the leader first; in a race, the leader alone. Several calls on
+    /// one session are answered one after the other. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`Error::Withdrawn`] if the store does not answer, or refuses;
+    /// [`Error::Withdrawn`] if the store refuses, or there are more than 30,000 candidates or
+    /// 64 MiB of their keys and values;
     /// [`Error::Closed`] if the session is closed.
     pub async fn candidates(&self) -> Result<Vec<Leader>, Error> {
         let attendance = Attendance::new(self.handle.clone());

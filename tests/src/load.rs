@@ -57,12 +57,22 @@ pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
     costs
 }
 
+/// How many elections one elector leads that has as many as it takes, with the longest names and
+/// values.
+pub fn leads_at_most() -> usize {
+    let mut load = Load::new(1_024);
+    load.value = vec![b'v'; 4_096];
+    load.campaign(&(1..=10_000).collect::<Vec<_>>(), PORTION);
+    load.leads.len()
+}
+
 /// An elector, and a store that does at once what it is asked.
 struct Load {
     elector: Elector,
     now: u64,
     deadline: Option<u64>,
     name: usize,
+    value: Vec<u8>,
     revision: i64,
     keys: BTreeMap<Vec<u8>, Entry>,
     /// The watch of each key.
@@ -83,6 +93,7 @@ impl Load {
             now: 0,
             deadline: None,
             name,
+            value: b"worker-1".to_vec(),
             revision: 1,
             keys: BTreeMap::new(),
             watches: BTreeMap::new(),
@@ -101,7 +112,7 @@ impl Load {
                     election: *election,
                     name,
                     contest: Contest::Queue,
-                    value: b"worker-1".to_vec(),
+                    value: self.value.clone(),
                     rejoin: true,
                 }));
             }

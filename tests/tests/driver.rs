@@ -129,21 +129,21 @@ fn an_endless_recursion_is_ended() {
     assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
 }
 
-/// 2,048 pages are 128 MB.
+/// 5,000 pages are 328 MB.
 #[test]
 fn more_memory_than_the_limit_is_not_given() {
-    let grow = "(if (i32.ne (memory.grow (i32.const 2048)) (i32.const -1)) (then return))
+    let grow = "(if (i32.ne (memory.grow (i32.const 5000)) (i32.const -1)) (then return))
         unreachable";
     let mut elector = open(&doing(grow)).expect("opens");
     let error = elector.handle(1, &[]).expect_err("is refused");
     assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
 }
 
-/// 600 pages are 37.5 MB: one memory may have them, not both.
+/// 2,400 pages are 157 MB: one memory may have them, not both.
 #[test]
 fn the_limit_is_for_all_memories_together() {
-    let grow = "(if (i32.eq (memory.grow (i32.const 600)) (i32.const -1)) (then unreachable))
-        (if (i32.ne (memory.grow $other (i32.const 600)) (i32.const -1)) (then unreachable))";
+    let grow = "(if (i32.eq (memory.grow (i32.const 2400)) (i32.const -1)) (then unreachable))
+        (if (i32.ne (memory.grow $other (i32.const 2400)) (i32.const -1)) (then unreachable))";
     let mut elector = open(&doing(grow)).expect("opens");
     elector.handle(1, &[]).expect("is given one, and not the other");
 }
@@ -537,6 +537,33 @@ async fn a_store_that_says_too_much_does_not_break_the_elector() {
     assert!(told.iter().all(|trouble| !trouble.contains("replaced")), "{told:?}");
 }
 
+/// Nor do many who ask at once about many, or about large ones.
+#[tokio::test]
+async fn whatever_others_hold_does_not_break_the_elector() {
+    let store = MemoryStore::default();
+    for number in 0..5_000 {
+        store.put(format!("jobs/{number:x}"), vec![b'v'; 4_096]);
+    }
+    store.put("large/1", vec![b'v'; 1 << 20]);
+    let session = Session::open(store, Options::default()).await.expect("opens");
+    let mut troubles = session.troubles();
+    let mine = soon(session.election("mine").campaign()).await.expect("leads");
+    let jobs = session.election("jobs");
+    let leaders = futures_util::future::join_all((0..8).map(|_| jobs.leader()));
+    for leader in soon(leaders).await {
+        assert_eq!(leader.expect("reads").expect("leads").key, b"jobs/0");
+    }
+    let mut observers = Vec::new();
+    for _ in 0..300 {
+        let mut leaders = session.election("large").observe();
+        let leader = soon(leaders.next()).await.expect("goes on").expect("reads");
+        assert_eq!(leader.expect("leads").key, b"large/1");
+        observers.push(leaders);
+    }
+    assert!(mine.is_valid());
+    assert_eq!(troubles.next().now_or_never(), None);
+}
+
 /// What users give it is bounded as well.
 #[tokio::test]
 async fn a_write_that_is_too_large_is_refused() {
@@ -720,7 +747,7 @@ async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
     })
     .await
     .expect("it breaks again and again");
-    let granted = store.granted.lock().expect("whole");
+    let granted = store.granted.lock().expect("whole").clone();
     let seeds: BTreeSet<_> = granted.iter().collect();
     assert_eq!(seeds.len(), granted.len(), "{granted:?}");
     // Each later, while they break at once.

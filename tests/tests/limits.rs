@@ -157,6 +157,63 @@ fn others_data_are_passed_over() {
     assert_eq!(asked, [(None, 1), page("jobs/", 1_000), page("jobs/dau", 2_000)]);
 }
 
+fn inspect(election: ElectionId) -> Event {
+    Event::Inspect(Observation { election, name: "jobs".into(), contest: Contest::Queue })
+}
+
+fn reads(step: &Step) -> Vec<(RequestId, u32)> {
+    let read = |command: &Command| match command {
+        Command::Call(Call { id, operation: Operation::Read(selections), .. }) => {
+            Some((*id, selections[0].limit))
+        }
+        _ => None,
+    };
+    step.commands.iter().filter_map(read).collect()
+}
+
+/// Each may hold a lot.
+#[test]
+fn candidates_are_listed_for_one_after_the_other() {
+    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let step = elector.handle(0, vec![inspect(1), inspect(2), inspect(3)]);
+    let [(first, _)] = reads(&step)[..] else { panic!("{step:?}") };
+    // One that waits is given up, and then the one that is at work.
+    let step = elector.handle(1, vec![Event::Leave(2)]);
+    assert_eq!(reads(&step), []);
+    let nobody = Response::Snapshot(Snapshot { at: 1, found: vec![Vec::new()] });
+    let step = elector.handle(1, vec![Event::Reply(Reply { id: first, outcome: Ok(nobody) })]);
+    let listed = |command: &Command| matches!(command, Command::Notify(Notice::Listed(_)));
+    assert!(step.commands.iter().any(listed), "{step:?}");
+    assert_eq!(reads(&step).len(), 1);
+    let step = elector.handle(1, vec![inspect(4), Event::Leave(3)]);
+    assert_eq!(reads(&step).len(), 1);
+    let step = elector.handle(1, vec![Event::Close]);
+    assert_eq!(reads(&step), []);
+}
+
+#[test]
+fn candidates_beyond_a_number_are_not_listed() {
+    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let mut step = elector.handle(0, vec![inspect(1)]);
+    let mut shown = 0;
+    while let [(id, limit)] = reads(&step)[..] {
+        let candidate = |number| {
+            let key = format!("jobs/{number:016x}").into_bytes();
+            Entry { key, value: Vec::new(), lease: 1, created: number, modified: number }
+        };
+        let found = (shown..shown + i64::from(limit)).map(candidate).collect();
+        shown += i64::from(limit);
+        let snapshot = Response::Snapshot(Snapshot { at: 1, found: vec![found] });
+        step = elector.handle(1, vec![Event::Reply(Reply { id, outcome: Ok(snapshot) })]);
+    }
+    assert_eq!(shown, 31_000);
+    let [Command::Notify(Notice::Withdrawn(withdrawal))] = &step.commands[..] else {
+        panic!("{step:?}");
+    };
+    let why = withdrawal.cause.as_ref().expect("has a cause");
+    assert!(matches!(why, Failure::Other(why) if why.contains("more than 30,000")), "{why:?}");
+}
+
 /// A page that is too large for the store is not tried again at each further one.
 #[test]
 fn pages_are_no_larger_than_one_that_failed() {

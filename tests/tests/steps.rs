@@ -1,6 +1,6 @@
 //! What a step of the component costs does not grow with what it holds.
 
-use incumbent_tests::load::{Cost, NAMES, measure};
+use incumbent_tests::load::{Cost, NAMES, leads_at_most, measure};
 
 /// In instructions, for a step of its own: whatever its events ask for beyond that is a
 /// share for each.
@@ -32,4 +32,9 @@ fn a_step_costs_what_it_changes() {
             }
         }
     }
+}
+
+#[test]
+fn what_is_permitted_has_room() {
+    assert_eq!(leads_at_most(), 10_000);
 }

@@ -8,8 +8,9 @@ use wasmtime::ResourceLimiter;
 use super::size;
 use crate::types::Event;
 
-/// In bytes, for all memories together.
-const MEMORY: usize = 64 << 20;
+/// In bytes, for all memories together. 10,000 candidates with the longest names and values take
+/// 120 MB.
+const MEMORY: usize = 256 << 20;
 /// For all tables together.
 const TABLE_ELEMENTS: usize = 100_000;
 /// A component is a few core instances, also one from a language with a runtime.
