@@ -149,11 +149,11 @@ fn a_component_that_calls_itself_for_ever() {
     breaks("(call $again)", "stack");
 }
 
-/// 2,048 pages are 128 MB. It is refused, and gives up.
+/// 5,000 pages are 328 MB. It is refused, and gives up.
 #[test]
 fn a_component_that_wants_too_much_memory() {
     breaks(
-        "(if (i32.ne (memory.grow (i32.const 2048)) (i32.const -1)) (then (loop (br 0))))",
+        "(if (i32.ne (memory.grow (i32.const 5000)) (i32.const -1)) (then (loop (br 0))))",
         "unreachable",
     );
 }
