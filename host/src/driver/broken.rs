@@ -329,3 +329,21 @@ fn chain(error: &dyn std::error::Error) -> String {
     // Backtraces have several.
     texts.join(": ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_left_is_told_no_more() {
+        let mut successor = Successor::default();
+        assert!(!successor.has_next());
+        successor.suspects.insert(2);
+        successor.tell_all([1, 2, 3].iter());
+        assert!(successor.forget(1) && successor.forget(2));
+        assert!(!successor.forget(1) && !successor.forget(2));
+        assert!(successor.has_next());
+        successor.forget_all();
+        assert!(!successor.has_next());
+    }
+}

@@ -112,8 +112,11 @@ mod tests {
         let whole = BATCH_BYTES / 2 - size::event(&Event::Wake);
         assert_eq!(queue([whole, whole]).take(BATCH).len(), 2);
         assert!(!queue([whole, whole]).takes_stores());
+        assert!(!queue([whole, whole]).takes_users());
         assert!(queue([whole, whole - 1]).takes_stores());
         assert!(queue([whole, whole - 1]).takes_users());
-        assert_eq!(queue([whole, whole + 1]).take(BATCH).len(), 1);
+        let mut rest = queue([0, BATCH_BYTES]);
+        assert_eq!(rest.take(BATCH).len(), 1);
+        assert!(!rest.takes_stores(), "the large one still waits");
     }
 }
