@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::etcd::{Etcd, SYNCED, Version};
 use incumbent_tests::job;
 use tempfile::TempDir;
 
@@ -22,7 +22,7 @@ const PROMISED: Duration = Duration::from_millis(5);
 fn main() -> Result<()> {
     // Cargo adds `--bench`.
     let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(10);
-    let etcd = Etcd::start(Version::V3_5);
+    let etcd = Etcd::start_with(Version::V3_5, SYNCED);
     for (name, deed, promised) in [
         ("an endless loop", job::LOOPS, Some(PROMISED)),
         ("a loop of host calls", job::CALLS, Some(PROMISED)),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use incumbent::{Credentials, EtcdStore, outside};
-use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::etcd::{Etcd, SYNCED, Version};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a successor has been in line when its predecessor is killed.
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     // Cargo adds `--bench`.
     let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(20);
     for version in Version::ALL {
-        let etcd = Etcd::start(version);
+        let etcd = Etcd::start_with(version, SYNCED);
         println!("etcd {version:?}, {rounds} rounds each");
         let round_trip = round_trip(&etcd)?;
         for (victim, promised) in [

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions, LeaseGrantOptions, PutOptions, Txn, TxnOp};
-use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::etcd::{Etcd, SYNCED, Version};
 
 const HELD: [usize; 4] = [10, 100, 1_000, 10_000];
 /// How often each of them is measured: the median is told.
@@ -18,7 +18,7 @@ const BATCH: usize = 100;
 #[tokio::main]
 async fn main() {
     for version in Version::ALL {
-        let etcd = Etcd::start(version);
+        let etcd = Etcd::start_with(version, SYNCED);
         etcd.enable_users("secret", "app", "secret", "shared/");
         for user in ["root", "app"] {
             let options = ConnectOptions::new().with_user(user, "secret");

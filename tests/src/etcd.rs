@@ -99,6 +99,9 @@ macro_rules! on_each_version {
     };
 }
 
+/// For what is measured: an etcd that syncs its data, as it does in production.
+pub const SYNCED: &[&str] = &["--unsafe-no-fsync=false"];
+
 /// A running etcd, with its data in a directory that goes away with it.
 #[derive(Debug)]
 pub struct Etcd {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use etcd_client::{Client, EventType, WatchOptions};
 use incumbent::{Election, Leadership, Options, Session};
-use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::etcd::{Etcd, SYNCED, Version};
 use tokio::time::sleep;
 
 use self::hosts::Host;
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
 }
 
 async fn measure(version: Version, rounds: usize) -> Result<()> {
-    let etcd = Etcd::start(version);
+    let etcd = Etcd::start_with(version, SYNCED);
     println!("etcd {version:?}, {rounds} rounds each");
     start(&etcd, rounds.min(50)).await?;
     handover(&etcd, rounds, "quiet, 300 ms in line", SETTLED).await?;

@@ -186,6 +186,9 @@ fn spawn(settings: &Settings) -> Child {
         .args(["--initial-advertise-peer-urls", &format!("http://{peer}")])
         .args(["--listen-metrics-urls", &metrics])
         .args(["--initial-cluster", members])
+        // Data that survive a kill are enough. A disk that is busy with something else would
+        // hold up each write, and be taken for a failure.
+        .arg("--unsafe-no-fsync")
         .args(more)
         // Debian's etcd would take its settings from the environment as well.
         .env_clear()
