@@ -43,7 +43,7 @@ pub struct Elector {
     names: Table<(NameHash, u64), ()>,
     /// How many candidacies there are.
     candidates: usize,
-    /// The inspections that are not over. One at a time is at work: it may hold a lot.
+    /// All inspections. Only one of them reads at a time, because it may hold many candidates.
     inspections: Table<ElectionId, ()>,
     inspecting: Option<ElectionId>,
     life: Life,
@@ -186,17 +186,17 @@ impl Elector {
             Event::Watched(watched) => self.watched(watched),
             Event::Campaign(candidacy) => self.campaign(candidacy),
             Event::Observe(observation) => {
-                if let Some((id, layout)) = self.look_on(observation) {
+                if let Some((id, layout)) = self.check_observation(observation) {
                     let observer = Observer::new(&mut self.context, id, layout);
                     self.elections.insert(id, Part::Observer(observer));
                 }
             }
             Event::Inspect(observation) => {
-                if let Some((id, layout)) = self.look_on(observation) {
+                if let Some((id, layout)) = self.check_observation(observation) {
                     let inspection = Inspection::new(id, layout);
                     self.elections.insert(id, Part::Inspection(inspection));
                     self.inspections.insert(id, ());
-                    self.inspect();
+                    self.start_inspection();
                 }
             }
             Event::Proclaim(proclamation) => {
@@ -304,8 +304,8 @@ impl Elector {
         }
     }
 
-    /// An election that is to be looked at, if that may begin.
-    fn look_on(&mut self, observation: Observation) -> Option<(ElectionId, Layout)> {
+    /// Checks an observation, or refuses it with a sentence.
+    fn check_observation(&mut self, observation: Observation) -> Option<(ElectionId, Layout)> {
         let election = observation.election;
         if !self.admits(election) {
             return None;
@@ -319,8 +319,8 @@ impl Elector {
         }
     }
 
-    /// Has the next inspection begin, if none is at work.
-    fn inspect(&mut self) {
+    /// Starts the next inspection, unless one is running.
+    fn start_inspection(&mut self) {
         if self.inspecting.is_none() && self.life == Life::Open {
             self.inspecting = self.inspections.first().map(|(next, ())| next);
             if let Some(next) = self.inspecting
@@ -331,12 +331,12 @@ impl Elector {
         }
     }
 
-    /// Takes out an inspection that is over.
-    fn inspected(&mut self, election: ElectionId) {
+    /// Forgets an inspection that is over, and starts the next one.
+    fn end_inspection(&mut self, election: ElectionId) {
         self.inspections.remove(&election);
         if self.inspecting == Some(election) {
             self.inspecting = None;
-            self.inspect();
+            self.start_inspection();
         }
     }
 
@@ -404,7 +404,7 @@ impl Elector {
                     Some(Part::Observer(observer)) => observer.leave(&mut self.context),
                     Some(Part::Inspection(inspection)) => {
                         inspection.leave(&mut self.context);
-                        self.inspected(election);
+                        self.end_inspection(election);
                     }
                     Some(Part::Candidate(_)) | None => {}
                 }
@@ -481,7 +481,7 @@ impl Elector {
                     && inspection.looked(&mut self.context, outcome)
                 {
                     self.elections.remove(&election);
-                    self.inspected(election);
+                    self.end_inspection(election);
                 }
             }
             Purpose::Farewell(id) => self.farewells.answered(&mut self.context, id, outcome),

@@ -96,13 +96,13 @@ impl Look {
         Looked::Unfinished
     }
 
-    /// There was no answer: perhaps because it would be too large. The keys behind it may be as
-    /// long, so no later page is larger either.
+    /// There was no answer, perhaps because it would be too large. The keys that follow may be
+    /// as long, so no later page is larger either.
     pub fn failed(&mut self, failure: &Failure) {
         if let Look::Page { limit, largest, .. } = self {
-            *limit = smaller(*limit, failure);
-            if matches!(failure, Failure::Other(_)) {
-                *largest = *limit;
+            let reduced = smaller(*limit, failure);
+            if reduced < *limit {
+                (*limit, *largest) = (reduced, reduced);
             }
         }
     }

@@ -6,6 +6,7 @@ use crate::context::{Context, Lookout, Purpose, Watcher};
 use crate::layout::{Layout, point};
 use crate::look::{Look, Looked, PAGE, smaller};
 use crate::session::unfit;
+use crate::table::Table;
 use crate::timers::Timer;
 use crate::types::{
     Change, Deletion, ElectionId, Entry, Failure, Listing, Notice, Operation, RequestId, Response,
@@ -34,7 +35,7 @@ pub struct Observer {
     failed: u32,
 }
 
-/// A leader that was told: not with its value, which may be large, and is not ours.
+/// A leader that was told, without its value: other programs may store large ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Told {
     key: Vec<u8>,
@@ -195,7 +196,7 @@ impl Observer {
         match &mut self.view {
             View::Idle => self.seen = self.seen.max(entry.modified),
             View::Looking { meanwhile, .. } => match meanwhile.last_mut() {
-                // The last value of a key is enough.
+                // Only the key's latest value is told.
                 Some(Change::Put(last)) if last.key == entry.key => *last = entry,
                 Some(_) | None => meanwhile.push(Change::Put(entry)),
             },
@@ -310,22 +311,23 @@ pub struct Inspection {
     from: Option<Vec<u8>>,
     /// How many keys, or values, a read asks for.
     limit: u32,
-    /// The candidates; those whose values are known come first.
+    /// The keys whose values are still to be read, in the order of the queue. Keys that one
+    /// transaction created are told apart by the order in which they were found.
+    keys: Table<(Revision, usize), Vec<u8>>,
+    /// The candidates whose values are known.
     candidates: Vec<Entry>,
-    /// How many values are known.
-    known: usize,
-    /// Of the keys and the values.
+    /// How many bytes the keys and values have.
     bytes: usize,
 }
 
 /// How many values one read asks for.
 const VALUES: u32 = 64;
-/// How many candidates are told at most, and how many bytes of theirs.
+/// How many candidates are listed at most, and how many bytes of their keys and values.
 const MOST_CANDIDATES: usize = 30_000;
 const MOST_BYTES: usize = 64 << 20;
 
 impl Inspection {
-    /// Has still to be [`due`](Self::due).
+    /// Reads nothing until [`due`](Self::due) is called.
     pub fn new(election: ElectionId, layout: Layout) -> Inspection {
         let from = Some(layout.followed().0);
         Inspection {
@@ -335,8 +337,8 @@ impl Inspection {
             failed: 0,
             from,
             limit: PAGE,
+            keys: Table::new(),
             candidates: Vec::new(),
-            known: 0,
             bytes: 0,
         }
     }
@@ -353,8 +355,8 @@ impl Inspection {
         let selections = match &self.from {
             Some(from) => [self.layout.page(from.clone(), self.limit)].into(),
             None => {
-                let unknown = self.candidates.iter().skip(self.known).take(self.limit as usize);
-                unknown.map(|entry| point(entry.key.clone())).collect()
+                let next = self.keys.iter().take(self.limit as usize);
+                next.map(|(_, key)| point(key.clone())).collect()
             }
         };
         self.call =
@@ -395,41 +397,35 @@ impl Inspection {
         }
         for entry in page.into_iter().filter(|entry| self.layout.counts(&entry.key)) {
             self.bytes += entry.key.len();
-            self.candidates.push(entry);
+            self.keys.insert((entry.created, self.keys.len()), entry.key);
         }
         if self.from.is_none() {
             self.limit = VALUES;
-            self.candidates.sort_by_key(|entry| entry.created);
         }
     }
 
-    /// Whoever has gone since its key was read is left out.
+    /// Takes the values of the first keys, and leaves out candidates that have gone.
     fn take_values(&mut self, found: Vec<Vec<Entry>>) {
         for found in found {
-            let Some(candidate) = self.candidates.get_mut(self.known) else {
+            let Some((place, _)) = self.keys.first() else {
                 return;
             };
-            match found.into_iter().next() {
-                Some(entry) if entry.created == candidate.created => {
-                    self.bytes += entry.value.len();
-                    *candidate = entry;
-                    self.known += 1;
-                }
-                Some(_) | None => {
-                    self.candidates.remove(self.known);
-                    // All of them have gone: others may have come.
-                    if self.candidates.is_empty() {
-                        self.from = Some(self.layout.followed().0);
-                        self.limit = PAGE;
-                    }
-                }
-            }
+            self.keys.remove(&place);
+            let entry = found.into_iter().next().filter(|entry| entry.created == place.0);
+            self.bytes += entry.as_ref().map_or(0, |entry| entry.value.len());
+            self.candidates.extend(entry);
+        }
+        // If all have gone, others may have come.
+        if self.keys.is_empty() && self.candidates.is_empty() {
+            self.from = Some(self.layout.followed().0);
+            self.limit = PAGE;
+            self.bytes = 0;
         }
     }
 
     /// The next read, or the end.
     fn go_on(&mut self, context: &mut Context) -> bool {
-        let too_much = if self.candidates.len() > MOST_CANDIDATES {
+        let too_much = if self.keys.len() + self.candidates.len() > MOST_CANDIDATES {
             Some("there are more than 30,000 candidates, or keys that look like theirs")
         } else if self.bytes > MOST_BYTES {
             Some("the candidates' keys and values have more than 64 MiB: shorten them")
@@ -440,7 +436,7 @@ impl Inspection {
             withdraw(context, self.election, Some(Failure::Other(sentence.into())));
             return true;
         }
-        if self.from.is_some() || self.known < self.candidates.len() {
+        if self.from.is_some() || !self.keys.is_empty() {
             self.due(context);
             return false;
         }
