@@ -57,8 +57,8 @@ pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
     costs
 }
 
-/// How many elections one elector leads that has as many as it takes, with the longest names and
-/// values.
+/// Gives one elector the most elections that it admits, with the longest names and values, and
+/// returns how many of them it leads.
 pub fn leads_at_most() -> usize {
     let mut load = Load::new(1_024);
     load.value = vec![b'v'; 4_096];

@@ -10,8 +10,9 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, ready};
 use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{
-    Call, Change, Command, Config, Demotion, Entry, Event, Extension, Failure, Grant, Leadership,
-    LeaseId, Notice, Operation, Reason, Reply, RequestId, Response, Step, Term, Watch, Watched,
+    Call, Change, Command, Config, Demotion, ElectionId, Entry, Event, Extension, Failure, Grant,
+    Leadership, LeaseId, Notice, Operation, Reason, Reply, RequestId, Response, Step, Term, Watch,
+    Watched,
 };
 use incumbent::{
     BootClock, Clock, Component, ComponentError, Elector, Error, ManualClock, MemoryStore, Options,
@@ -332,15 +333,8 @@ async fn a_leadership_is_not_believed_beyond_the_grant_of_its_own_lease() {
     for (lease, valid_until, stands) in
         [(7, 10 * SECOND, true), (7, 10 * SECOND + 1, false), (8, 10 * SECOND, false)]
     {
-        let grant = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
-        let call = Call { id: 1, give_up: SECOND, operation: grant };
-        let term = Term { election: 1, epoch: 1 };
-        let leadership = Leadership { term, key: b"jobs/7".into(), lease, valid_until };
-        let steps = [
-            Step { commands: vec![Command::Call(call)], deadline: None },
-            Step { commands: vec![Command::Notify(Notice::Elected(leadership))], deadline: None },
-            Step { commands: Vec::new(), deadline: None },
-        ];
+        let steps =
+            [step([asks_for_lease_7(SECOND)]), step([elects(1, lease, valid_until)]), step([])];
         let session = session(&hostile::elector(&steps), Arc::<ManualClock>::default()).await;
         let mut candidate = session.election("jobs").enter();
         for _ in 0..10 {
@@ -355,15 +349,8 @@ async fn a_leadership_is_not_believed_beyond_the_grant_of_its_own_lease() {
 #[tokio::test]
 async fn a_grant_counts_from_its_sending() {
     for (valid_until, stands) in [(10 * SECOND, true), (10 * SECOND + 1, false)] {
-        let grant = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
-        let call = Call { id: 1, give_up: 5 * SECOND, operation: grant };
-        let term = Term { election: 1, epoch: 1 };
-        let leadership = Leadership { term, key: b"jobs/7".into(), lease: 7, valid_until };
-        let steps = [
-            Step { commands: vec![Command::Call(call)], deadline: None },
-            Step { commands: vec![Command::Notify(Notice::Elected(leadership))], deadline: None },
-            Step { commands: Vec::new(), deadline: None },
-        ];
+        let steps =
+            [step([asks_for_lease_7(5 * SECOND)]), step([elects(1, 7, valid_until)]), step([])];
         let clock = ManualClock::default();
         let component = Some(hostile::elector(&steps).into());
         let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
@@ -383,17 +370,12 @@ async fn a_grant_counts_from_its_sending() {
 #[tokio::test]
 async fn a_broken_electors_lease_stays_while_a_resigned_term_is_worked_for() {
     for (yields_early, closes) in [(false, false), (true, false), (false, true), (true, true)] {
-        let grant = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
-        let call = Call { id: 1, give_up: SECOND, operation: grant };
         let term = Term { election: 1, epoch: 1 };
-        let valid_until = 10 * SECOND;
-        let elected = Leadership { term, key: b"jobs/7".into(), lease: 7, valid_until };
-        let demoted = Demotion { term, reason: Reason::Resigned };
-        let said = |command| Step { commands: vec![command], deadline: None };
+        let demotion = Demotion { term, reason: Reason::Resigned };
         let steps = [
-            said(Command::Call(call)),
-            said(Command::Notify(Notice::Elected(elected))),
-            said(Command::Notify(Notice::Demoted(demoted))),
+            step([asks_for_lease_7(SECOND)]),
+            step([elects(1, 7, 10 * SECOND)]),
+            step([Command::Notify(Notice::Demoted(demotion))]),
         ];
         let clock = ManualClock::default();
         let component = Some(hostile::breaking(&steps, "").into());
@@ -427,6 +409,43 @@ async fn a_broken_electors_lease_stays_while_a_resigned_term_is_worked_for() {
             soon(closing).await.expect("ends").expect("closes");
         }
     }
+}
+
+#[tokio::test]
+async fn a_candidate_that_is_dropped_while_its_elector_is_broken_keeps_its_term() {
+    let steps = [step([asks_for_lease_7(SECOND)]), step([elects(1, 7, 10 * SECOND)])];
+    let component = Some(hostile::breaking(&steps, "").into());
+    let clock = Arc::new(ManualClock::default());
+    let options = Options { component, clock, ..Options::default() };
+    let store = Generous::default();
+    let session = Session::open(store.clone(), options).await.expect("opens");
+    let mut troubles = session.troubles();
+    let mut candidate = session.election("jobs").enter();
+    let leadership = soon(candidate.elected()).await.expect("leads");
+    drop(session.election("other").observe());
+    soon(troubles.next()).await.expect("it breaks");
+    drop(candidate);
+    yields().await;
+    assert!(leadership.is_valid());
+    drop(leadership);
+    yields().await;
+    assert_eq!(store.revoked.lock().expect("whole").first(), Some(&7));
+}
+
+/// No successor campaigns for it.
+#[tokio::test]
+async fn a_candidate_whose_elector_breaks_as_it_leaves_has_left() {
+    let component = Some(hostile::breaking(&[step([])], "").into());
+    let clock = Arc::new(ManualClock::default());
+    let options = Options { component, clock, ..Options::default() };
+    let session = Session::open(Generous::default(), options).await.expect("opens");
+    let candidate = session.election("jobs").enter();
+    yields().await;
+    let events = candidate.events();
+    drop(candidate);
+    let told: Vec<_> = soon(events.collect()).await;
+    assert!(matches!(told[0], incumbent::Event::Trouble(_)), "{told:?}");
+    assert_eq!(told[1..], [incumbent::Event::Withdrawn(None)]);
 }
 
 /// What it is told of them all at once is too much for any.
@@ -537,14 +556,20 @@ async fn a_store_that_says_too_much_does_not_break_the_elector() {
     assert!(told.iter().all(|trouble| !trouble.contains("replaced")), "{told:?}");
 }
 
-/// Nor do many who ask at once about many, or about large ones.
+/// Neither do many calls at once that list large candidates, nor many observers of a large one,
+/// nor the largest crowd that is listed.
 #[tokio::test]
-async fn whatever_others_hold_does_not_break_the_elector() {
+async fn large_lists_and_values_do_not_break_the_elector() {
     let store = MemoryStore::default();
     for number in 0..5_000 {
         store.put(format!("jobs/{number:x}"), vec![b'v'; 4_096]);
     }
     store.put("large/1", vec![b'v'; 1 << 20]);
+    // In another order than by key: listing them sorts.
+    let crowd = "c".repeat(1_000);
+    for number in 0..30_000_u64 {
+        store.put(format!("{crowd}/{:x}", number * 7_919 % 30_011), vec![b'v'; 1_024]);
+    }
     let session = Session::open(store, Options::default()).await.expect("opens");
     let mut troubles = session.troubles();
     let mine = soon(session.election("mine").campaign()).await.expect("leads");
@@ -560,6 +585,8 @@ async fn whatever_others_hold_does_not_break_the_elector() {
         assert_eq!(leader.expect("leads").key, b"large/1");
         observers.push(leaders);
     }
+    let crowd = soon(session.election(crowd).candidates()).await.expect("reads");
+    assert_eq!(crowd.len(), 30_000);
     assert!(mine.is_valid());
     assert_eq!(troubles.next().now_or_never(), None);
 }
@@ -603,7 +630,7 @@ async fn a_session_that_closes_has_no_trouble() {
     assert_eq!(soon(troubles.next()).await, None);
 }
 
-/// Whoever is next does not wait for its lease to run out.
+/// The next candidate leads at once, and does not wait for the lease to expire.
 #[tokio::test]
 async fn a_session_that_nobody_holds_any_more_gives_back_its_lease() {
     let store = MemoryStore::default();
@@ -619,20 +646,10 @@ async fn a_session_that_nobody_holds_any_more_gives_back_its_lease() {
 /// One lease has one validity, which only grows.
 #[tokio::test]
 async fn a_validity_that_is_taken_back_is_not_believed() {
-    let grant = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
-    let call = Call { id: 1, give_up: SECOND, operation: grant };
-    let elected = |election, seconds| {
-        let term = Term { election, epoch: 1 };
-        let valid_until = seconds * SECOND;
-        let elected = Leadership { term, key: b"jobs/7".into(), lease: 7, valid_until };
-        Command::Notify(Notice::Elected(elected))
-    };
-    let said = |command| Step { commands: vec![command], deadline: None };
     let steps = [
-        said(Command::Call(call)),
-        // What the grant was answered.
-        said(elected(1, 9)),
-        said(elected(2, 5)),
+        step([asks_for_lease_7(SECOND)]),
+        step([elects(1, 7, 9 * SECOND)]),
+        step([elects(2, 7, 5 * SECOND)]),
     ];
     let component = Some(hostile::breaking(&steps, "").into());
     let clock = Arc::new(ManualClock::default());
@@ -680,22 +697,15 @@ async fn lead_waits_until_a_task_has_dropped_its_leadership() {
 #[ignore = "prints figures"]
 async fn what_a_turn_costs() {
     for many in [10, 100, 1_000, 10_000_u32] {
-        let grant = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
-        let call = Call { id: 1, give_up: SECOND, operation: grant };
-        let leadership = |election| Leadership {
-            term: Term { election, epoch: 1 },
-            key: b"jobs/7".into(),
-            lease: 7,
-            valid_until: SECOND,
-        };
-        let elected = (1..=many).map(|id| Command::Notify(Notice::Elected(leadership(id))));
+        let elected = (1..=many).map(|election| elects(election, 7, SECOND));
         let soon_again = Some(hostile::NOW + 1_000);
         let mut steps = vec![
             // All candidates are told of, in several batches.
             Step { commands: Vec::new(), deadline: soon_again };
             many as usize / 768 + 2
         ];
-        steps.push(Step { commands: vec![Command::Call(call)], deadline: soon_again });
+        let commands = vec![asks_for_lease_7(SECOND)];
+        steps.push(Step { commands, deadline: soon_again });
         steps.push(Step { commands: Vec::new(), deadline: soon_again });
         steps.push(Step { commands: elected.collect(), deadline: soon_again });
         for turn in 1..=60 {
@@ -750,7 +760,7 @@ async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
     let granted = store.granted.lock().expect("whole").clone();
     let seeds: BTreeSet<_> = granted.iter().collect();
     assert_eq!(seeds.len(), granted.len(), "{granted:?}");
-    // Each later, while they break at once.
+    // The pauses grow while each elector breaks soon.
     for pause in ["in 100ms:", "in 200ms:", "in 400ms:"] {
         let trouble = soon(troubles.next()).await.expect("was told").to_string();
         assert!(trouble.contains(pause), "{trouble}");
@@ -760,6 +770,24 @@ async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
 async fn session(component: &[u8], clock: Arc<dyn Clock>) -> Session {
     let options = Options { component: Some(component.into()), clock, ..Options::default() };
     Session::open(Generous::default(), options).await.expect("opens")
+}
+
+/// What a hostile elector says at once.
+fn step<const COMMANDS: usize>(commands: [Command; COMMANDS]) -> Step {
+    Step { commands: commands.into(), deadline: None }
+}
+
+/// The grant that `Generous` answers.
+fn asks_for_lease_7(give_up: u64) -> Command {
+    let operation = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
+    Command::Call(Call { id: 1, give_up, operation })
+}
+
+/// Says that a candidate leads in epoch 1.
+fn elects(election: ElectionId, lease: LeaseId, valid_until: u64) -> Command {
+    let term = Term { election, epoch: 1 };
+    let leadership = Leadership { term, key: b"jobs/7".into(), lease, valid_until };
+    Command::Notify(Notice::Elected(leadership))
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {

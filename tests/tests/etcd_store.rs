@@ -505,7 +505,7 @@ async fn many_watches_share_a_stream(version: Version) {
     assert_eq!(metric(&metrics, "etcd_debugging_mvcc_watcher_total"), MANY);
 }
 
-/// Where it takes longer for all of them than for any one, a new stream would begin with the
+/// All watches together take longer than one may. A client that gave up then would ask for the
 /// first ones again, for ever.
 #[tokio::test]
 async fn a_slow_etcd_gets_to_all_watches() {

@@ -171,13 +171,13 @@ fn reads(step: &Step) -> Vec<(RequestId, u32)> {
     step.commands.iter().filter_map(read).collect()
 }
 
-/// Each may hold a lot.
+/// Each inspection may hold many candidates.
 #[test]
 fn candidates_are_listed_for_one_after_the_other() {
     let mut elector = Elector::open(config(), 0).expect("the configuration is good");
     let step = elector.handle(0, vec![inspect(1), inspect(2), inspect(3)]);
     let [(first, _)] = reads(&step)[..] else { panic!("{step:?}") };
-    // One that waits is given up, and then the one that is at work.
+    // Both one that waits and one that is running can be given up.
     let step = elector.handle(1, vec![Event::Leave(2)]);
     assert_eq!(reads(&step), []);
     let nobody = Response::Snapshot(Snapshot { at: 1, found: vec![Vec::new()] });

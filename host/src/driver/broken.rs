@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_left_is_told_no_more() {
+    fn an_election_that_was_left_is_not_told() {
         let mut successor = Successor::default();
         assert!(!successor.has_next());
         successor.suspects.insert(2);

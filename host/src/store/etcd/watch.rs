@@ -36,7 +36,7 @@ use super::failure::{cancellation, failure, is_login_outdated, is_login_refused}
 use super::keyspace::Keyspace;
 use crate::types::{Change, Deletion, Failure, RequestId, Revision, Watch, Watched};
 
-/// How long etcd may take from one answer that a watch is on to the next.
+/// How long etcd may take to confirm the next of the watches that it was asked for.
 const OPENING: Duration = Duration::from_secs(5);
 /// How long a stream and its connection may be quiet before the stream is asked
 /// whether it lives, and how long before it is asked again. Renewals of a lease of
@@ -388,8 +388,8 @@ struct Line {
     outbox: VecDeque<Request>,
     /// Asked for and not answered: etcd answers in the order of the asking.
     awaited: VecDeque<i64>,
-    /// When the next of these answers is overdue. However many there are, each that comes
-    /// shows that etcd is at it.
+    /// When the next of these answers is overdue. Each answer moves it, because each shows that
+    /// etcd makes progress, however many are left.
     answer_by: Instant,
     /// When to ask whether the stream lives, and how often that was asked.
     check: Instant,
@@ -454,7 +454,7 @@ impl Line {
         }
     }
 
-    /// The watch is no longer on this stream.
+    /// Drops a watch from this stream, and returns the number by which etcd knows it.
     fn forget(&mut self, id: RequestId) -> Option<i64> {
         let wire_id = self.wire_ids.remove(&id)?;
         self.watches.remove(&wire_id);
@@ -489,9 +489,10 @@ impl Line {
 
     /// Ends when etcd owes an answer for too long.
     async fn overdue(&self) {
-        match self.awaited.is_empty() {
-            true => pending().await,
-            false => sleep_until(self.answer_by).await,
+        if self.awaited.is_empty() {
+            pending().await
+        } else {
+            sleep_until(self.answer_by).await;
         }
     }
 }

@@ -1,16 +1,17 @@
 //! The library as a user has it, on a real etcd.
 
+mod size;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{Failure, Operation, Response};
 use incumbent::{
-    BootClock, Component, Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event,
-    MemoryStore, Options, Reason, Session, SqliteStore, Store, Watches, Write, WriteError, outside,
+    Component, Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event, Options, Reason,
+    Session, Store, Watches, Write, WriteError, outside,
 };
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::{hostile, on_each_version};
@@ -45,8 +46,6 @@ on_each_version! {
     writes_from_outside_are_guarded_by_the_epoch,
     an_operator_deposes_whom_he_means,
     a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline,
-    others_data_are_as_if_they_were_not_there,
-    forty_thousand_writes_under_way_are_not_in_the_way_of_a_renewal,
 }
 
 async fn a_leader_that_resigns_is_followed_at_once(version: Version) {
@@ -488,25 +487,6 @@ async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(versio
     until(|| leases(&etcd) == 0).await;
 }
 
-/// Users may ask for more than the store can do: they wait, and the lease is renewed.
-async fn forty_thousand_writes_under_way_are_not_in_the_way_of_a_renewal(version: Version) {
-    let etcd = Etcd::start(version);
-    let options = Options { ttl: Duration::from_secs(5), ..options("one") };
-    let session = soon(Session::connect(&etcd.url(), options)).await.expect("connects");
-    let leadership = soon(session.election(NAME).campaign()).await.expect("leads");
-    let fence = leadership.fence();
-    let writes = (0..40_000).map(|number| fence.put(format!("/data/{}", number % 100), "x"));
-    let writes: FuturesUnordered<_> = writes.collect();
-    let outcomes: Vec<_> = timeout(Duration::from_secs(120), writes.collect()).await.expect("ends");
-    // A disk that is slow for a moment leaves some in the dark.
-    let (unknown, failed): (Vec<_>, Vec<_>) = outcomes
-        .into_iter()
-        .filter_map(Result::err)
-        .partition(|error| matches!(error, WriteError::Unknown));
-    assert!(failed.is_empty() && unknown.len() < 400, "{failed:?}, {}", unknown.len());
-    assert!(leadership.is_valid());
-}
-
 /// A store whose renewals come with a text that the elector has no memory for.
 #[derive(Debug)]
 struct Hostile {
@@ -568,73 +548,6 @@ async fn elected(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> i64 {
             return epoch;
         }
     }
-}
-
-async fn others_data_are_as_if_they_were_not_there(version: Version) {
-    let etcd = Etcd::start(version);
-    elected_beside_data_of_others(store(&etcd).await).await;
-}
-
-#[tokio::test]
-async fn others_data_are_as_if_they_were_not_there_in_memory() {
-    elected_beside_data_of_others(MemoryStore::new(Arc::new(BootClock))).await;
-}
-
-#[tokio::test]
-async fn others_data_are_as_if_they_were_not_there_in_a_file() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = SqliteStore::open(folder.path().join("store.db")).await.expect("a store");
-    elected_beside_data_of_others(store).await;
-}
-
-/// Edge case 49: small and large, in front of a candidate and behind it, with and without keys
-/// that look like a candidate's. `INCUMBENT_FOREIGN` is how many.
-async fn elected_beside_data_of_others(store: impl Store + Clone) {
-    let session = soon(Session::open(store.clone(), options("one"))).await.expect("opens");
-    let elsewhere = soon(session.election("elsewhere").campaign()).await.expect("leads");
-    let calm = std::time::Instant::now();
-    let calm = {
-        drop(soon(session.election("calm").campaign()).await.expect("leads"));
-        calm.elapsed()
-    };
-    let many =
-        std::env::var("INCUMBENT_FOREIGN").map_or(20_000, |many| many.parse().expect("many"));
-    let fence = elsewhere.fence();
-    for first in (0..many).step_by(100) {
-        let all = (first..many.min(first + 100)).fold(Write::new(), |write, number| {
-            let key = match number % 2 {
-                0 => format!("{NAME}/data/{number}"),
-                // As the hash of something, which begins as a lease id does.
-                _ => format!("{NAME}/{:032x}", number * 0x9e37_79b9_7f4a_7c15_u128),
-            };
-            write.put(key, vec![b'x'; 1_000])
-        });
-        soon(fence.write(all)).await.expect("is written");
-    }
-    for number in 0..20 {
-        let large = fence.put(format!("{NAME}/large/{number}"), vec![b'x'; 1 << 20]);
-        soon(large).await.expect("is written");
-    }
-
-    let election = session.election(NAME);
-    let begun = std::time::Instant::now();
-    let leadership = soon(election.campaign()).await.expect("leads");
-    let took = begun.elapsed();
-    println!("{many} keys of others: {took:?}, {calm:?} without");
-    let candidates = soon(election.candidates()).await.expect("are listed");
-    assert_eq!(candidates.len(), 1);
-    assert_eq!((candidates[0].epoch, &*candidates[0].value), (leadership.epoch(), &b"one"[..]));
-    let leader = soon(election.leader()).await.expect("is found").expect("leads");
-    assert_eq!(leader.epoch, leadership.epoch());
-    let leader =
-        soon(outside::leader(&store, NAME, Contest::Queue, WITHIN)).await.expect("is found");
-    assert_eq!(leader.expect("leads").epoch, leadership.epoch());
-    let mut leaders = election.observe();
-    let seen = soon(leaders.next()).await.expect("is told").expect("is followed");
-    assert_eq!(seen.expect("leads").epoch, leadership.epoch());
-    assert!(elsewhere.is_valid(), "a leader notices nothing");
-    soon(leadership.resign()).await.expect("resigns");
-    assert_eq!(soon(leaders.next()).await.expect("is told").expect("is followed"), None);
 }
 
 /// The candidates' keys, one a line.

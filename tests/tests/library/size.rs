@@ -1,0 +1,195 @@
+//! One session with as much as people run: hundreds of elections, thousands of writes, and
+//! other programs' data beside them. Each of these histories once broke the elector.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use incumbent::types::{Operation, Response};
+use incumbent::{
+    BootClock, Candidate, Contest, Leadership, MemoryStore, Options, Session, SqliteStore, Store,
+    Write, WriteError, outside,
+};
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::on_each_version;
+use tokio::time::{sleep, timeout};
+
+use super::{NAME, WITHIN, options, soon, store};
+
+/// Makes a module for each test, with the test on each kind of store.
+macro_rules! on_each_store {
+    ($($test:ident),+ $(,)?) => {
+        $(
+            mod $test {
+                use super::*;
+
+                on_each_version! { etcd }
+
+                async fn etcd(version: Version) {
+                    let etcd = Etcd::start(version);
+                    super::$test(store(&etcd).await).await;
+                }
+
+                #[tokio::test]
+                async fn memory() {
+                    super::$test(MemoryStore::new(Arc::new(BootClock))).await;
+                }
+
+                #[tokio::test]
+                async fn file() {
+                    let folder = tempfile::tempdir().expect("a folder");
+                    let store = SqliteStore::open(folder.path().join("store.db")).await;
+                    super::$test(store.expect("opens")).await;
+                }
+            }
+        )+
+    };
+}
+
+on_each_store! {
+    hundreds_of_terms_end_at_once,
+    others_data_are_as_if_they_were_not_there,
+}
+
+on_each_version! {
+    hundreds_of_terms_are_lost_while_etcd_pauses,
+    forty_thousand_writes_under_way_are_not_in_the_way_of_a_renewal,
+}
+
+/// 160 of 161 terms are dropped in one moment. Then 600 races wait for another session, and its
+/// lease is revoked. The term that nobody touched stands through both.
+async fn hundreds_of_terms_end_at_once(store: impl Store + Clone) {
+    let options = |identity| Options { ttl: Duration::from_secs(30), ..options(identity) };
+    let session = soon(Session::open(store.clone(), options("one"))).await.expect("opens");
+    let mut troubles = session.troubles();
+    let name = |number| format!("an-election-with-a-name-of-42-bytes-{number:06}");
+    let mut candidates: Vec<_> =
+        (0..161).map(|number| session.election(name(number)).enter()).collect();
+    let mut terms = all_elected(&mut candidates).await;
+    let untouched = terms.pop().expect("there are 161");
+    let _its_candidate = candidates.pop();
+    let epochs: Vec<_> = terms.iter().map(Leadership::epoch).collect();
+    drop(terms);
+    let again = all_elected(&mut candidates).await;
+    assert!(again.iter().zip(epochs).all(|(term, before)| term.epoch() > before));
+    assert!(untouched.is_valid());
+
+    let other = soon(Session::open(store.clone(), options("two"))).await.expect("opens");
+    let race = |session: &Session, number| {
+        session.election(format!("race-{number}")).contest(Contest::Race)
+    };
+    let mut leading: Vec<_> = (0..600).map(|number| race(&other, number).enter()).collect();
+    let held = all_elected(&mut leading).await;
+    let waiting = join_all((0..600).map(async |number| race(&session, number).join().await));
+    let waiting = timeout(LONG, waiting).await.expect("comes in time");
+    let mut waiting: Vec<_> = waiting.into_iter().map(|joined| joined.expect("waits")).collect();
+    let revoked = store.call(Operation::Revoke(held[0].lease()), WITHIN);
+    assert_eq!(soon(revoked).await, Ok(Response::Revoked));
+    let won = all_elected(&mut waiting).await;
+    assert!(won.iter().zip(&held).all(|(term, before)| term.epoch() > before.epoch()));
+    assert!(untouched.is_valid());
+    assert_eq!(troubles.next().now_or_never(), None);
+}
+
+/// 300 terms expire, are dropped and won again, all within one session.
+async fn hundreds_of_terms_are_lost_while_etcd_pauses(version: Version) {
+    let etcd = Etcd::start(version);
+    let options = Options { ttl: Duration::from_secs(5), ..options("one") };
+    let session = soon(Session::connect(&etcd.url(), options)).await.expect("connects");
+    let mut troubles = session.troubles();
+    let mut candidates: Vec<_> =
+        (0..300).map(|number| session.election(format!("{NAME}-{number}")).enter()).collect();
+    let terms = all_elected(&mut candidates).await;
+    etcd.pause();
+    join_all(terms.iter().map(Leadership::lost)).await;
+    assert!(terms.iter().all(|term| !term.is_valid()));
+    drop(terms);
+    sleep(Duration::from_secs(4)).await;
+    etcd.resume();
+    let again = all_elected(&mut candidates).await;
+    assert!(again.iter().all(Leadership::is_valid));
+    while let Some(trouble) = troubles.next().now_or_never() {
+        let trouble = trouble.expect("the session is open").to_string();
+        assert!(!trouble.contains("replaced"), "{trouble}");
+    }
+}
+
+/// Edge case 49: small and large, in front of a candidate and behind it, with and without keys
+/// that look like a candidate's. `INCUMBENT_FOREIGN` is how many.
+async fn others_data_are_as_if_they_were_not_there(store: impl Store + Clone) {
+    let session = soon(Session::open(store.clone(), options("one"))).await.expect("opens");
+    let elsewhere = soon(session.election("elsewhere").campaign()).await.expect("leads");
+    let calm = std::time::Instant::now();
+    let calm = {
+        drop(soon(session.election("calm").campaign()).await.expect("leads"));
+        calm.elapsed()
+    };
+    let many =
+        std::env::var("INCUMBENT_FOREIGN").map_or(20_000, |many| many.parse().expect("many"));
+    let fence = elsewhere.fence();
+    for first in (0..many).step_by(100) {
+        let all = (first..many.min(first + 100)).fold(Write::new(), |write, number| {
+            let key = match number % 2 {
+                0 => format!("{NAME}/data/{number}"),
+                // As the hash of something, which begins as a lease id does.
+                _ => format!("{NAME}/{:032x}", number * 0x9e37_79b9_7f4a_7c15_u128),
+            };
+            write.put(key, vec![b'x'; 1_000])
+        });
+        soon(fence.write(all)).await.expect("is written");
+    }
+    for number in 0..20 {
+        let large = fence.put(format!("{NAME}/large/{number}"), vec![b'x'; 1 << 20]);
+        soon(large).await.expect("is written");
+    }
+
+    let election = session.election(NAME);
+    let begun = std::time::Instant::now();
+    let leadership = soon(election.campaign()).await.expect("leads");
+    let took = begun.elapsed();
+    println!("{many} keys of others: {took:?}, {calm:?} without");
+    let candidates = soon(election.candidates()).await.expect("are listed");
+    assert_eq!(candidates.len(), 1);
+    assert_eq!((candidates[0].epoch, &*candidates[0].value), (leadership.epoch(), &b"one"[..]));
+    let leader = soon(election.leader()).await.expect("is found").expect("leads");
+    assert_eq!(leader.epoch, leadership.epoch());
+    let leader =
+        soon(outside::leader(&store, NAME, Contest::Queue, WITHIN)).await.expect("is found");
+    assert_eq!(leader.expect("leads").epoch, leadership.epoch());
+    let mut leaders = election.observe();
+    let seen = soon(leaders.next()).await.expect("is told").expect("is followed");
+    assert_eq!(seen.expect("leads").epoch, leadership.epoch());
+    assert!(elsewhere.is_valid(), "a leader notices nothing");
+    soon(leadership.resign()).await.expect("resigns");
+    assert_eq!(soon(leaders.next()).await.expect("is told").expect("is followed"), None);
+}
+
+/// Users may ask for more than the store can do: they wait, and the lease is renewed.
+async fn forty_thousand_writes_under_way_are_not_in_the_way_of_a_renewal(version: Version) {
+    let etcd = Etcd::start(version);
+    let options = Options { ttl: Duration::from_secs(5), ..options("one") };
+    let session = soon(Session::connect(&etcd.url(), options)).await.expect("connects");
+    let leadership = soon(session.election(NAME).campaign()).await.expect("leads");
+    let fence = leadership.fence();
+    let writes = (0..40_000).map(|number| fence.put(format!("/data/{}", number % 100), "x"));
+    let writes: FuturesUnordered<_> = writes.collect();
+    let outcomes: Vec<_> = timeout(Duration::from_secs(120), writes.collect()).await.expect("ends");
+    // A disk that is slow for a moment leaves some in the dark.
+    let (unknown, failed): (Vec<_>, Vec<_>) = outcomes
+        .into_iter()
+        .filter_map(Result::err)
+        .partition(|error| matches!(error, WriteError::Unknown));
+    assert!(failed.is_empty() && unknown.len() < 400, "{failed:?}, {}", unknown.len());
+    assert!(leadership.is_valid());
+}
+
+/// How long hundreds of elections may take before a test fails.
+const LONG: Duration = Duration::from_secs(60);
+
+async fn all_elected(candidates: &mut [Candidate]) -> Vec<Leadership> {
+    let elected = join_all(candidates.iter_mut().map(Candidate::elected));
+    let elected = timeout(LONG, elected).await.expect("comes in time");
+    elected.into_iter().map(|term| term.expect("leads")).collect()
+}
