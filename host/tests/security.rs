@@ -59,7 +59,8 @@ fn each_fault_of_tls_has_its_sentence(version: Version) {
     let theirs = stranger.client(Validity::Now);
     refused("a stranger's", &mine.with(&theirs), &["does not take our certificate", "--cert"]);
     let plain = format!("etcd://{}", world.etcd.address());
-    sentence("no TLS", 4, incumbent(["--store", &plain, "leader", "office"]), &["etcds://"]);
+    let says = &["it speaks TLS", "etcds://"];
+    sentence("no TLS", 4, incumbent(["--store", &plain, "leader", "office"]), says);
 
     // etcd reads its own certificate with each connection.
     world.serve(&world.authority.server(Validity::Now, false));

@@ -232,3 +232,81 @@ fn contains(what: &'static str, path: &Path, pem: &[u8], kind: &str) -> Result<(
 fn unusable(what: &'static str, path: &Path, reason: String) -> ConnectError {
     ConnectError::Unusable { what, path: path.to_owned(), reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Credentials with a part for each letter: CA, certificate, key, user, password, file.
+    fn with(parts: &str) -> Credentials {
+        let path = |letter| parts.contains(letter).then(|| PathBuf::from("there"));
+        let text = |letter| parts.contains(letter).then(|| "secret".to_owned());
+        Credentials {
+            ca: path('a'),
+            cert: path('c'),
+            key: path('k'),
+            user: text('u'),
+            password: text('p'),
+            password_file: path('f'),
+        }
+    }
+
+    #[test]
+    fn parts_that_do_not_go_together_are_refused() {
+        let without_tls = [
+            ("", ""),
+            ("a", "etcds://"),
+            ("c", "etcds://"),
+            ("k", "etcds://"),
+            ("ck", "etcds://"),
+            ("u", "a user goes with a password"),
+            ("p", "a user goes with a password"),
+            ("f", "a user goes with a password"),
+            ("up", ""),
+            ("uf", ""),
+            ("upf", "give one of them"),
+        ];
+        let with_tls = [
+            ("", ""),
+            ("a", ""),
+            ("c", "a certificate goes with its key"),
+            ("k", "a certificate goes with its key"),
+            ("ack", ""),
+            ("ckuf", ""),
+        ];
+        let cases = without_tls.map(|case| (false, case)).into_iter();
+        for (tls, (parts, refusal)) in cases.chain(with_tls.map(|case| (true, case))) {
+            match with(parts).check(tls) {
+                Ok(()) => assert_eq!(refusal, "", "{parts}, {tls}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(!refusal.is_empty() && error.contains(refusal), "{parts}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_files_can_change() {
+        for parts in ["a", "c", "k", "f"] {
+            assert!(with(parts).have_files(), "{parts}");
+        }
+        assert!(!with("up").have_files());
+    }
+
+    #[test]
+    fn a_file_without_an_object_of_its_kind_is_refused() {
+        let holds = |pem: &str| contains(CERT, Path::new("there"), pem.as_bytes(), "CERTIFICATE");
+        assert!(holds("of example.com\n-----BEGIN CERTIFICATE-----\r\nMII").is_ok());
+        for other in ["", "-----BEGIN PRIVATE KEY-----\nMII", "a CERTIFICATE-----\n"] {
+            let error = holds(other).expect_err(other).to_string();
+            assert!(error.contains("holds no CERTIFICATE"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_password_is_not_printed() {
+        let printed = format!("{:?}", Credentials { user: Some("ann".into()), ..with("p") });
+        assert!(printed.contains("ann") && !printed.contains("secret"), "{printed}");
+    }
+}
