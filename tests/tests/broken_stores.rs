@@ -339,8 +339,12 @@ impl Drop for Again<'_> {
         let tries = self.this.how == GivenUpIsTriedAgain;
         if let Some(Operation::Guarded(guarded)) = self.operation.take_if(|_| tries) {
             let store = self.this.store.clone();
+            let before = store.revision();
             tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                // After the caller has asked again: a retry before that is the first write.
+                while store.revision() == before {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
                 for mutation in guarded.mutations {
                     operate(&store, mutation);
                 }
