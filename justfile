@@ -36,8 +36,12 @@ program:
         { print }
         END { printf "\r%40s\r", "" }' >&2
 
+# Gigabytes of new programs go to the disk before the tests begin: while they do, a store that
+# syncs can stand still for seconds.
 # Run every test, on both etcd versions
 test *ARGS:
+    cargo test --workspace --all-features --no-run "$@"
+    sync
     cargo test --workspace --all-features "$@"
 
 # Simulate elections under faults: `just sim --seeds 1000000`, `just sim --seed 7`
@@ -144,7 +148,7 @@ component *CHECK:
     build() {
         local out=$2/component-recipe/build/incumbent/out
         mkdir -p "$out"
-        # One at a time: `just node` and `just python` may want it at the same moment.
+        # `just node` and `just python` may build it at the same moment: one waits.
         exec {lock}>"$out/lock"
         if command -v flock >/dev/null; then flock "$lock"; fi
         rustc --edition 2024 -o "$out/build" "$1/host/build.rs"

@@ -40,7 +40,7 @@ impl Home {
     }
 
     fn campaign(&self, id: &str) -> Running {
-        let arguments = ["campaign", "office", "--id", id, "--ttl", "1s", "-o", "json"];
+        let arguments = ["campaign", "office", "--id", id, "--ttl", "3s", "-o", "json"];
         Running::start(self.local(&arguments))
     }
 }
