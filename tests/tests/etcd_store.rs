@@ -44,6 +44,7 @@ on_each_version! {
     a_late_renewal_still_counts,
     renewals_under_way_side_by_side_are_all_answered,
     a_renewal_outlives_a_broken_connection,
+    a_renewal_is_asked_of_two_members,
     a_stream_ends_with_its_lease,
     a_lost_connection_is_unavailable,
     many_watches_share_a_stream,
@@ -60,6 +61,7 @@ on_each_version! {
     tls_lets_in_whom_it_knows,
     tls_and_plain_are_told_apart,
     the_next_member_is_asked_where_one_is_down,
+    a_refusal_is_told_rather_than_a_member_that_is_down,
     an_etcd_that_does_not_answer_is_unreachable,
 }
 
@@ -419,17 +421,57 @@ async fn a_renewal_outlives_a_broken_connection(version: Version) {
     assert_eq!(answer, Err(Failure::Unavailable));
 }
 
+/// A second one is asked where the first keeps silent or fails. The first answer counts.
+async fn a_renewal_is_asked_of_two_members(version: Version) {
+    let (etcd, direct) = started(version).await;
+    let (silent, patient) = (Duration::from_millis(200), PATIENCE * 2);
+    type End = fn(first: &Relay, second: &Relay);
+    let cases: [(&str, Duration, u64, End); 5] = [
+        ("the first answers late", silent, 2, |first, _| first.flow()),
+        ("the second answers", silent, 2, |_, second| second.flow()),
+        ("the first fails at last", silent, 2, |first, second| {
+            first.refuse();
+            second.flow();
+        }),
+        ("the second fails", silent, 2, |first, second| {
+            second.refuse();
+            first.flow();
+        }),
+        ("the first fails", patient, 1, |first, second| {
+            second.flow();
+            first.refuse();
+        }),
+    ];
+    for ((case, within, asked, end), lease) in cases.into_iter().zip(7..) {
+        let second = Relay::start(etcd.address()).await;
+        let first = Relay::start(etcd.address()).await;
+        let url = format!("etcd://{},{}", second.address(), first.address());
+        let store = connect(&url).await;
+        // It is connected to both, and asks the one that did not fail.
+        second.refuse();
+        while call(&store, Operation::Read(vec![one("k")])).await.is_err() {}
+        second.accept();
+        grant(&direct, lease, 60).await.unwrap();
+
+        first.stall_replies();
+        second.stall_replies();
+        let before = renewal_streams(&etcd, "started");
+        let renewal = tokio::spawn(store.call(Operation::KeepAlive(lease), within));
+        let is_asked = timeout(PATIENCE, async {
+            while renewal_streams(&etcd, "started") < before + asked {
+                sleep(Duration::from_millis(10)).await;
+            }
+        });
+        assert!(is_asked.await.is_ok(), "{case}");
+        end(&first, &second);
+        let answer = timeout(PATIENCE, renewal).await.expect(case).unwrap();
+        assert_eq!(answer, Ok(Response::Renewed(60 * SECOND)), "{case}");
+    }
+}
+
 async fn a_stream_ends_with_its_lease(version: Version) {
     let (etcd, store) = started(version).await;
-    let open = || {
-        let metrics = etcd.metrics();
-        let sum = |name: &str| -> u64 {
-            let figures = metrics.lines().filter(|line| line.starts_with(name));
-            let streams = figures.filter(|line| line.contains("\"LeaseKeepAlive\""));
-            streams.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
-        };
-        sum("grpc_server_started_total") - sum("grpc_server_handled_total")
-    };
+    let open = || renewal_streams(&etcd, "started") - renewal_streams(&etcd, "handled");
     let none_is_open = async || {
         let closed = timeout(PATIENCE, async {
             while open() > 0 {
@@ -874,6 +916,30 @@ async fn the_next_member_is_asked_where_one_is_down(version: Version) {
     assert_eq!(call(&store, Operation::KeepAlive(7)).await, Ok(Response::Renewed(60 * SECOND)));
 }
 
+async fn a_refusal_is_told_rather_than_a_member_that_is_down(version: Version) {
+    let etcd = Etcd::start(version);
+    etcd.enable_users("root's", "me", "mine", "my/");
+    for silent_is_first in [true, false] {
+        let (silent, other) =
+            (Relay::start(etcd.address()).await, Relay::start(etcd.address()).await);
+        let (one, two) = if silent_is_first { (&silent, &other) } else { (&other, &silent) };
+        other.refuse();
+        let url = format!("etcd://{},{}/my", one.address(), two.address());
+        let store = connect_as(&url, "me", "mine").await.unwrap();
+        other.accept();
+        etcd.etcdctl(&["--user", "root:root's", "user", "delete", "me"]);
+        // Its connection is given up.
+        silent.black_hole();
+        let read = store.call(Operation::Read(vec![self::one("k")]), Duration::from_millis(100));
+        assert_eq!(read.await, Err(Failure::Timeout));
+        silent.refuse();
+        let answer = claim(&store, "k", 7).await;
+        assert!(matches!(answer, Err(Failure::Denied(_))), "{answer:?}");
+        etcd.etcdctl(&["--user", "root:root's", "user", "add", "me:mine"]);
+        etcd.etcdctl(&["--user", "root:root's", "user", "grant-role", "me", "of-the-prefix"]);
+    }
+}
+
 #[tokio::test]
 async fn nothing_there_is_unreachable() {
     for url in ["etcd://127.0.0.1:1", "etcd://localhost:1", "etcds://127.0.0.1:1"] {
@@ -1051,6 +1117,15 @@ async fn started_at(watches: &mut Box<dyn Watches>, id: u64) -> i64 {
         Change::Started(revision) if watched.id == id => revision,
         _ => panic!("{watched:?}"),
     }
+}
+
+/// How many streams of renewals etcd has `started`, or `handled` to their end.
+fn renewal_streams(etcd: &Etcd, what: &str) -> u64 {
+    let metrics = etcd.metrics();
+    let name = format!("grpc_server_{what}_total");
+    let figures = metrics.lines().filter(|line| line.starts_with(&name));
+    let streams = figures.filter(|line| line.contains("\"LeaseKeepAlive\""));
+    streams.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
 }
 
 /// A figure of etcd's, as a whole number.
