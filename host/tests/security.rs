@@ -136,7 +136,7 @@ fn a_password_is_replaced_while_it_leads(version: Version) {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("password");
     fs::write(&file, PASSWORD).unwrap();
-    let mut command = incumbent(["--store", &etcd.url(), "campaign", "office", "--ttl", "2s"]);
+    let mut command = incumbent(["--store", &etcd.url(), "campaign", "office", "--ttl", "5s"]);
     command.args(["-o", "json", "-v", "--user", "ann", "--password-file"]).arg(&file);
     let candidate = Running::start(command);
     let epoch = candidate.event("elected")["epoch"].clone();
@@ -274,7 +274,7 @@ impl World {
     }
 
     fn campaign(&self, mine: &Mine, more: &[&str]) -> Running {
-        let arguments = [&["campaign", "office", "--ttl", "2s", "-o", "json"], more].concat();
+        let arguments = [&["campaign", "office", "--ttl", "5s", "-o", "json"], more].concat();
         Running::start(mine.on(&self.etcd.url(), &arguments))
     }
 

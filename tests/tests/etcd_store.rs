@@ -449,7 +449,10 @@ async fn a_renewal_is_asked_of_two_members(version: Version) {
         let store = connect(&url).await;
         // It is connected to both, and asks the one that did not fail.
         second.refuse();
-        while call(&store, Operation::Read(vec![one("k")])).await.is_err() {}
+        let moved = timeout(PATIENCE, async {
+            while call(&store, Operation::Read(vec![one("k")])).await.is_err() {}
+        });
+        moved.await.expect("the other is asked");
         second.accept();
         grant(&direct, lease, 60).await.unwrap();
 
