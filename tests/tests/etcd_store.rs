@@ -545,9 +545,22 @@ async fn many_watches_share_a_stream(version: Version) {
         put(&etcd, &format!("k{id}")).await;
         assert_eq!(next_watched(&mut watches).await.id, id);
     }
-    let metrics = etcd.metrics();
-    assert_eq!(metric(&metrics, "etcd_debugging_mvcc_watch_stream_total"), 1);
-    assert_eq!(metric(&metrics, "etcd_debugging_mvcc_watcher_total"), MANY);
+    let watchers = || metric(&etcd.metrics(), "etcd_debugging_mvcc_watcher_total");
+    assert_eq!(metric(&etcd.metrics(), "etcd_debugging_mvcc_watch_stream_total"), 1);
+    assert_eq!(watchers(), MANY);
+    // One that is closed ends in etcd as well, and no other one does.
+    watches.close(0);
+    let until = Instant::now() + PATIENCE;
+    while watchers() == MANY {
+        assert!(Instant::now() < until, "etcd still has it");
+        // Nothing happens while nobody listens.
+        let told = timeout(Duration::from_millis(10), next_watched(&mut watches)).await;
+        assert!(told.is_err(), "{told:?}");
+    }
+    assert_eq!(watchers(), MANY - 1);
+    put(&etcd, "k0").await;
+    put(&etcd, "k1").await;
+    assert_eq!(next_watched(&mut watches).await.id, 1);
 }
 
 /// All watches together take longer than one may. A client that gave up then would ask for the
