@@ -75,7 +75,9 @@ impl Version {
     /// etcdctl of this version, for these endpoints.
     pub(crate) fn etcdctl_command(self, endpoints: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.etcdctl_path());
-        command.env("ETCDCTL_API", "3").args(["--endpoints", endpoints]).args(arguments);
+        // Its own 2 and 5 seconds are few on a machine that is busy.
+        command.env("ETCDCTL_API", "3").args(["--dial-timeout", "30s", "--command-timeout", "30s"]);
+        command.args(["--endpoints", endpoints]).args(arguments);
         command
     }
 }

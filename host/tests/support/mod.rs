@@ -199,6 +199,8 @@ impl Lines {
             // A terminal that has been closed ends with an error.
             while pipe.read_until(b'\n', &mut line).unwrap_or(0) > 0 {
                 let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                // Of a test that fails, it is shown.
+                println!("{text}");
                 target.0.0.lock().unwrap().lines.push(text);
                 target.0.1.notify_all();
                 line.clear();
