@@ -30,14 +30,16 @@ fn component() -> Result<(), String> {
     let packaged = package.join("incumbent.wasm");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=INCUMBENT_COMPONENT");
-    let (source, label) = if let Some(given) = var_os("INCUMBENT_COMPONENT") {
-        (PathBuf::from(given), Vec::new())
-    } else if packaged.exists() {
-        (packaged, Vec::new())
+    let given = var_os("INCUMBENT_COMPONENT").map(PathBuf::from);
+    let ready = given.or_else(|| packaged.exists().then_some(packaged));
+    let (source, label) = if let Some(ready) = ready {
+        println!("cargo::rerun-if-changed={}", ready.display());
+        (ready, Vec::new())
     } else {
+        // Its sources are watched and it is not: it is younger than the start of this program,
+        // which would run anew each time.
         (build(&package)?, label(&variable("CARGO_PKG_VERSION")?.to_string_lossy()))
     };
-    println!("cargo::rerun-if-changed={}", source.display());
     let embedded = Path::new(&variable("OUT_DIR")?).join("incumbent.wasm");
     fs::read(&source)
         .and_then(|component| fs::write(&embedded, [component, label].concat()))
