@@ -21,13 +21,9 @@ use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::job;
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use rustix::process::Signal;
-use support::work::{events_in, last_valid, run};
+use support::work::{BUSY, events_in, last_valid, run};
 use support::{Running, children, end, incumbent, on, process, until};
 use tempfile::TempDir;
-
-/// How far beyond its leadership work may be found, on a machine that is busy. Printed is
-/// what it was; the promise is that there is nothing.
-const BUSY: Duration = Duration::from_millis(500);
 
 /// To open a pipe for reading before anybody writes.
 const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
@@ -147,35 +143,27 @@ fn a_component_is_told_and_given_what_was_granted(etcd: Etcd) {
 }
 
 fn whatever_it_does_it_is_interrupted_in_time(etcd: Etcd) {
-    let jobs = [
+    // One after the other: those that compute would be late because of one another.
+    for (name, deed) in [
         ("an endless loop", job::LOOPS),
         ("a loop of host calls", job::CALLS),
         ("a loop of random bytes", job::RANDOM),
         ("a sleep of 20 s", job::SLEEPS),
         ("a read from standard input", job::READS),
-    ];
-    let mut running: Vec<_> = jobs
-        .iter()
-        .map(|(name, deed)| {
-            let job = Job::doing(deed);
-            let mut command = run(&etcd, name, &["--once", "-v"]);
-            command.args(["--component", &job.path("job.wasm")]);
-            command.stdin(Stdio::piped());
-            let running = Running::start(command);
-            running.stdout.line_with("at work");
-            (name, running)
-        })
-        .collect();
-    etcd.pause();
-    for (name, running) in &running {
+    ] {
+        let job = Job::doing(deed);
+        let mut command = run(&etcd, name, &["--once", "-v"]);
+        command.args(["--component", &job.path("job.wasm")]);
+        command.stdin(Stdio::piped());
+        let mut running = Running::start(command);
+        running.stdout.line_with("at work");
+        etcd.pause();
         let line = running.stderr.line_with("the component was interrupted");
+        etcd.resume();
         let left = number_in(&line, "left_us=");
         println!("{name}: ended {left} µs before the leadership");
         assert!(left > -i64::try_from(BUSY.as_micros()).unwrap(), "{name}: {line}");
         assert!(left <= 10_000, "{name} was interrupted too early: {line}");
-    }
-    etcd.resume();
-    for (_, running) in &mut running {
         assert_eq!(running.wait(), 1);
     }
 }

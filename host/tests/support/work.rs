@@ -11,6 +11,10 @@ use tempfile::TempDir;
 
 use super::{on, pid_in};
 
+/// How far beyond its leadership work may be found, on a machine that is busy. Printed is
+/// what it was; the promise is that there is nothing.
+pub const BUSY: Duration = Duration::from_secs(1);
+
 /// `incumbent run ELECTION` with a lease of two seconds, unless `more` says
 /// otherwise.
 pub fn run(etcd: &Etcd, election: &str, more: &[&str]) -> Command {
@@ -63,6 +67,15 @@ impl Work {
     #[track_caller]
     pub fn pid(&self, name: &str) -> i32 {
         pid_in(&self.path(name))
+    }
+
+    /// Of work that goes on writing `beat`, and is dead.
+    #[track_caller]
+    pub fn expect_an_end_in_time(&self) {
+        let last = fs::metadata(self.path("beat")).unwrap().modified().unwrap();
+        let limit = last_valid(&self.events());
+        println!("{:?} late", last.duration_since(limit).unwrap_or_default());
+        assert!(last <= limit + BUSY, "{:?} late", last.duration_since(limit));
     }
 
     pub fn events(&self) -> Vec<Value> {

@@ -28,6 +28,8 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 const ELECTION: &str = "office";
+/// In the queue each has its turn, so nobody may lose its place while the machine is busy.
+const PATIENT_TTL: Duration = Duration::from_secs(5);
 const TTL: Duration = Duration::from_secs(2);
 /// How long anything may take before a test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,7 +39,7 @@ const COUNTS: u64 = 3;
 on_each_version!(all_take_turns_in_one_queue, all_race_with_a_script);
 
 async fn all_take_turns_in_one_queue(version: Version) {
-    let Some(mut world) = World::start(version, Contest::Queue).await else { return };
+    let Some(mut world) = World::start(version, Contest::Queue, PATIENT_TTL).await else { return };
     let [rust, node, python] = [0, 1, 2];
     for host in [rust, node, python] {
         world.hosts[host].start().expect("starts");
@@ -70,7 +72,7 @@ async fn all_take_turns_in_one_queue(version: Version) {
 }
 
 async fn all_race_with_a_script(version: Version) {
-    let Some(mut world) = World::start(version, Contest::Race).await else { return };
+    let Some(mut world) = World::start(version, Contest::Race, TTL).await else { return };
     let mut script = world.script();
     script.leads(1).await;
     for host in &mut world.hosts {
@@ -114,7 +116,7 @@ struct World {
 
 impl World {
     /// None where not all hosts were set up.
-    async fn start(version: Version, contest: Contest) -> Option<Self> {
+    async fn start(version: Version, contest: Contest, ttl: Duration) -> Option<Self> {
         let commands = commands()?;
         let etcd = Etcd::start(version);
         let logs = TempDir::with_prefix("incumbent-one-election-").expect("a folder");
@@ -122,14 +124,14 @@ impl World {
         log.write(Event::Began(Settings {
             seed: 0,
             etcd: version.to_string(),
-            ttl: nanoseconds(TTL),
+            ttl: nanoseconds(ttl),
             // Others lead as well, of whom no log tells.
-            bound: nanoseconds(bound(TTL) + PATIENCE),
+            bound: nanoseconds(bound(ttl) + PATIENCE),
         }));
         let mut hosts = Vec::new();
         for (name, command) in commands {
             let logs = logs.path().to_owned();
-            let program = Program { command, logs, ttl: TTL, contest };
+            let program = Program { command, logs, ttl, contest };
             hosts.push(Host::new(name.into(), ELECTION, program, None, &[etcd.address()]).await);
         }
         let counter = Counter::connect(&etcd.url(), ELECTION).await.expect("connects");
