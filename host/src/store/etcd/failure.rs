@@ -215,6 +215,8 @@ fn is_status(error: &Error, code: i32, part: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Status;
+
     use super::*;
 
     #[test]
@@ -279,5 +281,71 @@ mod tests {
         ] {
             assert_eq!(said(code, text), meaning, "{code} {text}");
         }
+    }
+
+    fn status(code: i32, text: &str) -> Error {
+        Error::GRpcStatus(Status::new(code.into(), text))
+    }
+
+    #[test]
+    fn each_question_is_answered_by_code_and_text_together() {
+        type Question = fn(&Error) -> bool;
+        let questions: [(Question, i32, &str); 9] = [
+            (is_lease_missing, code::NOT_FOUND, "etcdserver: requested lease not found"),
+            (is_lease_present, code::FAILED_PRECONDITION, "etcdserver: lease already exists"),
+            (
+                is_revision_unreadable,
+                code::OUT_OF_RANGE,
+                "etcdserver: mvcc: required revision has been compacted",
+            ),
+            (
+                is_revision_unreadable,
+                code::OUT_OF_RANGE,
+                "etcdserver: mvcc: required revision is a future revision",
+            ),
+            (
+                is_without_users,
+                code::FAILED_PRECONDITION,
+                "etcdserver: authentication is not enabled",
+            ),
+            (is_login_refused, code::INVALID_ARGUMENT, "etcdserver: authentication failed"),
+            (is_login_refused, code::INVALID_ARGUMENT, "etcdserver: user name is empty"),
+            (is_login_refused, code::INVALID_ARGUMENT, "etcdserver: user name not found"),
+            (is_key_forbidden, code::PERMISSION_DENIED, "etcdserver: permission denied"),
+        ];
+        for (is_so, code, text) in questions {
+            assert!(is_so(&status(code, text)), "{text}");
+            assert!(!is_so(&status(code, "something else")), "another text than {text}");
+            assert!(!is_so(&status(code::UNKNOWN, text)), "another code than that of {text}");
+        }
+        assert!(is_lease_missing(&Error::LeaseKeepAliveError("lease not found".into())));
+        assert!(!is_lease_missing(&Error::LeaseKeepAliveError("create watch failed".into())));
+        assert!(is_login_refused(&status(code::UNAUTHENTICATED, "invalid auth token")));
+        for text in ["revision of auth store is old", "auth: revision in header is old"] {
+            assert!(is_login_outdated(&status(code::INVALID_ARGUMENT, text)), "{text}");
+        }
+        assert!(!is_login_outdated(&status(code::INVALID_ARGUMENT, "user name is empty")));
+    }
+
+    #[test]
+    fn what_knows_no_call_of_etcds_is_no_etcd() {
+        assert!(is_from_another_service(&status(code::UNIMPLEMENTED, "unknown service")));
+        let without = status(code::UNKNOWN, "grpc-status header missing, mapped from HTTP 404");
+        assert!(is_from_another_service(&without));
+        assert!(!is_from_another_service(&status(code::UNAVAILABLE, "no leader")));
+        assert!(!is_from_another_service(&Error::EndpointsNotManaged));
+    }
+
+    #[test]
+    fn a_watch_that_etcd_takes_away_was_denied_or_may_be_on_again() {
+        for denial in [
+            "etcdserver: permission denied",
+            "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token",
+            "etcdserver: user name is empty",
+            "etcdserver: revision of auth store is old",
+        ] {
+            assert_eq!(cancellation(denial), Failure::Denied(denial.into()));
+        }
+        assert!(matches!(cancellation("something else"), Failure::Other(_)));
     }
 }

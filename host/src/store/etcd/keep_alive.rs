@@ -190,3 +190,27 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_that_are_over_leave_nothing_behind() {
+        let slots = Slots::default();
+        let attempts = [7, 7, 8].map(|lease| Attempt::begin(&slots, lease).0);
+        assert_eq!(slots.lock().unwrap().len(), 2);
+        drop(attempts);
+        assert!(slots.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_lease_that_is_over_is_so_for_the_attempts_under_way() {
+        let renewals = Renewals::default();
+        let (attempt, _) = Attempt::begin(&renewals.slots, 7);
+        renewals.forget(7);
+        assert!(renewals.slots.lock().unwrap()[&7].is_over);
+        drop(attempt);
+        assert!(renewals.slots.lock().unwrap().is_empty());
+    }
+}

@@ -543,3 +543,58 @@ impl Pause {
         longest / 2 + (longest / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_to_the_longest_and_begin_anew() {
+        let mut pause = Pause::new();
+        let mut longest = SHORTEST_PAUSE;
+        for _ in 0..10 {
+            let next = pause.next();
+            assert!((longest / 2..=longest).contains(&next), "{next:?} of {longest:?}");
+            longest = (longest * 2).min(LONGEST_PAUSE);
+        }
+        assert_eq!(longest, LONGEST_PAUSE);
+        pause.reset();
+        assert!(pause.next() <= SHORTEST_PAUSE);
+    }
+
+    #[test]
+    fn a_stream_asks_for_each_watch_by_a_number_of_its_own() {
+        let watch =
+            |key: &str, stage| Followed { key: key.into(), prefix: false, stage, refused: false };
+        let mut next_wire_id = 5;
+        let mut line = Line::new();
+        line.ask(&mut next_wire_id, 100, &watch("a", Stage::Asked(None)));
+        line.ask(&mut next_wire_id, 200, &watch("b", Stage::Started(9)));
+        assert_eq!(line.awaited, [5, 6]);
+        assert_eq!((line.watches[&5], line.watches[&6], next_wire_id), (100, 200, 7));
+        line.cancel(100);
+        line.cancel(100);
+        line.ask_for_progress();
+        assert!(matches!(
+            line.outbox.make_contiguous(),
+            [Request::Watch(a, _), Request::Watch(b, _), Request::Cancel(5), Request::Progress]
+                if a == b"a" && b == b"b"
+        ));
+        assert_eq!((line.forget(100), line.forget(200)), (None, Some(6)));
+        assert!(line.watches.is_empty());
+    }
+
+    #[test]
+    fn questions_without_an_answer_are_counted() {
+        let mut line = Line::new();
+        for asked in 1..=UNANSWERED {
+            let before = Instant::now();
+            line.ask_for_progress();
+            assert_eq!(line.unanswered, asked);
+            assert!(line.check >= before + ASK_AGAIN);
+        }
+        let check = Instant::now() + QUIET;
+        line.lives_until(check);
+        assert_eq!((line.check, line.unanswered), (check, 0));
+    }
+}
