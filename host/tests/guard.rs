@@ -12,6 +12,8 @@
 mod support;
 
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
@@ -545,6 +547,16 @@ fn a_part_of_run_is_not_for_people() {
         let ended = end(incumbent(arguments)).expect(2);
         assert!(ended.stderr.contains("incumbent run ELECTION -- CMD"), "{ended:?}");
     }
+}
+
+#[test]
+fn a_guard_without_orders_ends_with_its_supervisor() {
+    let (supervisor, line) = UnixStream::pair().unwrap();
+    let mut command = incumbent(["run-guard", "0", "true"]);
+    command.stdin(OwnedFd::from(line));
+    let mut guard = Running::start(command);
+    drop(supervisor);
+    assert_eq!(guard.wait(), 0);
 }
 
 fn candidates(etcd: &Etcd) -> usize {

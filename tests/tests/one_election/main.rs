@@ -29,7 +29,7 @@ use tokio::time::sleep;
 
 const ELECTION: &str = "office";
 /// In the queue each has its turn, so nobody may lose its place while the machine is busy.
-const PATIENT_TTL: Duration = Duration::from_secs(5);
+const PATIENT_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(2);
 /// How long anything may take before a test fails.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -246,6 +246,7 @@ mod tests {
                 "etcdserver: too large lease TTL",
                 invalid("etcdserver: too large lease TTL"),
             ),
+            (code::OUT_OF_RANGE, "something else", other("something else")),
             (
                 code::RESOURCE_EXHAUSTED,
                 "etcdserver: mvcc: database space exceeded",
@@ -281,6 +282,9 @@ mod tests {
         ] {
             assert_eq!(said(code, text), meaning, "{code} {text}");
         }
+        let large = said(code::OUT_OF_RANGE, "Error, decoded message length too large");
+        let Failure::Other(sentence) = large else { panic!("{large:?}") };
+        assert!(sentence.contains("ask for less"), "{sentence}");
     }
 
     fn status(code: i32, text: &str) -> Error {
@@ -334,6 +338,12 @@ mod tests {
         assert!(is_from_another_service(&without));
         assert!(!is_from_another_service(&status(code::UNAVAILABLE, "no leader")));
         assert!(!is_from_another_service(&Error::EndpointsNotManaged));
+    }
+
+    #[test]
+    fn a_chain_has_what_says_something() {
+        assert_eq!(chain(&status(code::UNAVAILABLE, "no leader")), "no leader");
+        assert_eq!(chain(&status(code::UNAVAILABLE, "transport error")), "");
     }
 
     #[test]

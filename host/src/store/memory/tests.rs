@@ -60,6 +60,39 @@ fn it_grants_what_is_asked_for_but_no_less_than_a_second() {
     assert_eq!(grant(&store, 2, SECOND + 1), Response::Granted(SECOND + 1));
 }
 
+/// In whole seconds, and two of them at least.
+#[test]
+fn where_leases_are_rounded_they_are_rounded_up() {
+    let mut contents = Contents::new(Rules { shortest: 2 * SECOND, unit: SECOND });
+    let mut grant = |lease, ttl| contents.perform(0, &Operation::Grant(Grant { lease, ttl }));
+    assert_eq!(grant(1, SECOND), Ok(Response::Granted(2 * SECOND)));
+    assert_eq!(grant(2, 3 * SECOND + 1), Ok(Response::Granted(4 * SECOND)));
+    let keep_alive = Operation::KeepAlive(2);
+    assert_eq!(contents.perform(4 * SECOND, &keep_alive), Ok(Response::Expired));
+    let last = contents.perform(4 * SECOND - 1, &keep_alive);
+    assert_eq!(last, Ok(Response::Renewed(4 * SECOND)));
+}
+
+#[test]
+fn it_refuses_what_etcd_refuses() {
+    const LONGEST: u64 = 9_000_000_000 * SECOND;
+    let (store, _) = store();
+    assert_eq!(grant(&store, 1, LONGEST), Response::Granted(LONGEST));
+    let longer = store.perform(&Operation::Grant(Grant { lease: 2, ttl: LONGEST + 1 }));
+    assert!(matches!(longer, Err(Failure::Invalid(_))), "{longer:?}");
+    store.shared.lock().contents.full = true;
+    let full = store.perform(&Operation::Grant(Grant { lease: 2, ttl: SECOND }));
+    assert!(matches!(full, Err(Failure::Other(_))), "{full:?}");
+}
+
+#[test]
+fn what_changes_nothing_has_no_revision() {
+    let (store, _) = store();
+    let before = store.revision();
+    store.delete("office");
+    assert_eq!(store.revision(), before);
+}
+
 #[test]
 fn a_lease_ends_by_the_clock_and_whoever_watches_is_woken() {
     let (store, clock) = store();
@@ -84,6 +117,33 @@ fn a_lease_ends_by_the_clock_and_whoever_watches_is_woken() {
     assert!(wakes.0.load(Ordering::Relaxed) > 0);
     assert!(matches!(told(&mut watches), Some(Watched { change: Change::Deleted(_), .. })));
     assert_eq!(told(&mut watches), None);
+}
+
+#[test]
+fn whoever_watches_is_woken_for_that_alone_and_for_the_earliest_end() {
+    let (store, clock) = store();
+    let mut watches = store.watches();
+    watches.open(watch(7, "office", None));
+    while told(&mut watches).is_some() {}
+    let (waker, wakes) = counting();
+    let mut is_woken = || {
+        let before = wakes.0.swap(0, Ordering::Relaxed);
+        while watches.poll_next(&mut Context::from_waker(&waker)).is_ready() {}
+        before > 0
+    };
+    is_woken();
+    store.put("other", "");
+    assert!(!is_woken());
+    store.put("office", "1");
+    assert!(is_woken());
+    grant(&store, 1, 10 * SECOND);
+    assert!(is_woken());
+    grant(&store, 2, SECOND);
+    assert!(is_woken());
+    clock.advance(Duration::from_secs(1));
+    assert!(is_woken());
+    drop(watches);
+    assert!(store.shared.lock().watching.is_empty());
 }
 
 #[test]
@@ -151,7 +211,16 @@ fn what_is_forgotten_cannot_be_watched() {
     let Change::Ended(Failure::Compacted(oldest)) = ended else { panic!("{ended:?}") };
     watches.open(watch(2, "office", Some(oldest)));
     assert!(matches!(told(&mut watches), Some(Watched { id: 2, change: Change::Started(_) })));
-    assert!(store.compact(store.revision()));
+    let last = store.revision();
+    watches.open(watch(3, "office", Some(last)));
+    let mut seen = Vec::new();
+    while let Some(told) = told(&mut watches) {
+        seen.extend((told.id == 3).then_some(told.change));
+    }
+    let [Change::Started(_), Change::Put(put)] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!(put.modified, last);
+    assert!(store.compact(last));
+    assert!(!store.compact(last));
     assert!(!store.compact(oldest));
 }
 
