@@ -225,9 +225,8 @@ fn range(keyspace: &Keyspace, selection: &Selection) -> (Vec<u8>, GetOptions) {
         before = Some(0);
     }
     if let Some(before) = before {
-        // 0 would mean no bound, and no key was created before revision 1.
-        let last = before.saturating_sub(1);
-        options = options.with_max_create_revision(if last > 0 { last } else { -1 });
+        // 0 would mean no bound, and revision 1 is that of an empty etcd.
+        options = options.with_max_create_revision(before.saturating_sub(1).max(1));
     }
     if is_beyond || !selection.prefix {
         return (named(key), options);

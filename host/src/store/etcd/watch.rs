@@ -585,6 +585,17 @@ mod tests {
     }
 
     #[test]
+    fn a_login_that_is_over_is_told_from_a_connection_that_broke() {
+        let broken = |code, text: &str| broken(tonic::Status::new(code, text).into());
+        let old = broken(tonic::Code::Unknown, "etcdserver: revision of auth store is old");
+        assert!(matches!(old, Break::LoggedOut(Some(_))));
+        let refused = broken(tonic::Code::Unauthenticated, "etcdserver: invalid auth token");
+        assert!(matches!(refused, Break::LoggedOut(Some(_))));
+        let gone = broken(tonic::Code::Unavailable, "transport is closing");
+        assert!(matches!(gone, Break::Broken(_)));
+    }
+
+    #[test]
     fn questions_without_an_answer_are_counted() {
         let mut line = Line::new();
         for asked in 1..=UNANSWERED {

@@ -188,3 +188,32 @@ impl Wish {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_waits_while_there_is_a_set_and_ends_with_the_last() {
+        let hub = Hub::new().unwrap();
+        let set = hub.enter();
+        let begun = Instant::now();
+        let at_most = Duration::from_millis(50);
+        assert!(hub.wait(Some(at_most)).is_some_and(|wishes| wishes.is_empty()));
+        assert!(begun.elapsed() >= at_most);
+        hub.ring();
+        assert!(hub.wait(Some(Duration::from_secs(60))).is_some());
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        hub.leave(set);
+        assert!(hub.wait(None).is_none());
+    }
+
+    #[test]
+    fn a_watch_that_no_thread_can_serve_ends() {
+        let (tell, mut told) = unbounded_channel();
+        let watch = Watch { id: 7, key: b"key".to_vec(), prefix: false, since: None };
+        Wish::Open { set: 1, watch, tell }.refuse("why");
+        let change = Change::Ended(Failure::Other("why".into()));
+        assert_eq!(told.try_recv(), Ok(Watched { id: 7, change }));
+    }
+}
