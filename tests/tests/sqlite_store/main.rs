@@ -251,6 +251,29 @@ async fn what_waits_together_is_one_commit() {
 }
 
 #[tokio::test]
+async fn no_commit_is_of_more_than_four_mebibytes() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    let guard = claimed(&store, "guard", 1).await;
+    let lock = place.database();
+    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let value = "v".repeat(1_000_000);
+    let puts: Vec<_> = (0..15)
+        .map(|number| put_under(&guard, &number.to_string(), &value))
+        .map(|put| tokio::spawn(store.call(put, PATIENCE)))
+        .collect();
+    tokio::task::yield_now().await;
+    lock.execute_batch("ROLLBACK").expect("it is free");
+    for put in puts {
+        put.await.expect("no panic").expect("an answer");
+    }
+    // All that is in one commit has one time.
+    let commits = place.number("SELECT count(DISTINCT at) FROM history") - 1;
+    assert!((3..15).contains(&commits), "{commits} commits");
+}
+
+#[tokio::test]
 async fn what_was_given_up_before_it_began_never_happens() {
     let place = Place::new();
     let store = place.open().await;
@@ -385,6 +408,33 @@ async fn history_is_kept_for_an_hour() {
     assert_eq!(next(&mut watches).await, Change::Started(kept - 2));
     let over = next(&mut watches).await;
     assert_eq!(over, Change::Ended(Failure::Compacted(kept)));
+}
+
+/// What others have forgotten is missed only where it was not told yet.
+#[tokio::test]
+async fn what_is_forgotten_ends_those_who_missed_it() {
+    let place = Place::new();
+    let store = place.open().await;
+    let mut watches = started(&store).await;
+    // Another process commits, and forgets what was before.
+    let commit = |revision: i64, compacted: i64| {
+        place
+            .database()
+            .execute_batch(&format!(
+                "BEGIN IMMEDIATE;
+                 UPDATE meta SET revision = {revision}, compacted = {compacted};
+                 DELETE FROM history;
+                 INSERT INTO history VALUES ({revision}, 0, 0, x'61', x'', 0, {revision});
+                 COMMIT;"
+            ))
+            .expect("a change");
+    };
+    commit(2, 2);
+    assert_eq!(seen(&mut watches).await, (2, "a".into()));
+    commit(3, 2);
+    assert_eq!(seen(&mut watches).await, (3, "a".into()));
+    commit(5, 5);
+    assert_eq!(next(&mut watches).await, Change::Ended(Failure::Compacted(5)));
 }
 
 // Space.

@@ -260,3 +260,45 @@ fn key_of(change: &Change) -> &[u8] {
         Change::Started(_) | Change::Ended(_) => &[],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    fn watcher() -> Watcher {
+        let (errands, _) = mpsc::channel();
+        let hub = Arc::new(Hub::new().unwrap());
+        let time = Time::new(Arc::new(ManualClock::default()), "boot");
+        Watcher::new(&Shared { path: "/nowhere".into(), time, errands, hub })
+    }
+
+    fn followed(key: &str, prefix: bool) -> Followed {
+        Followed { key: key.into(), prefix, tell: unbounded_channel().0, told: 0 }
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_watch_that_is_closed() {
+        let mut watcher = watcher();
+        watcher.add((1, 1), followed("a", false));
+        watcher.add((1, 2), followed("a", true));
+        watcher.add((2, 1), followed("a", false));
+        watcher.add((2, 2), followed("b", true));
+        watcher.opening.push(((1, 3), followed("c", false), None));
+        watcher.opening.push(((2, 3), followed("c", false), None));
+        watcher.take(Wish::Close { set: 1, id: 1 });
+        assert_eq!(watcher.by_key[&b"a"[..]], [(2, 1)]);
+        assert_eq!(watcher.prefixes, [(1, 2), (2, 2)]);
+        watcher.take(Wish::Leave { set: 1 });
+        assert_eq!(watcher.prefixes, [(2, 2)]);
+        assert!(watcher.watches.keys().eq(&[(2, 1), (2, 2)]));
+        assert!(watcher.opening.iter().map(|(name, ..)| name).eq(&[(2, 3)]));
+        for id in 1..=3 {
+            watcher.take(Wish::Close { set: 2, id });
+        }
+        assert!(watcher.opening.is_empty() && watcher.watches.is_empty());
+        assert!(watcher.by_key.is_empty() && watcher.prefixes.is_empty());
+    }
+}
