@@ -292,6 +292,23 @@ async fn what_was_given_up_before_it_began_never_happens() {
     assert_eq!(keys(&store).await, ["patient"]);
 }
 
+/// Whoever waits for the lock asks again, as long as its caller waits.
+#[tokio::test]
+async fn a_lock_that_is_held_for_long_is_waited_for() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    let lock = place.database();
+    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let patient = tokio::spawn(store.call(claim("patient", 1), PATIENCE));
+    // Longer than the store waits at once.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!patient.is_finished());
+    lock.execute_batch("ROLLBACK").expect("it is free");
+    let claimed = patient.await.expect("no panic");
+    assert!(matches!(claimed, Ok(Response::Claimed(_))), "{claimed:?}");
+}
+
 #[tokio::test]
 async fn reads_wait_for_no_writer() {
     let place = Place::new();
@@ -408,6 +425,33 @@ async fn history_is_kept_for_an_hour() {
     assert_eq!(next(&mut watches).await, Change::Started(kept - 2));
     let over = next(&mut watches).await;
     assert_eq!(over, Change::Ended(Failure::Compacted(kept)));
+    // Also where nothing is changed besides. The last change stays.
+    clock.advance(2 * HOUR);
+    ask(&store, Operation::KeepAlive(1)).await;
+    assert_eq!(place.number("SELECT count(*) FROM history"), 1);
+    let size = place.number("SELECT sum(64 + length(key) + length(value)) FROM history");
+    assert_eq!(place.number("SELECT history FROM meta"), size);
+}
+
+/// Watches that begin together, each from a revision of its own.
+#[tokio::test]
+async fn a_watch_from_now_on_is_not_told_what_was() {
+    let place = Place::new();
+    let store = place.open().await;
+    ask(&store, grant(1, 60 * SECOND)).await;
+    let last = claimed(&store, "key", 1).await.created;
+    for _ in 0..50 {
+        let mut watches = watch(&store, None);
+        watches.open(Watch { id: 2, key: Vec::new(), prefix: true, since: Some(last) });
+        let mut told = Vec::new();
+        while told.len() < 3 {
+            let next = poll_fn(|context| watches.poll_next(context));
+            let watched = timeout(PATIENCE, next).await.expect("a watch tells");
+            told.push((watched.id, matches!(watched.change, Change::Started(_))));
+        }
+        told.sort_unstable();
+        assert_eq!(told, [(1, true), (2, false), (2, true)]);
+    }
 }
 
 /// What others have forgotten is missed only where it was not told yet.
@@ -471,6 +515,9 @@ async fn a_key_that_is_rewritten_takes_no_more_and_more_space() {
     assert_eq!(place.number("SELECT history FROM meta"), kept);
     let files = place.length("") + place.length("-wal");
     assert!(files < QUOTA, "{files} bytes");
+    // A large change is paid for by as many small ones as it takes.
+    ask(&store, put_under(&guard, "key", &"v".repeat(1_000_000))).await;
+    assert!(place.number("SELECT history FROM meta") <= most);
     // Who is behind is told so.
     let oldest = place.number("SELECT min(revision) FROM history");
     let mut watches = watch(&store, Some(oldest));
@@ -522,8 +569,20 @@ async fn a_full_store_keeps_its_leaders() {
         let delete = change_under(&guard, Mutation::Delete(format!("key/{number}").into()));
         assert!(matches!(ask(&store, delete).await, Response::Applied(_)));
     }
-    // And there is room again.
-    ask(&store, put_under(&guard, "key/0", &value)).await;
+    // And there is room again, for as much as that was, also where it is asked for together.
+    let lock = place.database();
+    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let puts: Vec<_> = (0..20)
+        .map(|number| put_under(&guard, &format!("key/{number}"), &value))
+        .map(|put| tokio::spawn(store.call(put, PATIENCE)))
+        .collect();
+    tokio::task::yield_now().await;
+    lock.execute_batch("ROLLBACK").expect("it is free");
+    let mut fit = 0;
+    for put in puts {
+        fit += usize::from(put.await.expect("no panic").is_ok());
+    }
+    assert!((1..=6).contains(&fit), "{fit} keys fit");
     // A larger quota is another way out.
     drop(store);
     let store = place.open().await;

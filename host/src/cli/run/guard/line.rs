@@ -143,4 +143,15 @@ mod tests {
         assert!(!theirs.is_open());
         theirs.send(&message(b'c', 1));
     }
+
+    #[test]
+    fn an_end_with_words_unread_is_an_end() {
+        let (mut ours, theirs) = Line::pair().unwrap();
+        ours.send(b"unread");
+        drop(theirs);
+        ours.listen();
+        assert!(!ours.is_open());
+        ours.send(b"to nobody");
+        assert!(ours.unsent.is_empty());
+    }
 }
