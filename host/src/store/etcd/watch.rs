@@ -568,7 +568,9 @@ mod tests {
             |key: &str, stage| Followed { key: key.into(), prefix: false, stage, refused: false };
         let mut next_wire_id = 5;
         let mut line = Line::new();
+        let before = Instant::now();
         line.ask(&mut next_wire_id, 100, &watch("a", Stage::Asked(None)));
+        assert!(line.answer_by >= before + OPENING);
         line.ask(&mut next_wire_id, 200, &watch("b", Stage::Started(9)));
         assert_eq!(line.awaited, [5, 6]);
         assert_eq!((line.watches[&5], line.watches[&6], next_wire_id), (100, 200, 7));
