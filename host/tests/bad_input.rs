@@ -290,8 +290,8 @@ fn where_there_can_be_no_thread_a_sentence_says_so() {
     let directory = TempDir::new().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
     let program = directory.path().join("incumbent");
-    // By another process: one that a test beside this one starts would inherit the open file,
-    // and a program that somebody writes to cannot be run.
+    // Another process copies it. If we did, a child that another test starts at that moment would
+    // inherit the file, and the kernel runs no file that is open for writing.
     let mut copy = Command::new("cp");
     copy.arg(env!("CARGO_BIN_EXE_incumbent")).arg(&program);
     end(copy).expect(0);

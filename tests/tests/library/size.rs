@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, Stream, StreamExt};
+use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{Operation, Response};
 use incumbent::{
     BootClock, Candidate, Contest, Failure, Leadership, MemoryStore, Options, Session, SqliteStore,
@@ -63,7 +63,7 @@ on_each_version! {
 async fn hundreds_of_terms_end_at_once(store: impl Store + Clone) {
     let options = |identity| Options { ttl: Duration::from_secs(30), ..options(identity) };
     let session = soon(Session::open(store.clone(), options("one"))).await.expect("opens");
-    let troubles = session.troubles();
+    let mut troubles = session.troubles();
     let name = |number| format!("an-election-with-a-name-of-42-bytes-{number:06}");
     let mut candidates: Vec<_> =
         (0..161).map(|number| session.election(name(number)).enter()).collect();
@@ -90,7 +90,10 @@ async fn hundreds_of_terms_end_at_once(store: impl Store + Clone) {
     let won = all_elected(&mut waiting).await;
     assert!(won.iter().zip(&held).all(|(term, before)| term.epoch() > before.epoch()));
     assert!(untouched.is_valid());
-    no_elector_broke(troubles);
+    // A busy machine's etcd may answer late, and the request is made again. Nothing else happens.
+    while let Some(trouble) = troubles.next().now_or_never() {
+        assert_eq!(trouble, Some(Failure::Timeout));
+    }
 }
 
 /// 300 terms expire, are dropped and won again, all within one session.
@@ -98,7 +101,7 @@ async fn hundreds_of_terms_are_lost_while_etcd_pauses(version: Version) {
     let etcd = Etcd::start(version);
     let options = Options { ttl: Duration::from_secs(5), ..options("one") };
     let session = soon(Session::connect(&etcd.url(), options)).await.expect("connects");
-    let troubles = session.troubles();
+    let mut troubles = session.troubles();
     let mut candidates: Vec<_> =
         (0..300).map(|number| session.election(format!("{NAME}-{number}")).enter()).collect();
     let terms = all_elected(&mut candidates).await;
@@ -110,11 +113,6 @@ async fn hundreds_of_terms_are_lost_while_etcd_pauses(version: Version) {
     etcd.resume();
     let again = all_elected(&mut candidates).await;
     assert!(again.iter().all(Leadership::is_valid));
-    no_elector_broke(troubles);
-}
-
-/// A request that took too long is made again. An elector that broke takes all terms along.
-fn no_elector_broke(mut troubles: impl Stream<Item = Failure> + Unpin) {
     while let Some(trouble) = troubles.next().now_or_never() {
         let trouble = trouble.expect("the session is open").to_string();
         assert!(!trouble.contains("replaced"), "{trouble}");
@@ -124,7 +122,7 @@ fn no_elector_broke(mut troubles: impl Stream<Item = Failure> + Unpin) {
 /// Edge case 49: small and large, in front of a candidate and behind it, with and without keys
 /// that look like a candidate's. `INCUMBENT_FOREIGN` is how many.
 async fn others_data_are_as_if_they_were_not_there(store: impl Store + Clone) {
-    let options = Options { ttl: Duration::from_secs(10), ..options("one") };
+    let options = Options { ttl: Duration::from_secs(5), ..options("one") };
     let session = soon(Session::open(store.clone(), options)).await.expect("opens");
     let elsewhere = soon(session.election("elsewhere").campaign()).await.expect("leads");
     let calm = std::time::Instant::now();

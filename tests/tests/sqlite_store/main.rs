@@ -112,6 +112,25 @@ fn change_under(guard: &Entry, mutation: Mutation) -> Operation {
     })
 }
 
+/// Asks for all of this while the file is locked, so that it waits together.
+async fn asked_together(
+    place: &Place,
+    store: &SqliteStore,
+    operations: impl Iterator<Item = Operation>,
+) -> Vec<Result<Response, Failure>> {
+    let lock = place.database();
+    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let asked: Vec<_> =
+        operations.map(|operation| tokio::spawn(store.call(operation, PATIENCE))).collect();
+    tokio::task::yield_now().await;
+    lock.execute_batch("ROLLBACK").expect("it is free");
+    let mut answers = Vec::new();
+    for answer in asked {
+        answers.push(answer.await.expect("no panic"));
+    }
+    answers
+}
+
 async fn keys(store: &SqliteStore) -> Vec<String> {
     match ask(store, read("")).await {
         Response::Snapshot(snapshot) => {
@@ -228,19 +247,10 @@ async fn what_waits_together_is_one_commit() {
     let store = place.open().await;
     ask(&store, grant(1, 60 * SECOND)).await;
     let before = place.commits();
-    let lock = place.database();
-    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
-    let claims: Vec<_> = (0..50)
-        .map(|number| {
-            let claim = claim(&format!("key/{number}"), 1);
-            tokio::spawn(store.call(claim, PATIENCE))
-        })
-        .collect();
-    tokio::task::yield_now().await;
-    lock.execute_batch("ROLLBACK").expect("it is free");
+    let claims = (0..50).map(|number| claim(&format!("key/{number}"), 1));
     let mut revisions = BTreeSet::new();
-    for claim in claims {
-        match claim.await.expect("no panic").expect("an answer") {
+    for claimed in asked_together(&place, &store, claims).await {
+        match claimed.expect("an answer") {
             Response::Claimed(claimed) => revisions.insert(claimed.entry.created),
             other => panic!("{other:?}"),
         };
@@ -256,19 +266,12 @@ async fn no_commit_is_of_more_than_four_mebibytes() {
     let store = place.open().await;
     ask(&store, grant(1, 60 * SECOND)).await;
     let guard = claimed(&store, "guard", 1).await;
-    let lock = place.database();
-    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
     let value = "v".repeat(1_000_000);
-    let puts: Vec<_> = (0..15)
-        .map(|number| put_under(&guard, &number.to_string(), &value))
-        .map(|put| tokio::spawn(store.call(put, PATIENCE)))
-        .collect();
-    tokio::task::yield_now().await;
-    lock.execute_batch("ROLLBACK").expect("it is free");
-    for put in puts {
-        put.await.expect("no panic").expect("an answer");
+    let puts = (0..15).map(|number| put_under(&guard, &number.to_string(), &value));
+    for put in asked_together(&place, &store, puts).await {
+        put.expect("an answer");
     }
-    // All that is in one commit has one time.
+    // All changes of one commit have the same time.
     let commits = place.number("SELECT count(DISTINCT at) FROM history") - 1;
     assert!((3..15).contains(&commits), "{commits} commits");
 }
@@ -292,7 +295,7 @@ async fn what_was_given_up_before_it_began_never_happens() {
     assert_eq!(keys(&store).await, ["patient"]);
 }
 
-/// Whoever waits for the lock asks again, as long as its caller waits.
+/// The store asks for the lock again, as long as the caller waits.
 #[tokio::test]
 async fn a_lock_that_is_held_for_long_is_waited_for() {
     let place = Place::new();
@@ -454,7 +457,7 @@ async fn a_watch_from_now_on_is_not_told_what_was() {
     }
 }
 
-/// What others have forgotten is missed only where it was not told yet.
+/// A watch ends only if it was not told yet what another process has made the store forget.
 #[tokio::test]
 async fn what_is_forgotten_ends_those_who_missed_it() {
     let place = Place::new();
@@ -515,7 +518,7 @@ async fn a_key_that_is_rewritten_takes_no_more_and_more_space() {
     assert_eq!(place.number("SELECT history FROM meta"), kept);
     let files = place.length("") + place.length("-wal");
     assert!(files < QUOTA, "{files} bytes");
-    // A large change is paid for by as many small ones as it takes.
+    // A large change makes the store forget many small ones at once.
     ask(&store, put_under(&guard, "key", &"v".repeat(1_000_000))).await;
     assert!(place.number("SELECT history FROM meta") <= most);
     // Who is behind is told so.
@@ -570,18 +573,9 @@ async fn a_full_store_keeps_its_leaders() {
         assert!(matches!(ask(&store, delete).await, Response::Applied(_)));
     }
     // And there is room again, for as much as that was, also where it is asked for together.
-    let lock = place.database();
-    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
-    let puts: Vec<_> = (0..20)
-        .map(|number| put_under(&guard, &format!("key/{number}"), &value))
-        .map(|put| tokio::spawn(store.call(put, PATIENCE)))
-        .collect();
-    tokio::task::yield_now().await;
-    lock.execute_batch("ROLLBACK").expect("it is free");
-    let mut fit = 0;
-    for put in puts {
-        fit += usize::from(put.await.expect("no panic").is_ok());
-    }
+    let puts = (0..20).map(|number| put_under(&guard, &format!("key/{number}"), &value));
+    let put = asked_together(&place, &store, puts).await;
+    let fit = put.iter().filter(|put| put.is_ok()).count();
     assert!((1..=6).contains(&fit), "{fit} keys fit");
     // A larger quota is another way out.
     drop(store);

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_with_words_unread_is_an_end() {
+    fn a_peer_that_closes_before_it_has_read_is_gone() {
         let (mut ours, theirs) = Line::pair().unwrap();
         ours.send(b"unread");
         drop(theirs);
