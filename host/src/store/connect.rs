@@ -48,7 +48,7 @@ async fn file(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
             ))
         })?;
     }
-    Ok(Arc::new(super::sqlite::SqliteStore::open(path).await?))
+    Ok(Arc::new(super::sqlite::sharing::open(path).await?))
 }
 
 /// For its owner alone: what is in the store is nobody else's.

@@ -10,6 +10,7 @@
 //! | `database` | the open file, what is in it, and whether it is ours |
 //! | `error` | why there is no store, and what SQLite's errors mean |
 //! | `time` | the clock that all processes of a machine share |
+//! | `sharing` | one store for all sessions of a process |
 //! | `limits` | what etcd would not take either |
 //! | `quota` | how much the store may hold |
 //! | `writing`, `reading` | the operations |
@@ -26,6 +27,7 @@ mod limits;
 mod place;
 mod quota;
 mod reading;
+pub(super) mod sharing;
 mod time;
 mod waker;
 mod watch;

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use incumbent::types::{Failure, Operation, Response};
 use incumbent::{Options, Session, SqliteStore, Store as _};
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,6 +35,7 @@ async fn another_process() {
         "holder" => hold(&place),
         "reader" => say(keys(&open(&place).await).await.join(" ")),
         "threads" => threads(&place).await,
+        "sessions" => sessions(&place).await,
         "deaf" => say(without_inotify(&place).await),
         "full_disk" => {
             refusals::full_disk(&place).await;
@@ -411,13 +413,16 @@ async fn the_threads_end_with_the_last_clone() {
     assert_eq!(Process::start("threads", &place.file()).line(), "none");
 }
 
+/// How many threads of this process have such a name. Linux keeps 15 bytes of it.
+fn threads_named(beginning: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+    let names = tasks.filter_map(|task| name(task.ok()?).ok());
+    names.filter(|name| name.starts_with(beginning)).count()
+}
+
 async fn threads(path: &Path) {
-    let threads = || {
-        let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
-        let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
-        let names = tasks.filter_map(|task| name(task.ok()?).ok());
-        names.filter(|name| name.starts_with("incumbent")).count()
-    };
+    let threads = || threads_named("incumbent");
     let store = SqliteStore::open(path).await.expect("a store");
     assert_eq!(threads(), 1);
     let clone = store.clone();
@@ -433,6 +438,43 @@ async fn threads(path: &Path) {
         tokio::task::yield_now().await;
     }
     say("none");
+}
+
+#[tokio::test]
+async fn the_sessions_of_a_process_share_a_store() {
+    let place = Place::new();
+    assert_eq!(Process::start("sessions", &place.file()).line(), "one after the other");
+}
+
+async fn sessions(path: &Path) {
+    let url = format!("sqlite:{}", path.display());
+    let connect = || async { Session::connect(&url, Options::default()).await.expect("connects") };
+    let writers = || threads_named("incumbent-sqli");
+    let sessions = join_all((0..30).map(|_| connect())).await;
+    assert_eq!(writers(), 1);
+    let campaigns = sessions.iter().map(|session| async {
+        let leadership = session.election("my-service").campaign().await.expect("it leads");
+        leadership.resign().await.expect("its key is gone");
+    });
+    join_all(campaigns).await;
+
+    // What is in the place of the file is the store of those who come then.
+    for ending in ["", "-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{ending}", path.display())).expect("it was there");
+    }
+    let late = connect().await;
+    assert!(path.exists());
+    let leadership = late.election("my-service").campaign().await.expect("it leads");
+    leadership.resign().await.expect("its key is gone");
+
+    drop((sessions, late));
+    let began = Instant::now();
+    while writers() > 0 {
+        assert!(began.elapsed() < PATIENCE, "{} threads are left", writers());
+        tokio::task::yield_now().await;
+    }
+    connect().await;
+    say("one after the other");
 }
 
 #[tokio::test]

@@ -147,8 +147,8 @@ pub enum SqliteError {
     },
     /// Somebody holds its lock all the time.
     #[error(
-        "{} stays locked: some process is stopped in the middle of a change; let it go on \
-         (SIGCONT), or end it",
+        "{} stays locked: some process is stopped in the middle of a change, and has to go on \
+         (SIGCONT) or be ended; or more processes use it at once than it can serve",
         path.display()
     )]
     Locked {

@@ -1,0 +1,43 @@
+//! One store for all sessions of this process that are connected to the same file.
+//!
+//! Each store has a thread that writes and one that looks, and competes with all others for
+//! the file's lock: a store for each session would make every handover cost all of them time.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::place::Identity;
+use super::{Shared, SqliteError, SqliteStore};
+
+/// What is open by a name, while somebody has it. Held while it is being opened, so that all
+/// who come meanwhile get the same.
+type Opened = tokio::sync::Mutex<(Weak<Shared>, Option<Identity>)>;
+
+static OPENED: Mutex<BTreeMap<PathBuf, Arc<Opened>>> = Mutex::new(BTreeMap::new());
+
+/// The store that is open already, if its file is still there under that name. Otherwise as
+/// [`SqliteStore::open`].
+pub(in super::super) async fn open(path: PathBuf) -> Result<SqliteStore, SqliteError> {
+    let opened = opened(&path);
+    let mut opened = opened.lock().await;
+    let (store, identity) = &*opened;
+    if let Some(shared) = store.upgrade()
+        && let Ok(found) = Identity::of(&shared.path)
+        && *identity == Some(found)
+    {
+        return Ok(SqliteStore { shared });
+    }
+    let store = SqliteStore::open(path).await?;
+    *opened = (Arc::downgrade(&store.shared), Identity::of(store.path()).ok());
+    Ok(store)
+}
+
+fn opened(path: &PathBuf) -> Arc<Opened> {
+    // One without a name is refused when it is opened.
+    let name = std::path::absolute(path).unwrap_or_default();
+    let mut all = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    // Neither being opened, nor used.
+    all.retain(|_, opened| opened.try_lock().map_or(true, |opened| opened.0.strong_count() > 0));
+    Arc::clone(all.entry(name).or_default())
+}
