@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `candidate`, `counter` | one candidate, a process, and what it does while it leads |
 //! | `report` | what it tells of itself |
+//! | `lines` | what they say, line by line, in an order that can be relied on |
 //! | `process`, `stage` | the processes, what is done to them, and what the store says |
 //! | `picture`, `timeline` | what has been observed |
 //! | `notes`, `verdict` | what that means, and whether it is as promised |
@@ -12,6 +13,7 @@
 
 mod candidate;
 mod counter;
+mod lines;
 mod live;
 mod notes;
 mod picture;

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::candidate::WRITE_LATE;
-use super::report::Report;
+use super::lines::Lines;
 use super::stage::Happened;
 use crate::cli::args::{Common, DEMO_CANDIDATE};
 use crate::cli::run::launch;
@@ -23,10 +23,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// To be called on the thread that lives longest.
+    /// To be called on the thread that lives longest, and within tokio's runtime. Returns
+    /// what it reports as well.
     ///
-    /// What it says is told through `happened`, as candidate `who`, and at last that it
-    /// has ended.
+    /// What it says on standard error is told through `happened`, as candidate `who`.
     pub fn start(
         common: &Common,
         election: &str,
@@ -34,7 +34,7 @@ impl Process {
         ttl: Duration,
         who: usize,
         happened: UnboundedSender<Happened>,
-    ) -> io::Result<Self> {
+    ) -> io::Result<(Self, Lines)> {
         let mut command = launch::this_program()?;
         command
             .args([DEMO_CANDIDATE, election, "--id", name, "--value", name, "--ttl"])
@@ -66,24 +66,14 @@ impl Process {
         let orders = child.stdin.take();
         let (reports, remarks) = (child.stdout.take(), child.stderr.take());
         let process = Self { child, orders };
-        // Threads, which always read: a candidate must not wait for a demonstration.
+        // A thread, which always reads: no candidate waits until its remarks are read.
         if let Some(remarks) = remarks {
-            let happened = happened.clone();
             thread::spawn(move || {
                 read(remarks, |line| happened.send(Happened::Remarked(who, line)).is_ok());
             });
         }
-        if let Some(reports) = reports {
-            thread::spawn(move || {
-                read(reports, |line| match Report::read(&line) {
-                    Some(report) => happened.send(Happened::Reported(who, report)).is_ok(),
-                    None => happened.send(Happened::Remarked(who, line)).is_ok(),
-                });
-                // Fails where nobody is interested any more.
-                let _ = happened.send(Happened::Ended(who));
-            });
-        }
-        Ok(process)
+        let reports = reports.ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok((process, Lines::of(reports.into())?))
     }
 
     pub fn pid(&self) -> u32 {

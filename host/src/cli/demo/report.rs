@@ -74,6 +74,21 @@ impl Report {
         .to_string()
     }
 
+    /// When it happened, if that is known.
+    pub fn at(&self) -> Option<Mark> {
+        match self {
+            Self::Joined { at, .. }
+            | Self::Elected { at, .. }
+            | Self::Extended { at, .. }
+            | Self::Stopped { at, .. }
+            | Self::Demoted { at, .. }
+            | Self::Writing { at, .. }
+            | Self::Written { at, .. }
+            | Self::NothingToWriteLate { at } => Some(*at),
+            Self::Trouble { .. } => None,
+        }
+    }
+
     /// None for what is no report.
     pub fn read(line: &str) -> Option<Self> {
         let object: Value = serde_json::from_str(line).ok()?;

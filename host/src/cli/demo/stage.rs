@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use incumbent::{BootClock, Clock, Election, Leader, Mark, Session};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::counter::Counter;
+use super::lines::{Lines, Said, said};
 use super::picture::{Picture, Place};
 use super::process::Process;
 use super::report::Report;
@@ -58,6 +60,8 @@ pub struct Stage<'a> {
     election: String,
     pub picture: Picture,
     processes: Vec<Process>,
+    /// What each of them reports.
+    reports: Vec<Lines>,
     session: Session,
     office: Election,
     counter: Counter,
@@ -87,6 +91,7 @@ impl<'a> Stage<'a> {
             election,
             picture: Picture::new(now()),
             processes: Vec::new(),
+            reports: Vec::new(),
             session,
             office,
             counter,
@@ -109,14 +114,43 @@ impl<'a> Stage<'a> {
 
     /// Waits for something to happen, and puts it into the picture. Cancel safe.
     pub async fn next(&mut self) {
-        match self.happened.recv().await {
-            Some(happened) => self.note(happened),
+        let mut reported: FuturesUnordered<_> = self.reports.iter().map(Lines::ready).collect();
+        let happened = tokio::select! {
             // We hold a sender.
-            None => std::future::pending().await,
+            happened = self.happened.recv() => happened,
+            Some(()) = reported.next() => None,
+        };
+        drop(reported);
+        if let Some(happened) = happened {
+            self.note(happened);
         }
         while let Ok(happened) = self.happened.try_recv() {
             self.note(happened);
         }
+        for happened in self.said() {
+            self.note(happened);
+        }
+    }
+
+    /// What the candidates have said by now, in the order in which it happened.
+    fn said(&mut self) -> Vec<Happened> {
+        let mut last = vec![0; self.reports.len()];
+        let mut all = Vec::new();
+        for (who, said) in said(&mut self.reports) {
+            let Some(last) = last.get_mut(who) else { continue };
+            let (at, happened) = match said {
+                Said::Line(line) => match Report::read(&line) {
+                    Some(report) => (report.at(), Happened::Reported(who, report)),
+                    None => (None, Happened::Remarked(who, line)),
+                },
+                Said::End => (Some(Mark::MAX), Happened::Ended(who)),
+            };
+            // What has no time of its own comes after what was said before.
+            *last = at.unwrap_or_default().max(*last);
+            all.push((*last, happened));
+        }
+        all.sort_by_key(|(at, _)| *at);
+        all.into_iter().map(|(_, happened)| happened).collect()
     }
 
     fn note(&mut self, happened: Happened) {
@@ -164,14 +198,17 @@ impl<'a> Stage<'a> {
             who,
             self.happening.clone(),
         );
-        let process = started.map_err(|error| {
+        let (process, reports) = started.map_err(|error| {
             let sentence = format!("the program cannot start itself as a candidate: {error}");
             End::new(Status::BadInput, sentence)
         })?;
         self.picture.started(name, process.pid(), at);
-        match self.processes.get_mut(who) {
-            Some(former) => *former = process,
-            None => self.processes.push(process),
+        match (self.processes.get_mut(who), self.reports.get_mut(who)) {
+            (Some(former), Some(told)) => (*former, *told) = (process, reports),
+            _ => {
+                self.processes.push(process);
+                self.reports.push(reports);
+            }
         }
         Ok(())
     }
@@ -292,6 +329,7 @@ impl<'a> Stage<'a> {
         }
         // All of them, whatever they were at: killed, and reaped.
         self.processes.clear();
+        self.reports.clear();
         self.watching.abort();
         let tidied = timeout(self.common.command_timeout, self.tidy()).await;
         // What is left goes with its lease.
