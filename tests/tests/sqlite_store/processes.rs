@@ -458,7 +458,7 @@ async fn sessions(path: &Path) {
     });
     join_all(campaigns).await;
 
-    // What is in the place of the file is the store of those who come then.
+    // A session that connects after the file was replaced uses the new one.
     for ending in ["", "-wal", "-shm"] {
         std::fs::remove_file(format!("{}{ending}", path.display())).expect("it was there");
     }

@@ -43,8 +43,8 @@ impl Lines {
         let mut bytes = [0; 4096];
         let was_open = self.is_open;
         while self.is_open {
-            // Not what tokio knows, which may be older, but what there is. Where that is nothing,
-            // tokio is asked too: it has to wait for more.
+            // Tokio may not know yet of what was just written, so the pipe itself is read. When it
+            // is empty, a read by tokio makes tokio wait for more.
             let count = match read(&self.pipe, &mut bytes) {
                 Err(Errno::AGAIN) => self.pipe.try_read(&mut bytes),
                 count => count.map_err(io::Error::from),

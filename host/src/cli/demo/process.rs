@@ -72,6 +72,7 @@ impl Process {
                 read(remarks, |line| happened.send(Happened::Remarked(who, line)).is_ok());
             });
         }
+        // These are read in order. The pipe holds about a minute of them.
         let reports = reports.ok_or(io::ErrorKind::BrokenPipe)?;
         Ok((process, Lines::of(reports.into())?))
     }

@@ -147,8 +147,8 @@ pub enum SqliteError {
     },
     /// Somebody holds its lock all the time.
     #[error(
-        "{} stays locked: some process is stopped in the middle of a change, and has to go on \
-         (SIGCONT) or be ended; or more processes use it at once than it can serve",
+        "{} stays locked: a process is stopped in the middle of a change (resume it with SIGCONT, \
+         or end it), or more processes use the file at once than it can serve (use etcd)",
         path.display()
     )]
     Locked {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::place::Identity;
 use super::{Shared, SqliteError, SqliteStore};
 
-/// What is open by a name, while somebody has it. Held while it is being opened, so that all
-/// who come meanwhile get the same.
+/// The store that was opened by a name, as long as a session uses it, and which file that was.
+/// The lock is held while the store is opened: sessions that connect meanwhile get the same one.
 type Opened = tokio::sync::Mutex<(Weak<Shared>, Option<Identity>)>;
 
 static OPENED: Mutex<BTreeMap<PathBuf, Arc<Opened>>> = Mutex::new(BTreeMap::new());
@@ -37,7 +37,7 @@ fn opened(path: &PathBuf) -> Arc<Opened> {
     // One without a name is refused when it is opened.
     let name = std::path::absolute(path).unwrap_or_default();
     let mut all = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    // Neither being opened, nor used.
+    // Forgets stores that no session uses or opens.
     all.retain(|_, opened| opened.try_lock().map_or(true, |opened| opened.0.strong_count() > 0));
     Arc::clone(all.entry(name).or_default())
 }
