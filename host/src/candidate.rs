@@ -3,8 +3,8 @@
 use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::Stream;
 use futures_util::stream::{self, StreamExt};
+use futures_util::{FutureExt, Stream};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
 
@@ -202,6 +202,16 @@ impl Candidate {
             // Without its driver it is over as well.
             Ok(Stage::Joining | Stage::Waiting | Stage::Leading(_) | Stage::Over(None))
             | Err(_) => Ok(()),
+        }
+    }
+
+    /// Of a candidacy for one term that is over, without a reason: whether that term was over
+    /// before anybody took it, so that another one has to be asked for. If the session was closed
+    /// instead, the next candidacy ends before it is in line, and this says so then.
+    pub(crate) fn was_in_line(&self) -> bool {
+        match self.events().next().now_or_never() {
+            Some(Some(Event::Withdrawn(_)) | None) | None => false,
+            Some(Some(_)) => true,
         }
     }
 

@@ -67,8 +67,7 @@ impl Election {
     /// [`Error::Closed`] if the session is closed. A store that is away is
     /// waited for.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
-        let mut candidate = self.candidate(false);
-        let leadership = candidate.elected().await?;
+        let (candidate, leadership) = self.one_term().await?;
         Ok(leadership.with_candidate(candidate))
     }
 
@@ -132,9 +131,8 @@ impl Election {
     {
         let mut pause = PAUSES.0;
         loop {
-            let mut candidate = self.candidate(false);
-            let leadership = match candidate.elected().await {
-                Ok(leadership) => leadership,
+            let (candidate, leadership) = match self.one_term().await {
+                Ok(elected) => elected,
                 Err(Error::Closed) => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -205,6 +203,18 @@ impl Election {
     #[cfg(feature = "plugin")]
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// The next term, with the candidate that was made for it alone.
+    async fn one_term(&self) -> Result<(Candidate, Leadership), Error> {
+        loop {
+            let mut candidate = self.candidate(false);
+            match candidate.elected().await {
+                Ok(leadership) => return Ok((candidate, leadership)),
+                Err(Error::Closed) if candidate.was_in_line() => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     pub(crate) fn candidate(&self, rejoin: bool) -> Candidate {

@@ -1,5 +1,6 @@
 //! `incumbent::testing`: what a test directs reaches everybody, at once.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -9,9 +10,10 @@ use futures_util::future::{pending, try_join_all};
 use futures_util::{FutureExt, StreamExt};
 use incumbent::testing::{Process, World};
 use incumbent::{
-    Bell, Candidate, Clock, Contest, Election, Event, Leadership, ManualClock, Options, Reason,
-    WriteError,
+    Bell, Candidate, Clock, Contest, Election, Error, Event, Leadership, ManualClock, Options,
+    Reason, WriteError,
 };
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -56,6 +58,58 @@ async fn a_healthy_leader_leads_on() {
     assert!(leadership.remaining() > LEASE / 2);
     assert!(leadership.valid_until() > before + 3_590_000_000_000);
     assert_eq!(world.clock().now(), 3_600_000_000_000);
+}
+
+/// The application was busy from the election to the end of the term.
+#[tokio::test]
+async fn a_term_that_nobody_took_is_followed_by_another() {
+    let world = World::new();
+    let worker = world.process("worker").await.expect("starts");
+    let election = worker.session().election(NAME);
+    let mut campaign = pin!(election.campaign());
+    assert!(campaign.as_mut().now_or_never().is_none());
+    world.settle().await;
+    let missed = world.depose(NAME).await.expect("it leads");
+    let leadership = timeout(PATIENCE, campaign).await.expect("in time").expect("leads");
+    assert!(leadership.epoch() > missed.epoch);
+    leadership.resign().await.expect("resigns");
+
+    let (tell, mut leads) = unbounded_channel();
+    let work = |leadership: Leadership| {
+        tell.send(leadership.epoch()).expect("is waited for");
+        async move { drop(leadership.lost().await) }
+    };
+    let mut lead = pin!(election.lead(work));
+    assert!(lead.as_mut().now_or_never().is_none());
+    world.settle().await;
+    let missed = world.depose(NAME).await.expect("it leads");
+    let epoch = tokio::select! {
+        end = lead => panic!("it leads no more: {end:?}"),
+        epoch = timeout(PATIENCE, leads.recv()) => epoch.expect("in time").expect("leads"),
+    };
+    assert!(epoch > missed.epoch);
+}
+
+/// One that waits in line, and one that leads again and again.
+#[tokio::test]
+async fn a_closed_session_ends_all_that_goes_on_in_it() {
+    let Scene { world, .. } = &scene().await;
+    let late = world.process("late").await.expect("starts");
+    let (behind, alone) = (late.session().election(NAME), late.session().election("other"));
+    let work = |leadership: Leadership| async move {
+        let _leadership = leadership;
+        pending().await
+    };
+    let both = async { tokio::join!(behind.campaign(), alone.lead(work)) };
+    let closed = async {
+        world.settle().await;
+        late.session().close().await
+    };
+    let all = timeout(PATIENCE, async { tokio::join!(both, closed) });
+    let ((waits, leads), closed) = all.await.expect("in time");
+    assert!(matches!(waits, Err(Error::Closed)), "{waits:?}");
+    leads.expect("is closed");
+    closed.expect("closes");
 }
 
 #[tokio::test]

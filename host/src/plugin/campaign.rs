@@ -1,9 +1,8 @@
 //! A component that takes one term after the other.
 
-use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 
-use crate::candidate::{Candidate, Event, Stage};
+use crate::candidate::{Candidate, Stage};
 use crate::driver::Handle;
 use crate::election::Election;
 use crate::error::Error;
@@ -70,8 +69,7 @@ impl Campaign {
                     self.given.send_replace(Some(fence.clone()));
                     return Ok(fence);
                 }
-                // Its term was over before anybody asked.
-                Err(Error::Closed) if was_in_line(&candidate) => {}
+                Err(Error::Closed) if candidate.was_in_line() => {}
                 Err(error) => {
                     // Whoever asks again is told again.
                     self.candidate = Some(candidate);
@@ -118,13 +116,5 @@ async fn give_back(mut stages: watch::Receiver<Stage>, handle: Handle) {
                 }
             },
         }
-    }
-}
-
-/// Whether anything came before the end of a candidacy: a closed session ends it at once.
-fn was_in_line(candidate: &Candidate) -> bool {
-    match candidate.events().next().now_or_never() {
-        Some(Some(Event::Withdrawn(_)) | None) | None => false,
-        Some(Some(_)) => true,
     }
 }
