@@ -1,12 +1,13 @@
 //! Links that can be cut, stalled and slowed: TCP relays in this process.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream, tcp};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -284,8 +285,8 @@ async fn listen() -> (TcpListener, SocketAddr) {
 /// Carries one connection, whose first bytes were read already.
 async fn connect(client: TcpStream, first: Vec<u8>, server: SocketAddr, link: Link) {
     let mut flow = link.flow.subscribe();
-    let Flow { life, age, refuses, .. } = *flow.borrow();
-    if refuses {
+    let start = *flow.borrow();
+    if start.refuses {
         return;
     }
     let Ok(server) = TcpStream::connect(server).await else {
@@ -296,9 +297,9 @@ async fn connect(client: TcpStream, first: Vec<u8>, server: SocketAddr, link: Li
     let (from_server, to_server) = server.into_split();
     tokio::select! {
         biased;
-        _ = flow.wait_for(|flow| flow.life != life) => {}
-        () = copy(from_client, first, to_server, link.clone(), Way::Requests, age) => {}
-        () = copy(from_server, Vec::new(), to_client, link.clone(), Way::Replies, age) => {}
+        _ = flow.wait_for(|flow| flow.life != start.life) => {}
+        () = copy(from_client, first, to_server, link.clone(), Way::Requests, start) => {}
+        () = copy(from_server, Vec::new(), to_client, link.clone(), Way::Replies, start) => {}
     }
 }
 
@@ -309,11 +310,11 @@ async fn copy(
     to: tcp::OwnedWriteHalf,
     link: Link,
     way: Way,
-    age: u64,
+    start: Flow,
 ) {
     // Reading does not wait for writing: what is delayed is under way side by side.
     let (sender, pieces) = mpsc::unbounded_channel();
-    tokio::join!(take(from, first, sender, &link, way), give(pieces, to, &link, way, age));
+    tokio::join!(take(from, first, sender, &link, way), give(pieces, to, &link, way, start));
 }
 
 /// A piece of a stream, and when it is to arrive.
@@ -350,19 +351,33 @@ async fn take(
 
 async fn give(
     mut pieces: mpsc::UnboundedReceiver<Piece>,
-    mut to: tcp::OwnedWriteHalf,
+    to: tcp::OwnedWriteHalf,
     link: &Link,
     way: Way,
-    age: u64,
+    start: Flow,
 ) {
     let mut flow = link.flow.subscribe();
-    let passes = |flow: &Flow| flow.age == age && !flow.lane(way).stalled;
+    let passes =
+        |flow: &Flow| flow.life == start.life && flow.age == start.age && !flow.lane(way).stalled;
     while let Some((arrives, bytes)) = pieces.recv().await {
         if arrives > Instant::now() {
             sleep_until(arrives).await;
         }
-        if flow.wait_for(passes).await.is_err() || to.write_all(&bytes).await.is_err() {
-            return;
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            if to.writable().await.is_err() || flow.wait_for(passes).await.is_err() {
+                return;
+            }
+            // The link cannot change while this writes, so nothing follows a change.
+            let written = {
+                let flow = flow.borrow();
+                if passes(&flow) { to.try_write(rest) } else { Ok(0) }
+            };
+            match written {
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
         }
     }
 }
