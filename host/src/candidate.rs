@@ -7,6 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use futures_util::{FutureExt, Stream};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
+use tokio::task::coop::unconstrained;
 
 use crate::driver::Attendance;
 use crate::error::Error;
@@ -209,7 +210,8 @@ impl Candidate {
     /// before anybody took it, so that another one has to be asked for. If the session was closed
     /// instead, the next candidacy ends before it is in line, and this says so then.
     pub(crate) fn was_in_line(&self) -> bool {
-        match self.events().next().now_or_never() {
+        // What has come already is there, however little this task may still poll.
+        match unconstrained(self.events().next()).now_or_never() {
             Some(Some(Event::Withdrawn(_)) | None) | None => false,
             Some(Some(_)) => true,
         }

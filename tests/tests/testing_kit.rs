@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use futures_util::future::{pending, try_join_all};
+use futures_util::future::{join_all, pending, try_join_all};
 use futures_util::{FutureExt, StreamExt};
 use incumbent::testing::{Process, World};
 use incumbent::{
@@ -88,6 +88,24 @@ async fn a_term_that_nobody_took_is_followed_by_another() {
         epoch = timeout(PATIENCE, leads.recv()) => epoch.expect("in time").expect("leads"),
     };
     assert!(epoch > missed.epoch);
+}
+
+/// One task that polls all of them spends what tokio grants a task before it has asked each.
+#[tokio::test]
+async fn terms_that_nobody_took_are_followed_by_others_in_a_crowd() {
+    let world = World::new();
+    let worker = world.process("worker").await.expect("starts");
+    let elections: Vec<_> =
+        (0..200).map(|n| worker.session().election(format!("jobs/{n}"))).collect();
+    let mut campaigns = pin!(join_all(elections.iter().map(|election| election.campaign())));
+    assert!(campaigns.as_mut().now_or_never().is_none());
+    world.settle().await;
+    for n in 0..200 {
+        world.depose(&format!("jobs/{n}")).await.expect("it leads");
+    }
+    for leadership in timeout(PATIENCE, campaigns).await.expect("in time") {
+        leadership.expect("leads");
+    }
 }
 
 /// One that waits in line, and one that leads again and again.
