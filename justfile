@@ -24,7 +24,7 @@ program:
     set -euo pipefail
     # Without the elector's machine code, for which wasmtime is built twice: a third less to
     # build the first time, a moment more at each start.
-    selection=(--package incumbent --no-default-features --features cli)
+    selection=(--package incumbent-cli --no-default-features)
     build=(cargo build "${selection[@]}")
     if [ -x "${CARGO_TARGET_DIR:-target}/debug/incumbent" ]; then exec "${build[@]}" --quiet; fi
     echo "Building Incumbent. The first time that takes some minutes: wasmtime, which runs the election, is a compiler." >&2
@@ -77,7 +77,7 @@ doc *ARGS:
 
 # Measure what is promised, and print the ratios: all of it, or `just bench killed 50`
 bench NAME="*" *ROUNDS:
-    cargo bench --package incumbent --package incumbent-tests --all-features --bench "$1" -- {{ ROUNDS }}
+    cargo bench --package incumbent-cli --package incumbent-tests --all-features --bench "$1" -- {{ ROUNDS }}
 
 # Change the elector, or files of it, in all small ways: what does no quick test notice?
 mutants *FILES:
@@ -127,7 +127,7 @@ fuzz TARGET SECONDS="60":
     features=()
     case $1 in
     command_line)
-        cargo build --quiet --package incumbent
+        cargo build --quiet --package incumbent-cli
         export INCUMBENT_PROGRAM=$(realpath "${CARGO_TARGET_DIR:-target}")/debug/incumbent ;;
     component | steps | store_answers)
         just component
@@ -143,7 +143,7 @@ component *CHECK:
     set -euo pipefail
     case ${1:-} in '' | --check) ;; *) echo "there is only --check, not $1" >&2; exit 2 ;; esac
     version=$(cargo pkgid --package incumbent)
-    # The component of the checkout $1, into the target directory $2. It is host/build.rs as a
+    # The component of the checkout $1, into the target directory $2. It is host/incumbent/build.rs as a
     # program: cargo would build the whole of wasmtime around it.
     build() {
         local out=$2/component-recipe/build/incumbent/out
@@ -151,8 +151,8 @@ component *CHECK:
         # `just node` and `just python` may build it at the same moment: one waits.
         exec {lock}>"$out/lock"
         if command -v flock >/dev/null; then flock "$lock"; fi
-        rustc --edition 2024 -o "$out/build" "$1/host/build.rs"
-        CARGO=cargo RUSTC=rustc CARGO_MANIFEST_DIR=$1/host CARGO_PKG_VERSION=${version##*[@#]} \
+        rustc --edition 2024 -o "$out/build" "$1/host/incumbent/build.rs"
+        CARGO=cargo RUSTC=rustc CARGO_MANIFEST_DIR=$1/host/incumbent CARGO_PKG_VERSION=${version##*[@#]} \
             OUT_DIR=$out "$out/build" | sed -n 's/^cargo::error=/error: /p'
         # Whoever loads it meanwhile has the one or the other.
         install -m 644 "$out/incumbent.wasm" "$2/incumbent.wasm.$$"

@@ -176,7 +176,7 @@ cargo_and_rustc() {
 }
 
 # Either the target's library, or a compiler with the library's source, of one
-# version, and a linker: as host/build.rs looks for them.
+# version, and a linker: as host/incumbent/build.rs looks for them.
 makes_components() {
   local rustc=$1 libraries sysroot
   libraries=$("$rustc" --print target-libdir --target "$target" 2>/dev/null) || return 1
@@ -271,7 +271,7 @@ node_is_new_enough() {
 is_made() {
   local made=$1
   shift
-  [[ -e $made && ! $(find guest/{src,Cargo.toml} wit/*.wit Cargo.{toml,lock} host/build.rs "$@" -newer "$made" -print -quit) ]]
+  [[ -e $made && ! $(find guest/{src,Cargo.toml} wit/*.wit Cargo.{toml,lock} host/incumbent/build.rs "$@" -newer "$made" -print -quit) ]]
 }
 
 # Unpacked beside the project: what else uses a system's own Node.js keeps it.

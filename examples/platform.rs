@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use incumbent::plugin::{self, LeadershipCtx, LeadershipCtxView, LeadershipView};
 use incumbent::{Leadership, Options, Session};
+use incumbent_plugin::{LeadershipCtx, LeadershipCtxView, LeadershipView};
 use wasmtime::component::{Component, Linker, ResourceTable};
 use wasmtime::error::Context;
 use wasmtime::{Config, Engine, Error, ResourceLimiter, Result, Store, UpdateDeadline};
@@ -77,7 +77,7 @@ impl Platform {
         let engine = Engine::new(Config::new().epoch_interruption(true))?;
         let mut linker = Linker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-        plugin::add_to_linker_async(&mut linker)?;
+        incumbent_plugin::add_to_linker_async(&mut linker)?;
         let ticking = engine.weak();
         thread::spawn(move || {
             while let Some(engine) = ticking.upgrade() {

@@ -10,6 +10,8 @@ pub mod cluster;
 pub mod counter;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "etcd")]
+pub mod example;
 #[cfg(feature = "component")]
 pub mod hostile;
 #[cfg(feature = "component")]
@@ -18,6 +20,8 @@ pub mod job;
 pub mod load;
 #[cfg(feature = "etcd")]
 pub mod netns;
+#[cfg(feature = "etcd")]
+pub mod program;
 pub mod properties;
 #[cfg(feature = "etcd")]
 pub mod relay;

@@ -11,12 +11,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
-use incumbent::conformance::{self, Place};
 use incumbent::types::{
     Change, Claimed, Entry, Failure, Grant, LeaseId, Mark, Mutation, Operation, Order, Put,
     RequestId, Response, Revision, Snapshot, Watch, Watched,
 };
 use incumbent::{Clock as _, ManualClock, MemoryStore, Store, Watches};
+use incumbent_conformance::Place;
 use tokio::sync::watch;
 
 const SECOND: u64 = 1_000_000_000;
@@ -156,7 +156,7 @@ const BREAKS: &[(Break, &[&str])] = &[
 /// So that what fails does so for what is broken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_store_that_keeps_its_word_passes() {
-    let report = conformance::check(|| async { BrokenPlace::new(Nothing) }).await;
+    let report = incumbent_conformance::check(|| async { BrokenPlace::new(Nothing) }).await;
     println!("{report}");
     assert!(report.conforms());
     assert_eq!(report.skipped().count(), 0);
@@ -165,7 +165,7 @@ async fn a_store_that_keeps_its_word_passes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn each_break_is_found() {
     let tried = stream::iter(BREAKS).map(|(broken, checks)| async move {
-        (broken, checks, conformance::check(|| async { BrokenPlace::new(*broken) }).await)
+        (broken, checks, incumbent_conformance::check(|| async { BrokenPlace::new(*broken) }).await)
     });
     let mut missed = Vec::new();
     let mut reports = tried.buffered(SIDE_BY_SIDE);

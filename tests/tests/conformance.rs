@@ -1,7 +1,7 @@
 //! Every store passes the suite that the library has for stores.
 //!
 //! The simulation's model of etcd is not among them by itself: it is the very source of
-//! what the store in memory holds and does (`host/src/store/memory/contents.rs`), and
+//! what the store in memory holds and does (`host/incumbent/src/store/memory/contents.rs`), and
 //! `fidelity.rs` compares it with etcd answer by answer.
 
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use incumbent::conformance::{self, Place, Report};
 use incumbent::store::etcd::{Credentials, EtcdStore};
 use incumbent::types::{Mark, Revision};
 use incumbent::{Clock as _, ManualClock, MemoryStore, SqliteStore, Store};
+use incumbent_conformance::{Place, Report};
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
 use tempfile::TempDir;
@@ -50,7 +50,7 @@ impl Place for Prefix {
 async fn etcd(version: Version) {
     let etcd = Arc::new(Etcd::start(version));
     let places = AtomicU32::new(0);
-    let report = conformance::check(|| {
+    let report = incumbent_conformance::check(|| {
         let (etcd, number) = (Arc::clone(&etcd), places.fetch_add(1, Ordering::Relaxed));
         async move { Prefix { etcd, number } }
     });
@@ -114,7 +114,7 @@ impl Place for File {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sqlite() {
-    let report = conformance::check(|| async { File::new() }).await;
+    let report = incumbent_conformance::check(|| async { File::new() }).await;
     conforms(&report, &[]);
 }
 
@@ -151,7 +151,7 @@ impl Place for Memory {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn memory() {
-    let report = conformance::check(|| async { Memory::new() }).await;
+    let report = incumbent_conformance::check(|| async { Memory::new() }).await;
     conforms(&report, &["a_stalled_call_gives_up_and_can_be_asked_again"]);
 }
 
@@ -166,7 +166,7 @@ async fn memory_in_ten_lines() {
         }
     }
 
-    let report = conformance::check(|| async { Memory(MemoryStore::default()) }).await;
+    let report = incumbent_conformance::check(|| async { Memory(MemoryStore::default()) }).await;
     let skipped = ["what_is_forgotten_is_told", "a_stalled_call_gives_up_and_can_be_asked_again"];
     conforms(&report, &skipped);
 }

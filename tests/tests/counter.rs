@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use incumbent::{Contest, Credentials, EtcdStore, Fence, Options, Session, outside};
+use incumbent::{Contest, Credentials, EtcdStore, Fence, Options, Session, admin};
 use incumbent_tests::counter::Counter;
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
@@ -142,7 +142,7 @@ async fn disturb(etcd: &Etcd, relays: &[Relay], rng: &mut fastrand::Rng) {
             4 => etcd.pause(),
             5 => {
                 // A leader may have gone meanwhile.
-                let _ = outside::depose(&operator, NAME, Contest::Queue, None, within).await;
+                let _ = admin::depose(&operator, NAME, Contest::Queue, None, within).await;
             }
             _ => relays.iter().for_each(|relay| relay.stall_replies()),
         }

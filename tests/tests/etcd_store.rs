@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use incumbent::outside;
+use incumbent::admin;
 use incumbent::store::etcd::{ConnectError, Credentials, EtcdStore};
 use incumbent::store::url::EtcdUrl;
 use incumbent::store::{Store, Watches};
@@ -278,7 +278,7 @@ async fn a_write_beyond_the_limits_is_invalid(version: Version) {
     ] {
         assert!(matches!(impossible, Err(Failure::Invalid(_))), "{impossible:?}");
     }
-    assert_eq!(outside::get(&store, b"k", PATIENCE).await, Ok(None));
+    assert_eq!(admin::get(&store, b"k", PATIENCE).await, Ok(None));
 }
 
 // The prefix.
@@ -345,7 +345,7 @@ async fn a_claim_that_was_given_up_is_committed_late(version: Version) {
     assert_eq!(answer, Err(Failure::Timeout));
     let entry = timeout(PATIENCE, async {
         loop {
-            if let Some(entry) = outside::get(&direct, b"k", PATIENCE).await.unwrap() {
+            if let Some(entry) = admin::get(&direct, b"k", PATIENCE).await.unwrap() {
                 return entry;
             }
         }

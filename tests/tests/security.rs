@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use incumbent::types::Failure;
 use incumbent::{
     Contest, Credentials, Error, EtcdStore, Event, Leaders, Leadership, Options, Session,
-    WriteError, outside,
+    WriteError, admin,
 };
 use incumbent_tests::certificates::{Authority, Certificates, Validity};
 use incumbent_tests::etcd::{Etcd, Version};
@@ -244,7 +244,7 @@ async fn the_documented_roles_are_enough(version: Version) {
         let url = url.parse().unwrap();
         let store = EtcdStore::connect(&url, &writer, PATIENCE).await.expect("connects");
         let epoch = first.epoch();
-        let write = outside::fenced_put(&store, name, contest, epoch, data, "w", PATIENCE);
+        let write = admin::fenced_put(&store, name, contest, epoch, data, "w", PATIENCE);
         write.await.expect("writes");
 
         let seen = looks.election(name).contest(contest);

@@ -12,7 +12,7 @@ use arbitrary::Result;
 use bytes::Bytes as Data;
 use http::{HeaderMap, HeaderValue, Request, Response as Http};
 use incumbent::types::*;
-use incumbent::{Credentials, EtcdStore, EtcdUrl, Store, outside};
+use incumbent::{Credentials, EtcdStore, EtcdUrl, Store, admin};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -52,8 +52,7 @@ async fn ask(bytes: Vec<u8>) {
             check_response(&operation, &response);
         }
     }
-    let _ =
-        timeout(PATIENCE, outside::get(&store, "jobs", WITHIN)).await.expect("it comes in time");
+    let _ = timeout(PATIENCE, admin::get(&store, "jobs", WITHIN)).await.expect("it comes in time");
     let mut started = [false; 3];
     let mut ended = [false; 3];
     let news = async {

@@ -7,7 +7,7 @@ use incumbent_guest::types::{self, Duration, Entry, LeaseId, Mark, Revision};
 
 use super::SECOND;
 
-#[path = "../../../host/src/store/memory/contents.rs"]
+#[path = "../../../host/incumbent/src/store/memory/contents.rs"]
 mod contents;
 
 pub use contents::Contents as Store;

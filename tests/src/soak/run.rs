@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use etcd_client::Client;
-use incumbent::{Contest, Credentials, EtcdStore, EtcdUrl, outside};
+use incumbent::{Contest, Credentials, EtcdStore, EtcdUrl, admin};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -297,7 +297,7 @@ impl<'a> Soak<'a> {
     async fn leader(&self) -> Option<incumbent::Leader> {
         let leader = async {
             let store = self.store().await.ok()?;
-            outside::leader(&store, ELECTION, Contest::Queue, ORDER).await.ok()?
+            admin::leader(&store, ELECTION, Contest::Queue, ORDER).await.ok()?
         };
         timeout(ORDER, leader).await.ok()?
     }
@@ -314,7 +314,7 @@ impl<'a> Soak<'a> {
         match by {
             Removal::Order => {
                 let store = self.store().await?;
-                outside::depose(&store, ELECTION, Contest::Queue, Some(epoch), ORDER)
+                admin::depose(&store, ELECTION, Contest::Queue, Some(epoch), ORDER)
                     .await
                     .map_err(|error| error.to_string())?;
             }

@@ -11,7 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{Failure, Operation, Response};
 use incumbent::{
     Component, Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event, Options, Reason,
-    Session, Store, Watches, Write, WriteError, outside,
+    Session, Store, Watches, Write, WriteError, admin,
 };
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::{hostile, on_each_version};
@@ -407,7 +407,7 @@ async fn writes_from_outside_are_guarded_by_the_epoch(version: Version) {
     let session = session(&etcd, "one").await;
     for contest in [queue, race] {
         let name = format!("{NAME}{}", if contest == race { "-race" } else { "" });
-        let put = |epoch| outside::fenced_put(&store, &name, contest, epoch, "/out", "1", WITHIN);
+        let put = |epoch| admin::fenced_put(&store, &name, contest, epoch, "/out", "1", WITHIN);
         assert_eq!(soon(put(1)).await, Err(WriteError::Stale));
         let election = session.election(name.as_str()).contest(contest);
         let leadership = soon(election.campaign()).await.expect("leads");
@@ -415,7 +415,7 @@ async fn writes_from_outside_are_guarded_by_the_epoch(version: Version) {
         assert_eq!(soon(put(leadership.epoch() + 1)).await, Err(WriteError::Stale));
         let key = leadership.key().to_vec();
         let epoch = leadership.epoch();
-        let own = outside::fenced_put(&store, &name, contest, epoch, key, "1", WITHIN);
+        let own = admin::fenced_put(&store, &name, contest, epoch, key, "1", WITHIN);
         assert!(matches!(soon(own).await, Err(WriteError::Failed(Failure::Invalid(_)))));
         soon(leadership.resign()).await.expect("resigns");
         assert_eq!(soon(put(epoch)).await, Err(WriteError::Stale));
@@ -425,7 +425,7 @@ async fn writes_from_outside_are_guarded_by_the_epoch(version: Version) {
 async fn an_operator_deposes_whom_he_means(version: Version) {
     let etcd = Etcd::start(version);
     let store = store(&etcd).await;
-    let depose = |epoch| outside::depose(&store, NAME, Contest::Queue, epoch, WITHIN);
+    let depose = |epoch| admin::depose(&store, NAME, Contest::Queue, epoch, WITHIN);
     assert_eq!(soon(depose(None)).await, Ok(None));
     let (one, two) = (session(&etcd, "one").await, session(&etcd, "two").await);
     let first = soon(one.election(NAME).campaign()).await.expect("leads");

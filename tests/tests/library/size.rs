@@ -10,7 +10,7 @@ use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{Operation, Response};
 use incumbent::{
     BootClock, Candidate, Contest, Failure, Leadership, MemoryStore, Options, Session, SqliteStore,
-    Store, Write, WriteError, outside,
+    Store, Write, WriteError, admin,
 };
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
@@ -159,8 +159,7 @@ async fn others_data_are_as_if_they_were_not_there(store: impl Store + Clone) {
     assert_eq!((candidates[0].epoch, &*candidates[0].value), (leadership.epoch(), &b"one"[..]));
     let leader = soon(election.leader()).await.expect("is found").expect("leads");
     assert_eq!(leader.epoch, leadership.epoch());
-    let leader =
-        soon(outside::leader(&store, NAME, Contest::Queue, WITHIN)).await.expect("is found");
+    let leader = soon(admin::leader(&store, NAME, Contest::Queue, WITHIN)).await.expect("is found");
     assert_eq!(leader.expect("leads").epoch, leadership.epoch());
     let mut leaders = election.observe();
     let seen = soon(leaders.next()).await.expect("is told").expect("is followed");

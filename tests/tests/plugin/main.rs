@@ -1,4 +1,4 @@
-//! `incumbent::plugin`: what a component is told, and what it can do.
+//! `incumbent_plugin`: what a component is told, and what it can do.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -8,13 +8,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 /// Public for the sake of what is generated.
 pub use incumbent::Fence;
-use incumbent::plugin::{
-    self, LeadershipCtx, LeadershipCtxView, LeadershipView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES,
-};
 use incumbent::testing::{Process, World};
 use incumbent::types::{Operation, Response};
 use incumbent::{
-    Candidate, Clock, Contest, Leadership, MemoryStore, Options, Reason, Session, Watches, outside,
+    Candidate, Clock, Contest, Leadership, MemoryStore, Options, Reason, Session, Watches, admin,
+};
+use incumbent_plugin::{
+    self, LeadershipCtx, LeadershipCtxView, LeadershipView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES,
 };
 use incumbent_tests::application::puppet;
 use incumbent_tests::etcd::{Etcd, Version};

@@ -50,7 +50,7 @@ impl Puppet {
     pub async fn new(leadership: LeadershipCtx) -> Self {
         let engine = COMPONENT.engine();
         let mut linker = Linker::new(engine);
-        plugin::add_to_linker_async::<State>(&mut linker).expect("fits");
+        incumbent_plugin::add_to_linker_async::<State>(&mut linker).expect("fits");
         let state = State { leadership, table: ResourceTable::new() };
         let mut store = Store::new(engine, state);
         let strings = Strings::instantiate_async(&mut store, &COMPONENT, &linker).await;

@@ -9,7 +9,7 @@ fn take_a_turn(leadership: LeadershipCtx, asked: oneshot::Sender<()>) {
 
     let engine = COMPONENT.engine();
     let mut linker = Linker::new(engine);
-    plugin::add_to_linker_sync::<State>(&mut linker).expect("fits");
+    incumbent_plugin::add_to_linker_sync::<State>(&mut linker).expect("fits");
     let mut store = Store::new(engine, State { leadership, table: ResourceTable::new() });
     let puppet = blocking::Puppet::instantiate(&mut store, &COMPONENT, &linker).expect("starts");
     /// Asks a function of the component's.
@@ -86,10 +86,10 @@ async fn lead_on(
     let deposed = async {
         asked.await.expect("asks");
         leader.resign().await.expect("leads");
-        while outside::get(&store, "jobs/done", PATIENCE).await.expect("is read").is_none() {
+        while admin::get(&store, "jobs/done", PATIENCE).await.expect("is read").is_none() {
             tokio::task::yield_now().await;
         }
-        outside::depose(&store, NAME, Contest::Queue, None, PATIENCE).await.expect("is deposed");
+        admin::depose(&store, NAME, Contest::Queue, None, PATIENCE).await.expect("is deposed");
     };
     timeout(PATIENCE, deposed).await.expect("it writes");
     timeout(PATIENCE, work).await.expect("it is woken").expect("it does all of it");

@@ -10,7 +10,7 @@ use futures_util::{Stream, StreamExt};
 use incumbent::store::etcd::{Credentials, EtcdStore};
 use incumbent::types::{Contest, Entry};
 use incumbent::{
-    BootClock, Candidate, Clock, Event, Leadership, Options, Reason, Session, Store as _, outside,
+    BootClock, Candidate, Clock, Event, Leadership, Options, Reason, Session, Store as _, admin,
 };
 use incumbent_tests::cluster::Cluster;
 use incumbent_tests::etcd::{Etcd, Version};
@@ -202,9 +202,9 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
         let mut sightings = office.observe();
         let fence = own.fence();
         let asked = (
-            timeout(WAIT, outside::get(store, "k", WAIT)),
+            timeout(WAIT, admin::get(store, "k", WAIT)),
             timeout(WAIT, fence.get("k")),
-            timeout(WAIT, outside::leader(store, "office", Contest::Queue, WAIT)),
+            timeout(WAIT, admin::leader(store, "office", Contest::Queue, WAIT)),
             timeout(WAIT, office.leader()),
             timeout(WAIT, office.candidates()),
             timeout(WAIT, sightings.next()),

@@ -1,0 +1,42 @@
+//! `incumbent depose`: an operator removes the leader.
+
+use incumbent::admin;
+
+use super::args::{Common, Depose, Form};
+use super::event::leader_object;
+use super::exit::{End, Status};
+use super::output::print;
+use super::session::store;
+use super::text::{json, shown_bytes};
+
+pub async fn depose(common: &Common, depose: &Depose) -> Result<Status, End> {
+    let store = store(common).await?;
+    let target = &depose.target;
+    let contest = common.contest.on_store();
+    let within = common.command_timeout;
+    let deposed = admin::depose(&store, &target.election, contest, target.epoch, within).await?;
+    let Some(leader) = deposed else {
+        return Err(match target.epoch {
+            None => End::new(Status::NotFound, format!("nobody leads {}", target.election)),
+            Some(epoch) => match admin::leader(&store, &target.election, contest, within).await? {
+                None => End::new(Status::NotFound, format!("nobody leads {}", target.election)),
+                Some(leader) => End::new(
+                    Status::Fenced,
+                    format!(
+                        "epoch {epoch} does not lead {}, epoch {} does: nobody was deposed",
+                        target.election, leader.epoch
+                    ),
+                ),
+            },
+        });
+    };
+    print(match common.output {
+        Form::People => format!(
+            "deposed {}, epoch {} ({})",
+            shown_bytes(&leader.value),
+            leader.epoch,
+            shown_bytes(&leader.key)
+        ),
+        Form::Json => json(&leader_object(&leader)),
+    })
+}

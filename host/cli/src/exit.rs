@@ -1,0 +1,133 @@
+//! How the program ends: its status, and perhaps a sentence.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use incumbent::store::sqlite::SqliteError;
+use incumbent::{ConnectError, Error, Failure, WriteError};
+
+/// The status of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// As asked.
+    Done,
+    /// Not found, lost, or not in time.
+    NotFound,
+    /// Bad usage or configuration.
+    BadInput,
+    /// The epoch is stale.
+    Fenced,
+    /// The store was not reached, or refuses.
+    Store,
+    /// As a shell says it: of a command, or of what ended it.
+    Passed(u8),
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Done => Self::SUCCESS,
+            Status::NotFound => 1.into(),
+            Status::BadInput => 2.into(),
+            Status::Fenced => 3.into(),
+            Status::Store => 4.into(),
+            Status::Passed(status) => status.into(),
+        }
+    }
+}
+
+/// An end that is not as asked.
+#[derive(Debug)]
+pub struct End {
+    pub status: Status,
+    /// One sentence for people; none where the status says it all.
+    sentence: Option<String>,
+}
+
+impl End {
+    pub fn new(status: Status, sentence: impl Into<String>) -> Self {
+        Self { status, sentence: Some(sentence.into()) }
+    }
+
+    /// Says nothing.
+    pub fn quiet(status: Status) -> Self {
+        Self { status, sentence: None }
+    }
+
+    /// Says why, if there is something to say.
+    pub fn tell(&self) {
+        if let Some(sentence) = &self.sentence {
+            say(sentence);
+        }
+    }
+}
+
+/// A sentence about what was asked for, with its mend.
+pub fn bad_input(sentence: impl Into<String>) -> End {
+    End::new(Status::BadInput, sentence)
+}
+
+/// A sentence on standard error. If that is closed, nobody wants it.
+pub fn say(sentence: &str) {
+    let line = format!("incumbent: {}\n", super::text::shown(sentence));
+    let _ = io::stderr().lock().write_all(line.as_bytes());
+}
+
+impl From<ConnectError> for End {
+    fn from(error: ConnectError) -> Self {
+        let status = if error.is_configuration() { Status::BadInput } else { Status::Store };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<SqliteError> for End {
+    fn from(error: SqliteError) -> Self {
+        let status = if error.is_configuration() { Status::BadInput } else { Status::Store };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Connect(error) => error.into(),
+            Error::Sqlite(error) => error.into(),
+            Error::Withdrawn(failure) => failure.into(),
+            Error::Configuration(sentence) => bad_input(sentence),
+            other @ (Error::Component(_)
+            | Error::Lost(_)
+            | Error::Proclaim(_)
+            | Error::Closed
+            | _) => Self::new(Status::Store, other.to_string()),
+        }
+    }
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        let status = match failure {
+            Failure::Invalid(_) => Status::BadInput,
+            Failure::Timeout
+            | Failure::Unavailable
+            | Failure::Compacted(_)
+            | Failure::Denied(_)
+            | Failure::Other(_) => Status::Store,
+        };
+        Self::new(status, failure.to_string())
+    }
+}
+
+impl From<WriteError> for End {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Stale => Self::new(
+                Status::Fenced,
+                "the epoch is stale: it does not lead, and nothing was changed",
+            ),
+            WriteError::Failed(failure) => failure.into(),
+            other @ (WriteError::Conflict | WriteError::Unknown | WriteError::Closed | _) => {
+                Self::new(Status::Store, other.to_string())
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The program `incumbent`: reads the command line, and does one command.
+//!
+//! | room | what is in it |
+//! | --- | --- |
+//! | `args`, `input` | the command line, and what it means |
+//! | `campaign`, `run`, `observe`, `leader`, `candidates`, `put`, `get`, `depose` | the commands |
+//! | `session` | the connection, and its end |
+//! | `event`, `text`, `output`, `stdout` | what is said, how, and where to |
+//! | `limits` | whether the system lets us have what we need |
+//! | `signals`, `exit` | how the program is ended, and with which status |
+
+mod args;
+mod campaign;
+mod candidates;
+mod depose;
+mod event;
+mod exit;
+mod get;
+mod input;
+mod leader;
+mod limits;
+mod observe;
+mod output;
+mod put;
+mod run;
+mod session;
+mod signals;
+mod stdout;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use tracing_subscriber::EnvFilter;
+
+use self::args::{Cli, Command};
+use self::exit::{End, Status, say};
+use self::output::Output;
+
+fn main() -> ExitCode {
+    if let Some(end) = run::part() {
+        return end;
+    }
+    let cli = match Cli::read() {
+        Ok(cli) => cli,
+        Err(error) => return not_parsed(&error).into(),
+    };
+    if let Err(end) = ready(&cli) {
+        end.tell();
+        return end.status.into();
+    }
+    // One thread: CMD is killed when the thread that started it ends, so that has
+    // to be the one that lives longest.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            say(&format!("the program cannot start: {error}"));
+            return Status::BadInput.into();
+        }
+    };
+    if matches!(cli.command, Command::Run(_)) {
+        run::may_write_from_the_background();
+    }
+    let log = match log(&cli) {
+        Ok(log) => log,
+        Err(end) => {
+            end.tell();
+            return end.status.into();
+        }
+    };
+    let status = match runtime.block_on(perform(&cli)) {
+        Ok(status) => status,
+        Err(end) => {
+            end.tell();
+            end.status
+        }
+    };
+    runtime.block_on(log.flush());
+    // A name that is still being looked up keeps nobody waiting.
+    runtime.shutdown_background();
+    status.into()
+}
+
+/// Whether there is what the command will need, before it does anything.
+fn ready(cli: &Cli) -> Result<(), End> {
+    match cli.command {
+        Command::Run(_) => {}
+        Command::Campaign(_)
+        | Command::Observe(_)
+        | Command::Leader(_)
+        | Command::Candidates(_)
+        | Command::Put(_)
+        | Command::Get(_)
+        | Command::Depose(_) => stdout::check()?,
+    }
+    limits::check()
+}
+
+async fn perform(cli: &Cli) -> Result<Status, End> {
+    let common = &cli.common;
+    match &cli.command {
+        Command::Run(run) => run::run(common, run).await,
+        Command::Campaign(campaign) => campaign::campaign(common, campaign).await,
+        Command::Observe(named) => observe::observe(common, named).await,
+        Command::Leader(named) => leader::leader(common, named).await,
+        Command::Candidates(named) => candidates::candidates(common, named).await,
+        Command::Put(put) => put::put(common, put).await,
+        Command::Get(get) => get::get(common, get).await,
+        Command::Depose(depose) => depose::depose(common, depose).await,
+    }
+}
+
+/// Help as it is; a fault as one sentence.
+fn not_parsed(error: &clap::Error) -> Status {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // Fails where nobody reads.
+        let _ = error.print();
+        return Status::Done;
+    }
+    say(&sentence(&error.render().to_string()));
+    Status::BadInput
+}
+
+/// clap's paragraphs: what is wrong, perhaps a hint, the usage, where help is.
+fn sentence(rendered: &str) -> String {
+    let (fault, _) = rendered
+        .split_once("\nUsage:")
+        .or_else(|| rendered.split_once("\nFor more information"))
+        .unwrap_or((rendered, ""));
+    let fault: Vec<&str> = fault.trim_start_matches("error: ").split_whitespace().collect();
+    format!("{} (`incumbent --help` tells more)", fault.join(" ").trim_end_matches('.'))
+}
+
+/// The log goes to standard error: what somebody has to mend and is told in no
+/// other way, and more where it is asked for.
+fn log(cli: &Cli) -> Result<Output, End> {
+    let filter = match cli.common.verbose {
+        0 => "incumbent::store=warn,incumbent_plugin=warn",
+        1 => "incumbent=info,incumbent_plugin=info",
+        2 => "incumbent=debug,incumbent_plugin=debug",
+        _ => "trace",
+    };
+    let gap = |many| format!("incumbent: lines of the log are missing here: {many}");
+    let output = Output::to_stderr(Box::new(gap))?;
+    // Fails where a log is set already, which nobody does.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(filter))
+        .with_writer(output.clone())
+        .with_ansi(false)
+        .try_init();
+    Ok(output)
+}

@@ -1,0 +1,45 @@
+//! `incumbent put`: a write that is refused once its epoch is over.
+
+use std::os::unix::ffi::OsStrExt;
+
+use incumbent::admin::fenced_put;
+use incumbent::{Failure, WriteError};
+use serde_json::json;
+
+use super::args::{Common, Form, Put};
+use super::exit::{End, Status, bad_input};
+use super::input::key_bytes;
+use super::output::print;
+use super::session::store;
+
+pub async fn put(common: &Common, put: &Put) -> Result<Status, End> {
+    let key = key_bytes(&put.key)?;
+    let epoch = put.fence.fence_epoch()?;
+    let store = store(common).await?;
+    let written = fenced_put(
+        &store,
+        &put.fence.election,
+        common.contest.on_store(),
+        epoch,
+        key,
+        put.value.as_bytes(),
+        common.command_timeout,
+    )
+    .await;
+    let revision = match written {
+        Ok(revision) => revision,
+        Err(WriteError::Stale) => {
+            let election = &put.fence.election;
+            let sentence = format!("epoch {epoch} does not lead {election}: nothing was written");
+            return Err(End::new(Status::Fenced, sentence));
+        }
+        Err(WriteError::Failed(Failure::Invalid(text))) => {
+            return Err(bad_input(format!("KEY {:?}: {text}", put.key)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    print(match common.output {
+        Form::People => format!("written at revision {revision}"),
+        Form::Json => json!({ "revision": revision }).to_string(),
+    })
+}

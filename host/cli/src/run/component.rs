@@ -1,0 +1,227 @@
+//! Work that is a WASI component: it runs in this process, and is stopped when its time is
+//! over, whatever it does.
+//!
+//! Nobody has to guard it: it dies with this process. A process that was paused finds its
+//! time over before the code of the component goes on. What was handed to the system
+//! before, or waits in a socket or a pipe, may still go; keys are safe by the fence.
+//!
+//! A call to the system, as a write to a file is, cannot be interrupted: the leadership is
+//! not given back before it returns.
+//!
+//! | room | what is in it |
+//! | --- | --- |
+//! | `program` | the component, compiled, and what it is linked with |
+//! | `grants` | what it may reach |
+//! | `outlet` | where it prints |
+//! | `run` | one run of it |
+//! | `limit` | until when |
+//! | `quota` | how much of the machine it may take |
+
+mod grants;
+mod limit;
+mod outlet;
+mod program;
+mod quota;
+mod run;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, Stream, StreamExt};
+use incumbent::{BootClock, Clock, Event, Leadership, Mark, Reason};
+use tokio::sync::oneshot;
+
+use self::grants::{Grants, not_started};
+use self::program::Program;
+use self::run::Run;
+use super::outcome::{Ended, Outcome};
+use super::schedule::Schedule;
+use crate::args;
+use crate::event::Teller;
+use crate::exit::End;
+use crate::signals::Signals;
+
+/// How long before the end of a leadership its component is interrupted.
+const LAST_MOMENT: Mark = 10_000_000;
+
+/// How long after its limit a component that has not ended is waited for in silence.
+const SILENCE: Mark = 1_000_000_000;
+
+/// As a shell says it of a program that has aborted.
+const TRAPPED: u8 = 134;
+
+/// Runs the component, one term after the other.
+#[derive(Debug)]
+pub struct Runner {
+    program: Arc<Program>,
+    grants: Arc<Grants>,
+    stop_timeout: Duration,
+    pub signals: Signals,
+}
+
+impl Runner {
+    /// Compiles the component. None if we are asked to end meanwhile.
+    pub async fn load(
+        file: &Path,
+        run: &args::Run,
+        stop_timeout: Duration,
+        mut signals: Signals,
+    ) -> Result<Option<Self>, End> {
+        quota::make_room();
+        let grants = Arc::new(Grants::new(file, run)?);
+        let file = PathBuf::from(file);
+        let (tell, program) = oneshot::channel();
+        let load = move || {
+            // Who asked may not wait any more.
+            let _ = tell.send(Program::load(&file));
+        };
+        let loading = thread::Builder::new().name("incumbent-loader".into()).spawn(load);
+        loading.map_err(|error| not_started(&error))?;
+        let program = tokio::select! {
+            program = program => program,
+            _ = signals.next() => return Ok(None),
+        };
+        let program = program.map_err(|error| not_started(&io::Error::other(error)))??;
+        Ok(Some(Self { program: Arc::new(program), grants, stop_timeout, signals }))
+    }
+
+    /// One term. Returns when nothing of the component runs. `events` are the
+    /// candidate's: with each, the deadline may have moved.
+    pub async fn term(
+        &mut self,
+        leadership: &Leadership,
+        environment: &[(&'static str, OsString)],
+        events: &mut (impl Stream<Item = Event> + Unpin),
+        teller: &Teller,
+    ) -> Outcome {
+        let started = BootClock.now();
+        // Who does not hear it needs no time to obey.
+        let stop_timeout = if self.program.hears { self.stop_timeout } else { Duration::ZERO };
+        let mut schedule = Schedule::new(stop_timeout, LAST_MOMENT);
+        let mut run = match self.start(leadership, environment, &schedule) {
+            Ok(run) => run,
+            Err(end) => return Outcome::NotStarted(end),
+        };
+        let mut lost = None;
+        let mut asked_to_end = None;
+        let mut is_overdue = false;
+        let ended = loop {
+            let now = BootClock.now();
+            if lost.is_some() || asked_to_end.is_some() {
+                schedule.stopping(now);
+            }
+            let until = schedule.kill_at(leadership.valid_until());
+            run.limit.set(until);
+            let overdue = until.saturating_add(SILENCE);
+            // Not at the end of a leadership that is renewed meanwhile.
+            let patience = asked_to_end.map(|until: Mark| until.max(overdue));
+            tokio::select! {
+                biased;
+                asked = self.signals.next() => {
+                    if asked_to_end.is_some() {
+                        run.limit.end();
+                        return Outcome::AtOnce(asked);
+                    }
+                    asked_to_end = Some(leadership.valid_until());
+                    leadership.ask_to_stop();
+                }
+                ended = &mut run.ended => break ended,
+                reason = leadership.lost(), if lost.is_none() => lost = Some(reason),
+                Some(_) = events.next() => {}
+                () = BootClock.sleep_until(overdue), if !is_overdue => {
+                    is_overdue = true;
+                    teller.remark(
+                        "the component has not ended: a call to the system goes on, as a write to \
+                         a file may, and nothing is given back before that ends",
+                    );
+                }
+                () = BootClock.sleep_until(patience.unwrap_or_default()), if patience.is_some() => {
+                    teller.remark(
+                        "a call of the component's to the system is stuck: the lease runs out by \
+                         itself",
+                    );
+                    return Outcome::Stuck;
+                }
+            }
+        };
+        let now = BootClock.now();
+        // Where the component hears it first, and ends, the loss has come first all the same.
+        let lost = lost.or_else(|| leadership.lost().now_or_never());
+        if let Ok(run::End::Interrupted) = ended {
+            let left_us = microseconds(leadership.valid_until(), now);
+            let late_us = microseconds(now, run.limit.until());
+            tracing::info!(left_us, late_us, "the component was interrupted");
+        }
+        let after = Duration::from_nanos(now.saturating_sub(started));
+        outcome(ended.ok(), lost, asked_to_end.is_some(), after, teller)
+    }
+
+    fn start(
+        &self,
+        leadership: &Leadership,
+        environment: &[(&'static str, OsString)],
+        schedule: &Schedule,
+    ) -> Result<Run, End> {
+        let told = self.grants.leadership(leadership);
+        let until = schedule.kill_at(leadership.valid_until());
+        Run::start(&self.program, &self.grants, told, environment.to_vec(), until)
+            .map_err(|error| not_started(&error))
+    }
+}
+
+/// What has become of a term whose run has ended; without an end, by a panic.
+fn outcome(
+    ended: Option<run::End>,
+    lost: Option<Reason>,
+    is_asked: bool,
+    after: Duration,
+    teller: &Teller,
+) -> Outcome {
+    let status = match ended {
+        Some(run::End::Returned(status)) => Some(status),
+        Some(run::End::Trapped(why)) => {
+            teller.remark(&format!("the component broke off: {why}"));
+            Some(TRAPPED)
+        }
+        Some(run::End::Interrupted) => None,
+        Some(run::End::NotStarted(end)) => return Outcome::NotStarted(end),
+        None => {
+            teller.remark("the thread of the component broke off, by a fault of incumbent's");
+            return Outcome::Broken { after };
+        }
+    };
+    match (status, lost) {
+        _ if is_asked => Outcome::Asked,
+        // To resign is the component's own wish.
+        (Some(status), None | Some(Reason::Resigned)) => {
+            Outcome::Ended(Ended { status, after, by_keyboard: false })
+        }
+        _ => Outcome::Stopped,
+    }
+}
+
+/// From one mark to another; less than nothing if that came earlier.
+fn microseconds(to: Mark, from: Mark) -> i64 {
+    to.cast_signed().saturating_sub(from.cast_signed()) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_component_whose_term_is_lost_is_not_its_own() {
+        let teller = Teller::new("office", "me", Vec::new());
+        let after = |lost| {
+            let ended = Some(run::End::Returned(0));
+            outcome(ended, lost, false, Duration::ZERO, &teller)
+        };
+        assert!(matches!(after(None), Outcome::Ended(Ended { status: 0, .. })));
+        assert!(matches!(after(Some(Reason::Resigned)), Outcome::Ended(_)));
+        assert!(matches!(after(Some(Reason::Deposed)), Outcome::Stopped));
+    }
+}

@@ -1,0 +1,127 @@
+//! What a component may reach: what the user has granted, and nothing else.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use incumbent::Leadership;
+use incumbent_plugin::LeadershipCtx;
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
+
+use super::limit::Limit;
+use super::outlet::Outlet;
+use super::quota::{Quota, RANDOM};
+use crate::args;
+use crate::exit::{End, bad_input};
+use crate::input::{Directory, check_prefix};
+
+/// The same for each term.
+#[derive(Debug)]
+pub struct Grants {
+    directories: Vec<Directory>,
+    variables: Vec<(String, String)>,
+    arguments: Vec<String>,
+    keys: Vec<String>,
+    network: bool,
+    /// In bytes.
+    memory: usize,
+    stdout: Outlet,
+    stderr: Outlet,
+}
+
+impl Grants {
+    /// Looks at all of it, so that what cannot be granted is found at once.
+    pub fn new(file: &Path, run: &args::Run) -> Result<Self, End> {
+        let (granted, arguments) = (&run.grants, &run.command);
+        granted.keys.iter().try_for_each(|prefix| check_prefix(prefix, &run.election))?;
+        let own = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let arguments = arguments.iter().map(|argument| {
+            argument.clone().into_string().map_err(|argument| {
+                bad_input(format!(
+                    "the argument {argument:?} is no text (UTF-8), and a component takes no \
+                     other: write it with letters and numbers"
+                ))
+            })
+        });
+        let outlets = Outlet::to(io::stdout()).and_then(|out| Ok((out, Outlet::to(io::stderr())?)));
+        let (stdout, stderr) = outlets.map_err(|error| not_started(&error))?;
+        let grants = Self {
+            directories: granted.directories.clone(),
+            variables: granted.variables.iter().map(|one| one.0.clone()).collect(),
+            arguments: [Ok(own)].into_iter().chain(arguments).collect::<Result<_, _>>()?,
+            keys: granted.keys.clone(),
+            network: granted.network,
+            memory: usize::try_from(granted.max_memory)
+                .unwrap_or(usize::MAX)
+                .saturating_mul(1 << 20),
+            stdout,
+            stderr,
+        };
+        grants.opened()?;
+        Ok(grants)
+    }
+
+    /// With the directories.
+    fn opened(&self) -> Result<WasiCtxBuilder, End> {
+        let mut context = WasiCtxBuilder::new();
+        for Directory { host, guest } in &self.directories {
+            context.preopened_dir(host, guest, FsPerms::ReadWrite).map_err(|error| {
+                bad_input(format!(
+                    "--dir {} cannot be opened ({}): give a directory that can",
+                    host.display(),
+                    error.root_cause()
+                ))
+            })?;
+        }
+        Ok(context)
+    }
+
+    /// For one run: with `environment`, which comes last.
+    pub fn context(
+        &self,
+        environment: &[(&'static str, OsString)],
+        limit: &Arc<Limit>,
+    ) -> Result<WasiCtx, End> {
+        let mut context = self.opened()?;
+        for (name, value) in &self.variables {
+            context.env(name, value);
+        }
+        for (name, value) in environment {
+            context.env(name, value.to_string_lossy());
+        }
+        context.args(&self.arguments).inherit_stdin().max_random_size(RANDOM);
+        context.stdout(self.stdout.within(limit)).stderr(self.stderr.within(limit));
+        if self.network {
+            context.inherit_network().allow_ip_name_lookup(true);
+        } else {
+            context.allow_tcp(false).allow_udp(false);
+        }
+        Ok(context.build())
+    }
+
+    /// What it is told of its leadership, and may write with it.
+    pub fn leadership(&self, leadership: &Leadership) -> LeadershipCtx {
+        self.keys.iter().fold(LeadershipCtx::of_term(leadership), |granted, prefix| {
+            granted.grant(prefix.as_bytes())
+        })
+    }
+
+    /// For one run.
+    pub fn quota(&self) -> Quota {
+        Quota::new(self.memory)
+    }
+
+    /// Waits until what the component has printed is written. Cancel safe.
+    pub async fn printed(&self) {
+        self.stdout.written().await;
+        self.stderr.written().await;
+    }
+}
+
+/// What is missing is threads.
+pub fn not_started(error: &io::Error) -> End {
+    bad_input(format!(
+        "the component does not start ({error}): are there not too many processes and open files?"
+    ))
+}

@@ -1,0 +1,178 @@
+//! The component itself: read, checked and compiled before anybody is kept waiting for us.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use incumbent_plugin::{LeadershipCtx, LeadershipCtxView, LeadershipView};
+use wasmtime::component::{Component, Linker, ResourceTable};
+use wasmtime::{Config, Engine};
+use wasmtime_wasi::p2::bindings::CommandPre;
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use super::limit::Limit;
+use super::quota::{HANDLES, Quota};
+use crate::exit::{End, bad_input};
+
+/// A component that can be run.
+pub struct Program {
+    pub engine: Engine,
+    pub command: CommandPre<State>,
+    /// It can hear that it is to stop.
+    pub hears: bool,
+}
+
+/// What a component imports that wants to know.
+const LEADERSHIP: &str = "incumbent:election/leadership@";
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").finish_non_exhaustive()
+    }
+}
+
+/// What a run has in hand.
+pub struct State {
+    granted: Reach,
+    nothing: Reach,
+    leadership: LeadershipCtx,
+    pub limit: Arc<Limit>,
+    pub quota: Quota,
+}
+
+/// What can be reached, and what of it is open.
+struct Reach {
+    context: WasiCtx,
+    resources: ResourceTable,
+}
+
+impl Program {
+    /// Takes seconds for some megabytes.
+    pub fn load(file: &Path) -> Result<Self, End> {
+        let fault = |fault: String| bad_input(format!("--component {}{fault}", file.display()));
+        let unread =
+            |error: io::Error| fault(format!(" cannot be read ({error}): give a file that can"));
+        // What is no file may never end.
+        if !fs::metadata(file).map_err(unread)?.is_file() {
+            return Err(fault(" is no file: give what a build for wasm32-wasip2 leaves".into()));
+        }
+        let bytes = fs::read(file).map_err(unread)?;
+        match Kind::of(&bytes) {
+            Kind::Component => {}
+            Kind::Module => {
+                return Err(fault(
+                    " is a core module, no component: build it for wasm32-wasip2, or make it one \
+                     with `wasm-tools component new`"
+                        .into(),
+                ));
+            }
+            Kind::Other => {
+                return Err(fault(
+                    " is no WebAssembly: give what a build for wasm32-wasip2 leaves".into(),
+                ));
+            }
+        }
+        Self::compile(&bytes).map_err(|error| match error {
+            Fault::Broken(why) => fault(format!(" does not compile ({why}): is the file whole?")),
+            Fault::Imports(what) => fault(format!(
+                " wants what is not here ({what}): it may import WASI 0.2 as a program does \
+                 (world wasi:cli/command), and incumbent:election/leadership"
+            )),
+            Fault::Exports(what) => fault(format!(
+                " is no program ({what}): build one that exports wasi:cli/run, as the world \
+                 wasi:cli/command has it"
+            )),
+        })
+    }
+
+    fn compile(bytes: &[u8]) -> Result<Self, Fault> {
+        // An engine of its own: to interrupt it interrupts all that runs on it.
+        let mut settings = Config::new();
+        settings.concurrency_support(false).epoch_interruption(true);
+        let engine = Engine::new(&settings).map_err(|error| Fault::Broken(one_line(&error)))?;
+        let component =
+            Component::new(&engine, bytes).map_err(|error| Fault::Broken(one_line(&error)))?;
+        let mut linker = Linker::new(&engine);
+        let linked = wasmtime_wasi::p2::add_to_linker_async(&mut linker)
+            .and_then(|()| incumbent_plugin::add_to_linker_async(&mut linker));
+        let hears = component
+            .component_type()
+            .imports(&engine)
+            .any(|(name, _)| name.starts_with(LEADERSHIP));
+        let instance = linked.and_then(|()| linker.instantiate_pre(&component));
+        let instance = instance.map_err(|error| Fault::Imports(one_line(&error)))?;
+        let command = CommandPre::new(instance);
+        let command = command.map_err(|error| Fault::Exports(one_line(&error)))?;
+        Ok(Self { engine, command, hears })
+    }
+}
+
+/// Why bytes are no program.
+enum Fault {
+    Broken(String),
+    Imports(String),
+    Exports(String),
+}
+
+/// What a file is, by its first bytes.
+enum Kind {
+    Component,
+    Module,
+    Other,
+}
+
+impl Kind {
+    fn of(bytes: &[u8]) -> Self {
+        match bytes {
+            [b'\0', b'a', b's', b'm', _, _, 1, 0, ..] => Self::Component,
+            [b'\0', b'a', b's', b'm', _, _, 0, 0, ..] => Self::Module,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// wasmtime's words: what it was about, and the cause.
+pub fn one_line(error: &wasmtime::Error) -> String {
+    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl State {
+    pub fn new(
+        granted: WasiCtx,
+        leadership: LeadershipCtx,
+        limit: Arc<Limit>,
+        quota: Quota,
+    ) -> Self {
+        let mut nothing = WasiCtx::builder();
+        nothing.allow_tcp(false).allow_udp(false).max_random_size(0);
+        let nothing = nothing.build();
+        let [granted, nothing] = [granted, nothing].map(Reach::new);
+        Self { granted, nothing, leadership, limit, quota }
+    }
+}
+
+impl Reach {
+    fn new(context: WasiCtx) -> Self {
+        let mut resources = ResourceTable::new();
+        resources.set_max_capacity(HANDLES);
+        Self { context, resources }
+    }
+}
+
+/// Asked at each call of the host's: when the time is over there is nothing to be reached
+/// any more.
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let reach = if self.limit.is_over() { &mut self.nothing } else { &mut self.granted };
+        WasiCtxView { ctx: &mut reach.context, table: &mut reach.resources }
+    }
+}
+
+impl LeadershipView for State {
+    fn leadership(&mut self) -> LeadershipCtxView<'_> {
+        let reach = if self.limit.is_over() { &mut self.nothing } else { &mut self.granted };
+        LeadershipCtxView { ctx: &mut self.leadership, table: &mut reach.resources }
+    }
+}

@@ -1,0 +1,152 @@
+//! One run of a component, on a thread of its own: it may compute without end, and the
+//! session goes on.
+
+use std::ffi::OsString;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::thread;
+
+use incumbent::Mark;
+use incumbent_plugin::LeadershipCtx;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use wasmtime::Store;
+use wasmtime_wasi::I32Exit;
+
+use super::grants::{Grants, not_started};
+use super::limit::Limit;
+use super::program::{Program, State, one_line};
+use super::quota::HANDED_OVER;
+use crate::exit;
+
+/// How many calls to the system it has under way, for what can only be done by waiting.
+const SYSTEM_CALLS: usize = 2;
+
+/// How a run ended.
+#[derive(Debug)]
+pub enum End {
+    /// By itself, with this status.
+    Returned(u8),
+    /// It broke off: why.
+    Trapped(String),
+    /// Its limit came first.
+    Interrupted,
+    /// It did not start: why.
+    NotStarted(exit::End),
+}
+
+/// A component that runs.
+#[derive(Debug)]
+pub struct Run {
+    pub limit: Arc<Limit>,
+    /// Nothing of it runs any more, its calls to the system included, which nobody can
+    /// interrupt. An error means that its thread has panicked.
+    pub ended: oneshot::Receiver<End>,
+}
+
+impl Run {
+    pub fn start(
+        program: &Arc<Program>,
+        grants: &Arc<Grants>,
+        leadership: LeadershipCtx,
+        environment: Vec<(&'static str, OsString)>,
+        until: Mark,
+    ) -> io::Result<Self> {
+        let limit = Limit::keep(&program.engine, until)?;
+        let (tell, ended) = oneshot::channel();
+        let run = Self { limit: Arc::clone(&limit), ended };
+        let work = Work {
+            program: Arc::clone(program),
+            grants: Arc::clone(grants),
+            leadership,
+            environment,
+            limit: Done(limit),
+        };
+        thread::Builder::new().name("incumbent-component".into()).spawn(move || {
+            let end = work.done();
+            // Who asked may not wait any more.
+            let _ = tell.send(end.unwrap_or_else(End::NotStarted));
+        })?;
+        Ok(run)
+    }
+}
+
+/// What the thread has in hand.
+struct Work {
+    program: Arc<Program>,
+    grants: Arc<Grants>,
+    leadership: LeadershipCtx,
+    environment: Vec<(&'static str, OsString)>,
+    limit: Done,
+}
+
+/// Whatever happens to the thread, its limit is not kept for ever.
+struct Done(Arc<Limit>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.done();
+    }
+}
+
+impl Work {
+    /// Returns when nothing of it runs.
+    fn done(self) -> Result<End, exit::End> {
+        let Self { program, grants, leadership, environment, limit } = self;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(SYSTEM_CALLS)
+            .build()
+            .map_err(|error| not_started(&error))?;
+        // Opens directories, which may take as long as the system likes.
+        let context = grants.context(&environment, &limit.0)?;
+        let state = State::new(context, leadership, Arc::clone(&limit.0), grants.quota());
+        let end = runtime.block_on(within(&limit.0, call(&program, &grants, state)));
+        drop(limit);
+        // What a thread writes to a file cannot be interrupted: it is waited for.
+        drop(runtime);
+        Ok(end.unwrap_or(End::Interrupted))
+    }
+}
+
+/// None if the limit comes first. It is asked before anything of the work goes on.
+async fn within<T>(limit: &Limit, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        limit.wakes().register(context.waker());
+        if limit.is_over() {
+            return Poll::Ready(None);
+        }
+        work.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+async fn call(program: &Program, grants: &Grants, state: State) -> End {
+    let limit = Arc::clone(&state.limit);
+    let mut store = Store::new(&program.engine, state);
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(|context| Ok(context.data().limit.update()));
+    store.limiter(|state| &mut state.quota);
+    store.set_hostcall_fuel(HANDED_OVER);
+    let ended = async {
+        let instance = program.command.instantiate_async(&mut store).await?;
+        instance.wasi_cli_run().call_run(&mut store).await
+    }
+    .await;
+    if limit.is_over() {
+        return End::Interrupted;
+    }
+    grants.printed().await;
+    match ended {
+        Ok(Ok(())) => End::Returned(0),
+        Ok(Err(())) => End::Returned(1),
+        Err(error) => match error.downcast_ref::<I32Exit>() {
+            Some(exit) => End::Returned(u8::try_from(exit.0).unwrap_or(u8::MAX)),
+            None => End::Trapped(one_line(&error)),
+        },
+    }
+}

@@ -1,0 +1,290 @@
+//! `--isolate`: the work in a PID namespace of its own, which the kernel kills as a
+//! whole when its first process ends. That is an init of ours: a child of the guard,
+//! which dies with it, however it ends.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use incumbent::Mark;
+use nix::sys::signal::SigSet;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::children::{Reaped, reap};
+use super::family::{Family, inside};
+use super::guard::line::Line;
+use super::guard::message::Report;
+use super::guard::watch::Watch;
+use super::launch::{self, Role, block_signals, leave_stdio, ourselves};
+use crate::exit::{End, bad_input};
+
+/// The init, as the guard has it.
+#[derive(Debug)]
+pub struct Init {
+    pid: Pid,
+    line: Line,
+    /// It has been said that the command has begun, or that it does not.
+    has_told: bool,
+    /// It has been said how the command has ended, or that it does not begin.
+    has_ended: bool,
+    /// The init itself is reaped: somebody else may have its number.
+    is_gone: bool,
+}
+
+impl Init {
+    /// To wait for what it says.
+    pub fn line(&self) -> Option<BorrowedFd<'_>> {
+        self.line.is_open().then(|| self.line.as_fd())
+    }
+
+    /// Kills it, and so all that is in its namespace.
+    pub fn kill(&self) {
+        if !self.is_gone {
+            // It is our child, and may have ended.
+            let _ = kill_process(self.pid, Signal::KILL);
+        }
+    }
+
+    /// A child of the guard's has changed: perhaps the init. One that is stopped is woken.
+    /// One that has ended has taken the command along.
+    pub fn changed(
+        &mut self,
+        child: Pid,
+        status: ExitStatus,
+        work: &mut Family,
+        supervisor: &mut Line,
+    ) {
+        if child != self.pid || self.is_gone {
+            return;
+        }
+        if status.stopped_signal().is_some() {
+            // Fails where it has gone meanwhile.
+            let _ = kill_process(child, Signal::CONT);
+            return;
+        }
+        self.is_gone = true;
+        work.ended();
+        if self.has_ended {
+            return;
+        }
+        // Killed before it said so, it may have begun the command all the same.
+        let report = if self.has_told || status.signal().is_some() {
+            Report::Changed(ExitStatus::from_raw(Signal::KILL.as_raw()))
+        } else {
+            Report::NotStarted(io::Error::other("its namespace ended before it began"))
+        };
+        supervisor.send(&report.message());
+    }
+
+    /// Passes on what it has said.
+    pub fn relay(&mut self, work: &mut Family, supervisor: &mut Line) {
+        self.line.listen();
+        while let Some(report) = self.line.message().as_deref().and_then(Report::read) {
+            self.has_told = true;
+            let report = match report {
+                // Inside, everyone has another number.
+                Report::Started(pid) => match inside(self.pid, pid) {
+                    Some(leader) => {
+                        work.started(leader);
+                        Report::Started(leader)
+                    }
+                    // It has ended already.
+                    None => continue,
+                },
+                Report::Changed(status) => {
+                    if status.stopped_signal().is_none() {
+                        self.has_ended = true;
+                        work.ended();
+                    }
+                    Report::Changed(status)
+                }
+                Report::NotStarted(error) => {
+                    self.has_ended = true;
+                    Report::NotStarted(error)
+                }
+                other @ (Report::Overdue | Report::Gone) => other,
+            };
+            supervisor.send(&report.message());
+        }
+    }
+}
+
+/// The process: its line to the guard by number, whether the command has the
+/// foreground, and the command.
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let number = launch::number(arguments.next())?;
+    let mut guard = Line::inherited(number)?;
+    let foreground = launch::number(arguments.next())? != 0;
+    let mask = block_signals()?;
+    launch::set_name(c"incumbent-init");
+    let command: Vec<OsString> = arguments.collect();
+    let mut watch = Watch::new()?;
+    let leader = match launch::start(&command, foreground, mask) {
+        Ok(leader) => leader,
+        Err(error) => {
+            guard.send(&Report::NotStarted(error).message());
+            return Ok(());
+        }
+    };
+    guard.send(&Report::Started(leader).message());
+    leave_stdio();
+    loop {
+        guard.listen();
+        if !guard.is_open() {
+            // All die with us.
+            return Ok(());
+        }
+        match reap() {
+            Reaped::One(pid, status) if pid == leader => {
+                guard.send(&Report::Changed(status).message());
+            }
+            Reaped::One(..) => {}
+            Reaped::NotYet => watch.wait(&[guard.as_fd()], Mark::MAX)?,
+            Reaped::NoneLeft => return Ok(()),
+        }
+    }
+}
+
+/// Whether the system lets us do that: asked before anybody is kept waiting for us.
+pub fn find() -> Result<(), End> {
+    let reason = match ourselves(Role::Probe).and_then(|mut probe| probe.output()) {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(bad_input(format!(
+        "--isolate: the system lets us make no PID namespace ({reason}): run as root, have it \
+         allow user namespaces (sysctl user.max_user_namespaces and the like), or leave \
+         --isolate out"
+    )))
+}
+
+pub use self::system::{probe, start};
+
+#[cfg(target_os = "linux")]
+mod system {
+    #![allow(unsafe_code, reason = "a process in new namespaces has no safe interface")]
+
+    use std::ffi::CStr;
+    use std::fs;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use nix::errno::Errno;
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, clone};
+    use nix::sys::signal::Signal::SIGCHLD;
+    use rustix::process::{getgid, getuid, set_parent_process_death_signal};
+
+    use super::super::guard::line::pass_on;
+    use super::*;
+
+    /// What the init's first steps take.
+    const STACK: usize = 1 << 20;
+
+    /// Starts the init, and has it start the command. To be called by a process of
+    /// one thread, with all signals blocked; the command gets `mask` as its own.
+    pub fn start(command: &[OsString], foreground: bool, mask: SigSet) -> io::Result<Init> {
+        let (line, theirs) = Line::pair()?;
+        let mut init = ourselves(Role::Init)?;
+        init.arg(pass_on(theirs.as_fd())?.to_string())
+            .arg(u8::from(foreground).to_string())
+            .args(command);
+        let pid = in_new_namespaces(&mut || match mask.thread_set_mask() {
+            // Returns where it fails.
+            Ok(()) => init.exec(),
+            Err(error) => error.into(),
+        })?;
+        Ok(Init { pid, line, has_told: false, has_ended: false, is_gone: false })
+    }
+
+    /// The process that finds out whether this is allowed. An error if not.
+    pub fn probe() -> io::Result<()> {
+        let mut nothing = Command::new("/proc/self/exe");
+        nothing.arg("--version").stdout(std::process::Stdio::null());
+        let pid = in_new_namespaces(&mut || nothing.exec())?;
+        loop {
+            match reap() {
+                Reaped::One(child, status) if child == pid => {
+                    return if status.success() {
+                        Ok(())
+                    } else {
+                        Err(io::Error::other("a process in it does not run"))
+                    };
+                }
+                Reaped::One(..) | Reaped::NotYet => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                Reaped::NoneLeft => return Err(io::ErrorKind::NotFound.into()),
+            }
+        }
+    }
+
+    /// Does something as the first process of a PID namespace; in a user namespace
+    /// where nothing else is allowed. Killed when the caller dies.
+    fn in_new_namespaces(body: &mut dyn FnMut() -> io::Error) -> io::Result<Pid> {
+        let alone = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
+        match first_process(alone, None, body) {
+            Err(Errno::EPERM) => {
+                let ids = (getuid().as_raw(), getgid().as_raw());
+                Ok(first_process(alone | CloneFlags::CLONE_NEWUSER, Some(ids), body)?)
+            }
+            started => Ok(started?),
+        }
+    }
+
+    fn first_process(
+        namespaces: CloneFlags,
+        ids: Option<(u32, u32)>,
+        body: &mut dyn FnMut() -> io::Error,
+    ) -> Result<Pid, Errno> {
+        let mut stack = vec![0; STACK];
+        let run = || {
+            let prepared = set_parent_process_death_signal(Some(Signal::KILL))
+                .map_err(io::Error::from)
+                .and_then(|()| ids.map_or(Ok(()), keep_ids));
+            if prepared.is_ok() {
+                show_own_processes();
+                let _ = body();
+            }
+            1
+        };
+        // SAFETY: without CLONE_VM this is a fork, of a process with one thread: no
+        // other can hold a lock. The stack is large enough for what is done here.
+        let pid = unsafe { clone(Box::new(run), &mut stack, namespaces, Some(SIGCHLD as i32)) }?;
+        Pid::from_raw(pid.as_raw()).ok_or(Errno::ESRCH)
+    }
+
+    /// In a user namespace: everyone is who they were, and nobody is anybody else.
+    fn keep_ids((user, group): (u32, u32)) -> io::Result<()> {
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+        fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+    }
+
+    /// A /proc with our numbers, where that is allowed: without it, `ps` and its
+    /// like see numbers that mean nothing here.
+    fn show_own_processes() {
+        const NONE: Option<&CStr> = None;
+        // What is mounted outside is seen inside, and not the other way round.
+        let slave = MsFlags::MS_SLAVE | MsFlags::MS_REC;
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        let _ = mount(NONE, c"/", NONE, slave, NONE)
+            .and_then(|()| mount(Some(c"proc"), c"/proc", Some(c"proc"), flags, NONE));
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use super::*;
+
+    pub fn start(_: &[OsString], _: bool, _: SigSet) -> io::Result<Init> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub fn probe() -> io::Result<()> {
+        Err(io::Error::other("only Linux has them"))
+    }
+}

@@ -1,0 +1,138 @@
+//! How processes are started: the command, in a group of its own and never to outlive its
+//! parent; and ourselves, in another role or by another command line.
+
+#![allow(unsafe_code, reason = "what a process does between fork and exec has no safe interface")]
+
+use std::env;
+use std::ffi::{CStr, OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use nix::sys::signal::{SigSet, SigmaskHow};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, getppid};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use rustix::termios::tcsetpgrp;
+
+/// Starts the command in a new group. In the foreground, it has the terminal
+/// before it runs.
+///
+/// To be called on the thread that lives longest, and with all signals blocked:
+/// the command is killed when that thread ends, however it ends. It gets `mask`
+/// as its own.
+pub fn start(command: &[OsString], foreground: bool, mask: SigSet) -> io::Result<Pid> {
+    let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(arguments).process_group(0);
+    let terminal = foreground
+        .then(|| OpenOptions::new().read(true).write(true).open("/dev/tty"))
+        .transpose()?;
+    let parent = getpid();
+    let prepare = move || prepare(parent, terminal.as_ref(), mask);
+    // SAFETY: `prepare` makes system calls, and does nothing else: it neither
+    // allocates nor takes a lock.
+    unsafe { command.pre_exec(prepare) };
+    // Dropped without a wait: whoever waits for all children reaps it.
+    Ok(Pid::from_child(&command.spawn()?))
+}
+
+/// In the new process, before it becomes the command.
+fn prepare(parent: Pid, terminal: Option<&File>, mask: SigSet) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The parent may have died before that was said.
+    if getppid() != Some(parent) {
+        return Err(Errno::SRCH.into());
+    }
+    if let Some(terminal) = terminal {
+        // From the background, which would stop us if the signal was not blocked.
+        tcsetpgrp(terminal, getpid())?;
+    }
+    Ok(mask.thread_set_mask()?)
+}
+
+/// Blocks all signals for good, for a process that is not to be asked. Returns
+/// those that were blocked before.
+pub fn block_signals() -> io::Result<SigSet> {
+    Ok(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?)
+}
+
+/// What else this program is, when it is started by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Between the supervisor and the work.
+    Guard,
+    /// The first process of an isolated work's namespace.
+    Init,
+    /// Finds out whether there can be such a namespace.
+    Probe,
+}
+
+impl Role {
+    const ALL: [Self; 3] = [Self::Guard, Self::Init, Self::Probe];
+
+    /// The first argument that makes it one.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Guard => "run-guard",
+            Self::Init => "run-init",
+            Self::Probe => "run-probe",
+        }
+    }
+
+    pub fn named(name: &OsStr) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| name == role.name())
+    }
+}
+
+/// This program, also where its file has been replaced meanwhile.
+fn program() -> io::Result<PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { env::current_exe() }
+}
+
+/// Whether it can be found: asked before anybody is kept waiting for us.
+pub fn find() -> io::Result<()> {
+    fs::metadata(program()?).map(|_| ())
+}
+
+/// This program again, in another role.
+pub fn ourselves(role: Role) -> io::Result<Command> {
+    let mut command = this_program()?;
+    command.arg(role.name());
+    Ok(command)
+}
+
+/// This program again, for a command line of its own.
+pub fn this_program() -> io::Result<Command> {
+    let mut command = Command::new(program()?);
+    command.arg0("incumbent");
+    Ok(command)
+}
+
+/// A number that whoever started us has given us.
+pub fn number(argument: Option<OsString>) -> io::Result<i32> {
+    let number = argument.as_deref().and_then(OsStr::to_str).and_then(|text| text.parse().ok());
+    number.filter(|number| *number >= 0).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// What `ps` calls us, where it does not show arguments.
+pub fn set_name(name: &CStr) {
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::prctl::set_name(name);
+    #[cfg(not(target_os = "linux"))]
+    let _ = name;
+}
+
+/// Leaves standard input and output to the command: whoever reads what it writes
+/// sees its end. Without a /dev/null, our own is waited for as well.
+pub fn leave_stdio() {
+    if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        for left in [dup2_stdin(&nothing), dup2_stdout(&nothing), dup2_stderr(&nothing)] {
+            // Fails for no file that is open.
+            let _ = left;
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! Every command, its output and its exit status, on a real etcd.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests"
+)]
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+use std::thread;
+
+use incumbent_tests::certificates::Certificates;
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::program::{Running, end, incumbent, on, until, write_secret};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+incumbent_tests::with_each_etcd!(
+    three_candidates_take_turns,
+    a_store_that_is_away_ends_no_campaign,
+    whatever_takes_the_leadership_is_told,
+    wait_gives_up,
+    a_write_is_refused_when_its_epoch_is_over,
+    a_race_has_one_key,
+    hostile_values_stay_on_their_line,
+);
+
+fn three_candidates_take_turns(etcd: Etcd) {
+    end(on(&etcd, ["leader", "office"])).expect(1);
+    end(on(&etcd, ["candidates", "office"])).expect(1);
+    let observer = Running::start(on(&etcd, ["watch", "office", "-o", "json"]));
+    assert_eq!(observer.event("leader")["leader"], Value::Null);
+
+    let mut first = Running::campaign(&etcd, "office", &["--id", "one"]);
+    let joined = first.event("joined");
+    let elected = first.event("elected");
+    assert_eq!(elected["election"], "office");
+    assert_eq!(elected["id"], "one");
+    assert_eq!(elected["key"], joined["key"]);
+    let key = elected["key"].as_str().unwrap();
+    assert_eq!(key, format!("office/{}", elected["lease"].as_str().unwrap()));
+    let epoch = elected["epoch"].as_i64().unwrap();
+    let time = elected["time"].as_str().unwrap();
+    assert!(time.ends_with('Z') && time.as_bytes()[10] == b'T', "{time}");
+    assert!(elected["remaining_ms"].as_i64().unwrap() <= 1980);
+    assert_eq!(first.event("extended")["epoch"], epoch);
+
+    let second = Running::campaign(&etcd, "office", &["--id", "two", "--value", "deux"]);
+    second.event("joined");
+
+    let sighted = observer.event("leader");
+    assert_eq!(sighted["leader"]["key"], key);
+    assert_eq!(sighted["leader"]["value"], "one");
+    assert_eq!(sighted["leader"]["epoch"], epoch);
+    let line = end(on(&etcd, ["leader", "office"])).expect(0).stdout;
+    assert_eq!(line, format!("one leads office in epoch {epoch} ({key})\n"));
+    let asked = end(on(&etcd, ["leader", "office", "-o", "json"])).expect(0).json();
+    assert_eq!(asked["leader"], sighted["leader"]);
+    let queue = end(on(&etcd, ["candidates", "office", "-o", "json"])).expect(0).stdout;
+    let queue: Vec<Value> = queue.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(queue.len(), 2);
+    assert_eq!((&queue[0]["value"], &queue[1]["value"]), (&"one".into(), &"deux".into()));
+    let lines = end(on(&etcd, ["candidates", "office"])).expect(0).stdout;
+    assert!(lines.starts_with("1  one  epoch "), "{lines}");
+
+    first.signal(Signal::TERM);
+    let demoted = first.event("demoted");
+    assert_eq!(demoted["reason"], "resigned");
+    assert_eq!((&demoted["epoch"], &demoted["key"]), (&epoch.into(), &key.into()));
+    first.event("withdrawn");
+    assert_eq!(first.wait(), 0, "{:?}", first.stderr);
+
+    let later = second.event("elected")["epoch"].as_i64().unwrap();
+    assert!(later > epoch);
+    let sighted = observer.stdout.find("the second", |line| {
+        let event: Value = serde_json::from_str(line).ok()?;
+        (event["leader"]["value"] == "deux").then_some(event)
+    });
+    assert_eq!(sighted["leader"]["epoch"], later);
+
+    let mut second = second;
+    second.signal(Signal::INT);
+    assert_eq!(second.wait(), 0);
+    assert_eq!(observer.event("leader")["leader"], Value::Null);
+    observer.stop();
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["lease", "list"]).trim(), "found 0 leases");
+}
+
+fn a_store_that_is_away_ends_no_campaign(etcd: Etcd) {
+    let candidate = Running::campaign(&etcd, "office", &[]);
+    let observer = Running::start(on(&etcd, ["observe", "office", "-o", "json"]));
+    let epoch = candidate.event("elected")["epoch"].as_i64().unwrap();
+    etcd.pause();
+    assert_eq!(candidate.event("endangered")["epoch"], epoch);
+    let demoted = candidate.event("demoted");
+    assert_eq!((&demoted["reason"], &demoted["epoch"]), (&"expired".into(), &epoch.into()));
+    etcd.resume();
+    let later = candidate.event("elected")["epoch"].as_i64().unwrap();
+    assert!(later > epoch);
+    observer.stdout.find("the later epoch", |line| {
+        let event: Value = serde_json::from_str(line).ok()?;
+        (event["leader"]["epoch"] == later).then_some(())
+    });
+    candidate.stop();
+    observer.stop();
+}
+
+fn whatever_takes_the_leadership_is_told(etcd: Etcd) {
+    let candidate = Running::campaign(&etcd, "office", &[]);
+    let elected = candidate.event("elected");
+    etcd.etcdctl(&["lease", "revoke", elected["lease"].as_str().unwrap()]);
+    let demoted = candidate.event("demoted");
+    // The key and its lease go at once: either may be heard of first.
+    assert!(["lease-lost", "deposed"].contains(&demoted["reason"].as_str().unwrap()));
+
+    let elected = candidate.event("elected");
+    etcd.etcdctl(&["del", elected["key"].as_str().unwrap()]);
+    assert_eq!(candidate.event("demoted")["reason"], "deposed");
+
+    let epoch = candidate.event("elected")["epoch"].as_i64().unwrap();
+    let wrong = end(on(&etcd, ["depose", &format!("office:{}", epoch + 1000)])).expect(3);
+    assert!(wrong.stderr.contains(&epoch.to_string()), "{wrong:?}");
+    let deposed = end(on(&etcd, ["depose", &format!("office:{epoch}"), "-o", "json"])).expect(0);
+    assert_eq!(deposed.json()["epoch"], epoch);
+    let demoted = candidate.event("demoted");
+    assert_eq!((&demoted["reason"], &demoted["epoch"]), (&"deposed".into(), &epoch.into()));
+
+    candidate.event("elected");
+    let line = end(on(&etcd, ["depose", "office"])).expect(0).stdout;
+    assert!(line.starts_with("deposed "), "{line}");
+    assert_eq!(candidate.event("demoted")["reason"], "deposed");
+    candidate.stop();
+    for target in ["office", "office:5"] {
+        let nobody = end(on(&etcd, ["depose", target])).expect(1);
+        assert_eq!(nobody.stderr, "incumbent: nobody leads office\n");
+    }
+}
+
+fn wait_gives_up(etcd: Etcd) {
+    let alone = Running::campaign(&etcd, "office", &["--wait", "0"]);
+    alone.event("elected");
+    for wait in ["0", "100ms"] {
+        let gave_up = end(on(&etcd, ["campaign", "office", "--wait", wait])).expect(1);
+        assert!(gave_up.stderr.contains("--wait"), "{gave_up:?}");
+        assert!(!gave_up.stdout.contains("elected"), "{gave_up:?}");
+        let left = end(on(&etcd, ["candidates", "office"])).expect(0).stdout;
+        assert_eq!(left.lines().count(), 1, "{left}");
+    }
+    let race = ["campaign", "sprint", "--contest", "race"];
+    let racer = Running::start(on(&etcd, [&race[..], &["--wait", "0", "-o", "json"]].concat()));
+    racer.event("elected");
+    end(on(&etcd, [&race[..], &["--wait", "0"]].concat())).expect(1);
+    // Who has been elected is not given up.
+    alone.stop();
+    racer.stop();
+}
+
+fn a_write_is_refused_when_its_epoch_is_over(etcd: Etcd) {
+    let name = "a:b";
+    let candidate = Running::campaign(&etcd, name, &[]);
+    let epoch = candidate.event("elected")["epoch"].as_i64().unwrap();
+    let fence = format!("{name}:{epoch}");
+
+    let written = end(on(&etcd, ["put", "/k", "v1", "--fence", &fence, "-o", "json"])).expect(0);
+    let revision = written.json()["revision"].as_i64().unwrap();
+    assert_eq!(end(on(&etcd, ["get", "/k"])).expect(0).stdout, "v1\n");
+    assert_eq!(end(on(&etcd, ["get", "/k", "--consistency", "s"])).expect(0).stdout, "v1\n");
+    let entry = end(on(&etcd, ["get", "/k", "-o", "json"])).expect(0).json();
+    assert_eq!((&entry["value"], &entry["modified"]), (&"v1".into(), &revision.into()));
+    end(on(&etcd, ["get", "/none"])).expect(1);
+
+    let inside = |election: &str, epoch: i64, fence: &str| {
+        let mut command = on(&etcd, ["put", "/k", "v2", "--fence", fence]);
+        command.env("INCUMBENT_ELECTION", election).env("INCUMBENT_EPOCH", epoch.to_string());
+        end(command)
+    };
+    inside(name, epoch, name).expect(0);
+    let other = inside("other", epoch, name).expect(2);
+    assert!(other.stderr.contains("another election"), "{other:?}");
+    end(on(&etcd, ["put", "/k", "v", "--fence", name])).expect(2);
+
+    let binary = OsStr::from_bytes(b"\xff\n");
+    let mut command = on(&etcd, ["put", "--fence", &fence, "--", "/k"]);
+    command.arg(binary);
+    end(command).expect(0);
+    let entry = end(on(&etcd, ["get", "/k", "-o", "json"])).expect(0).json();
+    assert_eq!((&entry["value_base64"], &entry["value"]), (&"/wo=".into(), &Value::Null));
+
+    let own = candidate_key(&etcd, name);
+    let refused = end(on(&etcd, ["put", &own, "v", "--fence", &fence])).expect(2);
+    assert!(refused.stderr.contains("election itself"), "{refused:?}");
+
+    end(on(&etcd, ["depose", &fence])).expect(0);
+    let stale = end(on(&etcd, ["put", "/k", "late", "--fence", &fence])).expect(3);
+    assert_eq!(
+        stale.stderr,
+        format!("incumbent: epoch {epoch} does not lead {name}: nothing was written\n")
+    );
+    assert!(!etcd.etcdctl(&["get", "/k"]).contains("late"));
+    candidate.stop();
+    end(on(&etcd, ["put", "/k", "late", "--fence", &fence])).expect(3);
+}
+
+fn a_race_has_one_key(etcd: Etcd) {
+    let race = ["--contest", "race"];
+    let first = Running::campaign(&etcd, "sprint", &[&race[..], &["--id", "one"]].concat());
+    let elected = first.event("elected");
+    assert_eq!(elected["key"], "sprint");
+    let epoch = elected["epoch"].as_i64().unwrap();
+    let second = Running::campaign(&etcd, "sprint", &[&race[..], &["--id", "two"]].concat());
+    assert_eq!(second.event("leader")["leader"]["value"], "one");
+
+    let fence = format!("sprint:{epoch}");
+    end(on(&etcd, ["put", "/k", "v", "--fence", &fence, "--contest", "race"])).expect(0);
+    let line = end(on(&etcd, ["leader", "sprint", "--contest", "race"])).expect(0).stdout;
+    assert_eq!(line, format!("one leads sprint in epoch {epoch} (sprint)\n"));
+    first.stop();
+    assert!(second.event("elected")["epoch"].as_i64().unwrap() > epoch);
+    let mut stale = on(&etcd, ["put", "/k", "late", "--fence", &fence]);
+    stale.env("INCUMBENT_CONTEST", "race");
+    end(stale).expect(3);
+    second.stop();
+}
+
+fn hostile_values_stay_on_their_line(etcd: Etcd) {
+    let lease = etcd.etcdctl(&["lease", "grant", "60"]);
+    let lease = lease.split_whitespace().nth(1).unwrap();
+    let put = |value: &[u8]| {
+        let mut etcdctl = etcd
+            .etcdctl_command(&["put", &format!("office/{lease}"), "--lease", lease])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        etcdctl.stdin.take().unwrap().write_all(value).unwrap();
+        assert!(etcdctl.wait().unwrap().success());
+    };
+    put(b"\x1b[2J\0one\ntwo\xff");
+    let line = end(on(&etcd, ["leader", "office"])).expect(0).stdout;
+    assert!(line.starts_with("\\u{1b}[2J\\0one\\ntwo\\xff leads office"), "{line:?}");
+    assert_eq!(line.lines().count(), 1);
+    let object = end(on(&etcd, ["leader", "office", "-o", "json"])).expect(0).json();
+    assert_eq!(object["leader"]["value_base64"], "G1sySgBvbmUKdHdv/w==");
+
+    // What a terminal obeys beyond ASCII is whole, and escaped.
+    let hostile = "\u{9b}31m\u{85}\u{202e}x\u{2028}\u{7f}";
+    put(hostile.as_bytes());
+    let key = format!("office/{lease}");
+    let observer = Running::start(on(&etcd, ["observe", "office", "-o", "json"]));
+    let sighted = observer.stdout.line_with("leader");
+    observer.stop();
+    let ask = |arguments: &[&str]| end(on(&etcd, arguments)).expect(0).stdout;
+    for (line, path) in [
+        (sighted, "/leader/value"),
+        (ask(&["leader", "office", "-o", "json"]), "/leader/value"),
+        (ask(&["candidates", "office", "-o", "json"]), "/value"),
+        (ask(&["get", &key, "-o", "json"]), "/value"),
+    ] {
+        assert!(line.trim_end().is_ascii(), "{line:?}");
+        assert!(!line.trim_end().contains(|one: char| one.is_control()), "{line:?}");
+        let object: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(object.pointer(path).unwrap(), hostile, "{line:?}");
+    }
+
+    put(&vec![b'x'; 1_000_000]);
+    let line = end(on(&etcd, ["candidates", "office"])).expect(0).stdout;
+    assert!(line.len() < 400 && line.contains("(1000000 bytes)"), "{line:?}");
+    let object = end(on(&etcd, ["leader", "office", "-o", "json"])).expect(0).json();
+    assert_eq!(object["leader"]["value"].as_str().unwrap().len(), 1_000_000);
+}
+
+#[test]
+fn with_a_prefix_all_keys_begin_with_it() {
+    let etcd = Etcd::start(Version::V3_5);
+    let store = format!("{}/team", etcd.url());
+    let mut command = incumbent(["campaign", "office", "--ttl", "2s", "-o", "json"]);
+    command.args(["--store", &store]);
+    let candidate = Running::start(command);
+    let elected = candidate.event("elected");
+    let key = elected["key"].as_str().unwrap();
+    assert!(key.starts_with("office/"), "{key}");
+    let keys = etcd.etcdctl(&["get", "--prefix", "--keys-only", "team/"]);
+    assert_eq!(keys.trim(), format!("team/{key}"));
+    let fence = format!("office:{}", elected["epoch"]);
+    end(incumbent(["--store", &store, "put", "k", "v", "--fence", &fence])).expect(0);
+    assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "team/k"]).trim(), "v");
+    end(on(&etcd, ["leader", "office"])).expect(1);
+    candidate.stop();
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let etcd = Etcd::start(Version::V3_5);
+    let mut candidate = Running::campaign(&etcd, "office", &["--command-timeout", "1m"]);
+    candidate.event("elected");
+    etcd.pause();
+    candidate.signal(Signal::TERM);
+    // Its work has stopped, but its key cannot be given back now.
+    candidate.event("demoted");
+    candidate.signal(Signal::TERM);
+    assert_eq!(candidate.wait(), 128 + 15);
+    etcd.resume();
+}
+
+#[test]
+fn what_nobody_confirms_is_not_waited_for_without_end() {
+    let etcd = Etcd::start(Version::V3_5);
+    let mut candidate = Running::campaign(&etcd, "office", &["--command-timeout", "200ms"]);
+    candidate.event("elected");
+    etcd.pause();
+    candidate.signal(Signal::TERM);
+    assert_eq!(candidate.wait(), 0);
+    candidate.stderr.line_with("what is left goes with the lease");
+    etcd.resume();
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_fault() {
+    let etcd = Etcd::start(Version::V3_5);
+    let closed = |arguments: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = on(&etcd, arguments);
+        command.stdout(writer);
+        let output = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    };
+    closed(&["campaign", "office", "--ttl", "2s"]);
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    closed(&["observe", "office"]);
+    let candidate = Running::campaign(&etcd, "office", &[]);
+    candidate.event("elected");
+    closed(&["leader", "office"]);
+    closed(&["candidates", "office"]);
+    closed(&["--help"]);
+    candidate.stop();
+}
+
+#[test]
+fn with_tls_and_without_trust() {
+    let directory = TempDir::new().unwrap();
+    let certificates = Certificates::make(directory.path());
+    let etcd = Etcd::start_tls(Version::V3_5, &certificates);
+    let with = |ca: &OsStr, arguments: &[&str]| {
+        let mut command = on(&etcd, arguments);
+        command.arg("--cacert").arg(ca);
+        command.arg("--cert").arg(&certificates.client_cert);
+        command.arg("--key").arg(&certificates.client_key);
+        command
+    };
+    let ca = certificates.ca.as_os_str();
+    let arguments = ["campaign", "office", "--ttl", "2s", "-o", "json"];
+    let candidate = Running::start(with(ca, &arguments));
+    candidate.event("elected");
+    candidate.stop();
+
+    // The command inside finds the same store.
+    let line = "exec \"$0\" leader office";
+    let program = env!("CARGO_BIN_EXE_incumbent");
+    let run = ["run", "office", "--once", "--ttl", "2s", "--", "sh", "-c", line, program];
+    let mut command = incumbent(["--store", &etcd.url()]);
+    command.arg("--cacert").arg(ca);
+    command.arg("--cert").arg(&certificates.client_cert);
+    command.arg("--key").arg(&certificates.client_key).args(run);
+    let inside = end(command).expect(0);
+    assert!(inside.stdout.contains("leads office"), "{inside:?}");
+
+    let other = TempDir::new().unwrap();
+    let stranger = Certificates::make(other.path());
+    let refused = end(with(stranger.ca.as_os_str(), &["leader", "office"])).expect(4);
+    assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+    let without = end(on(&etcd, ["leader", "office"])).expect(4);
+    assert_eq!(without.stderr.lines().count(), 1, "{without:?}");
+}
+
+#[test]
+fn with_users_and_passwords() {
+    let etcd = Etcd::start(Version::V3_5);
+    etcd.enable_users("of-root", "ann", "of-ann", "mine/");
+    let directory = TempDir::new().unwrap();
+    let password = |text: &str| {
+        let path = directory.path().join("password");
+        write_secret(&path, &format!("{text}\n"));
+        path
+    };
+    let as_ann = |file: &OsStr, arguments: &[&str]| {
+        let mut command = on(&etcd, arguments);
+        command.args(["--user", "ann", "--password-file"]).arg(file);
+        command
+    };
+    let right = password("of-ann");
+    let arguments = ["campaign", "mine/office", "--ttl", "2s", "-o", "json"];
+    let candidate = Running::start(as_ann(right.as_os_str(), &arguments));
+    candidate.event("elected");
+    candidate.stop();
+
+    let denied = end(as_ann(right.as_os_str(), &["campaign", "theirs", "--ttl", "2s"])).expect(4);
+    assert!(denied.stderr.contains("denie"), "{denied:?}");
+    end(as_ann(right.as_os_str(), &["leader", "theirs"])).expect(4);
+
+    let wrong = password("guessed-wrong");
+    let refused = end(as_ann(wrong.as_os_str(), &["leader", "mine/office"])).expect(4);
+    assert!(!refused.stderr.contains("guessed-wrong"), "{refused:?}");
+    assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+    end(on(&etcd, ["leader", "mine/office"])).expect(4);
+}
+
+#[test]
+fn where_no_etcd_is() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let store = format!("etcd://{address}");
+    let commands: [&[&str]; 4] = [
+        &["campaign", "office"],
+        &["leader", "office"],
+        &["get", "k"],
+        &["run", "office", "--", "true"],
+    ];
+    // One that takes connections, and says nothing.
+    let silent =
+        end(incumbent([&["--store", &store, "--dial-timeout", "300ms"], commands[0]].concat()));
+    assert_eq!(silent.expect(4).stderr.lines().count(), 1);
+    // One that is something else.
+    let other = thread::spawn(move || {
+        for stream in listener.incoming().take(1) {
+            let _ = stream.unwrap().write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n");
+        }
+    });
+    let no_etcd =
+        end(incumbent([&["--store", &store, "--dial-timeout", "1s"], commands[1]].concat()));
+    assert_eq!(no_etcd.expect(4).stderr.lines().count(), 1);
+    other.join().unwrap();
+    // None at all.
+    for command in commands {
+        let nobody =
+            end(incumbent([&["--store", &store, "--dial-timeout", "300ms"], command].concat()));
+        let nobody = nobody.expect(4);
+        assert!(nobody.stderr.contains("--store"), "{nobody:?}");
+        assert_eq!((nobody.stderr.lines().count(), nobody.stdout.as_str()), (1, ""));
+    }
+}
+
+#[test]
+fn every_flag_can_be_a_variable() {
+    let etcd = Etcd::start(Version::V3_5);
+    let mut command = incumbent(["campaign", "office"]);
+    command.envs([
+        ("INCUMBENT_STORE", etcd.url().as_str()),
+        ("INCUMBENT_ID", "me"),
+        ("INCUMBENT_VALUE", "mine"),
+        ("INCUMBENT_TTL", "3s"),
+        ("INCUMBENT_MARGIN", "1s"),
+        ("INCUMBENT_CONTEST", "race"),
+        ("INCUMBENT_OUTPUT", "json"),
+        ("INCUMBENT_WAIT", "0"),
+        ("INCUMBENT_DIAL_TIMEOUT", "4s"),
+        ("INCUMBENT_COMMAND_TIMEOUT", "4s"),
+        ("INCUMBENT_VERBOSE", "2"),
+    ]);
+    let candidate = Running::start(command);
+    let elected = candidate.event("elected");
+    assert_eq!((&elected["id"], &elected["key"]), (&"me".into(), &"office".into()));
+    let remaining = elected["remaining_ms"].as_i64().unwrap();
+    assert!((1000..=2000).contains(&remaining), "{remaining}");
+    assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "office"]).trim(), "mine");
+    candidate.stop();
+}
+
+#[test]
+fn candidates_of_etcdctl_stand_in_the_same_queue() {
+    let etcd = Etcd::start(Version::V3_5);
+    let candidate = Running::campaign(&etcd, "office", &[]);
+    candidate.event("elected");
+    let mut etcdctl = etcd.etcdctl_command(&["elect", "office", "theirs"]);
+    etcdctl.stdin(Stdio::null());
+    let etcdctl = Running::start(etcdctl);
+    until("both are in line", || {
+        end(on(&etcd, ["candidates", "office"])).stdout.lines().count() == 2
+    });
+    candidate.stop();
+    etcdctl.stdout.line_with("theirs");
+    let line = end(on(&etcd, ["leader", "office"])).expect(0).stdout;
+    assert!(line.starts_with("theirs leads office"), "{line}");
+    etcdctl.signal(Signal::INT);
+}
+
+#[test]
+fn help_teaches() {
+    let help = end(incumbent(["--help"])).expect(0).stdout;
+    for command in ["run", "campaign", "observe", "leader", "candidates", "put", "get", "depose"] {
+        assert!(help.contains(command), "{command}");
+        let help = end(incumbent([command, "--help"])).expect(0).stdout;
+        assert!(help.contains("Example"), "{command}: {help}");
+        let flags = help.lines().map(str::trim_start).filter(|line| {
+            line.starts_with("--") || line.starts_with("-o") || line.starts_with("-v")
+        });
+        let flags = flags.filter(|line| !line.contains("--help"));
+        let variables = help.matches("[env: INCUMBENT_").count();
+        assert_eq!(flags.count(), variables, "{help}");
+    }
+    end(incumbent(["--version"])).expect(0);
+    let mut secret = incumbent(["run", "--help"]);
+    secret.env("INCUMBENT_STORE", "etcd://u:secret@h");
+    assert!(!end(secret).expect(0).stdout.contains("secret"));
+    let depose = end(incumbent(["depose", "--help"])).stdout;
+    assert!(depose.contains("two who"), "{depose}");
+}
+
+fn candidate_key(etcd: &Etcd, election: &str) -> String {
+    let leader = end(on(etcd, ["leader", election, "-o", "json"])).expect(0).json();
+    leader["leader"]["key"].as_str().unwrap().to_owned()
+}

@@ -1,0 +1,352 @@
+//! What the checks work with: handles, answers, and sentences about them.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::Place;
+use super::ear::Ear;
+use incumbent::store::Store;
+use incumbent::types::{
+    Claim, Entry, Expectation, Failure, Grant, Guard, Guarded, LeaseId, Mark, Mutation, Operation,
+    Order, Put, Response, Revision, Selection, Snapshot,
+};
+
+/// In nanoseconds: longer than any check.
+pub(super) const HOUR: u64 = 3_600_000_000_000;
+
+/// Why a check went no further.
+#[derive(Clone, Debug)]
+pub(super) enum Stop {
+    /// What the contract says, and what the store did.
+    Breach(String),
+    /// It could not be found out.
+    Skip(String),
+}
+
+pub(super) type Verdict<T = ()> = Result<T, Stop>;
+
+/// A breach, unless this holds.
+macro_rules! ensure {
+    ($holds:expr, $($sentence:tt)+) => {
+        if !$holds {
+            return Err($crate::bench::Stop::Breach(format!($($sentence)+)));
+        }
+    };
+}
+
+/// Takes an answer apart, or says what it should have been.
+macro_rules! expect {
+    ($answer:expr, $pattern:pat, $($sentence:tt)+) => {
+        let answer = $answer;
+        let $pattern = answer.clone() else {
+            return Err($crate::bench::Stop::Breach(format!(
+                "{}, but the store said {answer:?}",
+                format_args!($($sentence)+),
+            )));
+        };
+    };
+}
+
+/// A place, and two handles on it, as two processes would have them.
+#[derive(Clone)]
+pub(super) struct Bench {
+    place: Arc<dyn AnyPlace>,
+    pub(super) here: Handle,
+    pub(super) there: Handle,
+}
+
+impl Bench {
+    pub(super) async fn new(place: Arc<impl Place>) -> Self {
+        let patience = place.patience();
+        let here = Handle { store: place.open().await, patience };
+        let there = Handle { store: place.open().await, patience };
+        Self { place, here, there }
+    }
+
+    pub(super) fn handles(&self) -> [&Handle; 2] {
+        [&self.here, &self.there]
+    }
+
+    /// One after the other.
+    pub(super) fn handle(&self, number: usize) -> &Handle {
+        if number.is_multiple_of(2) { &self.here } else { &self.there }
+    }
+
+    pub(super) fn patience(&self) -> Duration {
+        self.here.patience
+    }
+
+    pub(super) fn now(&self) -> Mark {
+        self.place.now()
+    }
+
+    pub(super) async fn pass(&self, time: u64) {
+        self.place.pass(Duration::from_nanos(time)).await;
+    }
+
+    pub(super) async fn compact(&self, revision: Revision) -> bool {
+        self.place.compact(revision).await
+    }
+
+    pub(super) async fn stall(&self, stalled: bool) -> bool {
+        self.place.stall(stalled).await
+    }
+
+    /// Has as many tasks do this side by side, through both handles in turn.
+    pub(super) async fn at_once<T, F>(
+        &self,
+        tasks: usize,
+        act: impl Fn(Handle, usize) -> F,
+    ) -> Verdict<Vec<T>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Verdict<T>> + Send + 'static,
+    {
+        let mut running = JoinSet::new();
+        for number in 0..tasks {
+            running.spawn(act(self.handle(number).clone(), number));
+        }
+        let mut done = Vec::new();
+        while let Some(ended) = running.join_next().await {
+            done.push(ended.map_err(|error| Stop::Breach(format!("a call panicked: {error}")))??);
+        }
+        Ok(done)
+    }
+}
+
+/// One of the handles on a place.
+#[derive(Clone)]
+pub(super) struct Handle {
+    store: Arc<dyn Store>,
+    patience: Duration,
+}
+
+impl Handle {
+    /// As it is, without anybody who waits for it.
+    pub(super) fn call(
+        &self,
+        operation: Operation,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Response, Failure>> {
+        self.store.call(operation, within)
+    }
+
+    /// What the store says, or that it fails.
+    pub(super) async fn outcome(
+        &self,
+        operation: Operation,
+        within: Duration,
+    ) -> Verdict<Result<Response, Failure>> {
+        let name = operation.name();
+        let outcome = timeout(within + self.patience, self.call(operation, within)).await;
+        outcome.map_err(|_| {
+            Stop::Breach(format!("a call ends within its time, but a {name} did not end at all"))
+        })
+    }
+
+    /// What the store says, where it has no reason to fail.
+    pub(super) async fn ask(&self, operation: Operation) -> Verdict<Response> {
+        let name = operation.name();
+        self.outcome(operation, self.patience).await?.map_err(|failure| {
+            Stop::Breach(format!(
+                "nothing is in the way of a {name}, but the store said {failure:?}"
+            ))
+        })
+    }
+
+    pub(super) async fn grant(&self, lease: LeaseId, ttl: u64) -> Verdict<Response> {
+        self.ask(Operation::Grant(Grant { lease, ttl })).await
+    }
+
+    pub(super) async fn keep_alive(&self, lease: LeaseId) -> Verdict<Response> {
+        self.ask(Operation::KeepAlive(lease)).await
+    }
+
+    pub(super) async fn revoke(&self, lease: LeaseId) -> Verdict<Response> {
+        self.ask(Operation::Revoke(lease)).await
+    }
+
+    pub(super) async fn claim(&self, key: &str, lease: LeaseId) -> Verdict<Response> {
+        self.ask(claim(key, lease)).await
+    }
+
+    /// A new lease that outlives the check.
+    pub(super) async fn lease(&self) -> Verdict<LeaseId> {
+        let lease = new_lease();
+        expect!(
+            self.grant(lease, HOUR).await?,
+            Response::Granted(_),
+            "a lease of a new id is granted"
+        );
+        Ok(lease)
+    }
+
+    /// Claims a key that is free.
+    pub(super) async fn claimed(&self, key: &str, lease: LeaseId) -> Verdict<Entry> {
+        expect!(
+            self.claim(key, lease).await?,
+            Response::Claimed(of),
+            "a key that is not there is claimed"
+        );
+        Ok(of.entry)
+    }
+
+    /// Claims a key that is free under a lease of its own, to guard with it.
+    pub(super) async fn leader(&self, key: &str) -> Verdict<Entry> {
+        let lease = self.lease().await?;
+        self.claimed(key, lease).await
+    }
+
+    pub(super) async fn read(&self, selections: Vec<Selection>) -> Verdict<Snapshot> {
+        let asked = selections.len();
+        expect!(
+            self.ask(Operation::Read(selections)).await?,
+            Response::Snapshot(snapshot),
+            "a read is answered by a snapshot"
+        );
+        ensure!(
+            snapshot.found.len() == asked,
+            "a read of {asked} selections is answered by as many lists, but there were {}",
+            snapshot.found.len(),
+        );
+        Ok(snapshot)
+    }
+
+    pub(super) async fn get(&self, key: &str) -> Verdict<Option<Entry>> {
+        Ok(self.read(vec![one(key)]).await?.found.into_iter().flatten().next())
+    }
+
+    pub(super) async fn peek(&self, key: &str) -> Verdict<Option<Entry>> {
+        let peek = self.store.peek(key.into(), self.patience);
+        match timeout(self.patience * 2, peek).await {
+            Ok(Ok(entry)) => Ok(entry),
+            wrong => Err(Stop::Breach(format!("a peek finds a key or none, but: {wrong:?}"))),
+        }
+    }
+
+    pub(super) async fn write(
+        &self,
+        guard: &Guard,
+        expect: Vec<Expectation>,
+        mutations: Vec<Mutation>,
+    ) -> Verdict<Response> {
+        self.ask(guarded(guard, expect, mutations)).await
+    }
+
+    /// Writes where the guard holds, without expectations.
+    pub(super) async fn applied(
+        &self,
+        guard: &Guard,
+        mutations: Vec<Mutation>,
+    ) -> Verdict<Revision> {
+        expect!(
+            self.write(guard, vec![], mutations).await?,
+            Response::Applied(revision),
+            "a write whose guard holds is applied"
+        );
+        Ok(revision)
+    }
+
+    pub(super) fn ear(&self) -> Ear {
+        Ear::new(self.store.watches(), self.patience)
+    }
+}
+
+/// An id that nobody else has.
+pub(super) fn new_lease() -> LeaseId {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    // Other processes check their places in the same cluster.
+    let number = getrandom::u64().unwrap_or_else(|_| LAST.fetch_add(1, Ordering::Relaxed));
+    LeaseId::try_from(number >> 1).unwrap_or_default().max(1)
+}
+
+pub(super) fn claim(key: &str, lease: LeaseId) -> Operation {
+    Operation::Claim(Claim { key: key.into(), value: format!("by {lease}").into(), lease })
+}
+
+pub(super) fn guarded(
+    guard: &Guard,
+    expect: Vec<Expectation>,
+    mutations: Vec<Mutation>,
+) -> Operation {
+    Operation::Guarded(Guarded { guard: guard.clone(), expect, mutations })
+}
+
+/// Holds while the key is the one that it was, whatever its lease.
+pub(super) fn guard_of(entry: &Entry) -> Guard {
+    Guard { key: entry.key.clone(), epoch: entry.created, lease: None }
+}
+
+/// Holds while the key is not there.
+pub(super) fn absent(key: &str) -> Expectation {
+    Expectation { key: key.into(), modified: 0 }
+}
+
+pub(super) fn put(key: &str, value: &str) -> Mutation {
+    Mutation::Put(Put { key: key.into(), value: value.into() })
+}
+
+pub(super) fn delete(key: &str) -> Mutation {
+    Mutation::Delete(key.into())
+}
+
+/// This key.
+pub(super) fn one(key: &str) -> Selection {
+    Selection {
+        key: key.into(),
+        prefix: false,
+        from: None,
+        created_before: None,
+        order: Order::OldestFirst,
+        limit: 0,
+        keys_only: false,
+    }
+}
+
+/// All keys that begin so.
+pub(super) fn all(prefix: &str) -> Selection {
+    Selection { prefix: true, ..one(prefix) }
+}
+
+/// The names of the keys that a selection found, with blanks between them.
+pub(super) fn names(found: &[Entry]) -> String {
+    let names: Vec<_> = found.iter().map(|entry| name(&entry.key)).collect();
+    names.join(" ")
+}
+
+pub(super) fn name(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}
+
+/// [`Place`], behind a pointer.
+trait AnyPlace: Send + Sync {
+    fn now(&self) -> Mark;
+    fn pass(&self, time: Duration) -> BoxFuture<'_, ()>;
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, bool>;
+    fn stall(&self, stalled: bool) -> BoxFuture<'_, bool>;
+}
+
+impl<P: Place> AnyPlace for P {
+    fn now(&self) -> Mark {
+        Place::now(self)
+    }
+
+    fn pass(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Place::pass(self, time).boxed()
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, bool> {
+        Place::compact(self, revision).boxed()
+    }
+
+    fn stall(&self, stalled: bool) -> BoxFuture<'_, bool> {
+        Place::stall(self, stalled).boxed()
+    }
+}

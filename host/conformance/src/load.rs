@@ -1,0 +1,235 @@
+//! Watches while many write: what they tell is put together again, and has to be what
+//! was acknowledged, and what is there in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use super::bench::{Bench, Handle, Verdict, all, delete, guard_of, name, put};
+use super::ear::{Ear, of_all, of_key};
+use incumbent::types::{Change, Entry, RequestId, Response, Revision, Watch};
+
+const WRITERS: usize = 6;
+const ROUNDS: usize = 15;
+const KEYS: [&str; 4] = ["w/0", "w/1", "w/2", "w/3"];
+
+pub(super) async fn watches_under_load_miss_and_repeat_nothing(bench: Bench) -> Verdict {
+    let guard = guard_of(&bench.here.leader("lead").await?);
+    let mut ears = Vec::new();
+    for handle in bench.handles() {
+        let mut ear = handle.ear();
+        let mut watches = vec![Told::begin(&mut ear, of_all(1, "w/"), None).await?];
+        for (id, key) in (2..).zip(KEYS) {
+            watches.push(Told::begin(&mut ear, of_key(id, key), None).await?);
+        }
+        ears.push((ear, watches));
+    }
+
+    // Two others begin in the middle: one at a revision of the past, one from now on.
+    let newest = Arc::new(AtomicI64::new(guard.epoch));
+    let acknowledged = bench.at_once(WRITERS, |handle, number| {
+        write(handle, number, guard.clone(), Arc::clone(&newest))
+    });
+    let begin = async {
+        let mut begun = Vec::new();
+        for handle in bench.handles() {
+            let mut ear = handle.ear();
+            let since = newest.load(Ordering::SeqCst);
+            let past = Watch { since: Some(since), ..of_all(1, "w/") };
+            let past = Told::begin(&mut ear, past, Some(since)).await?;
+            begun.push((ear, vec![past]));
+            let mut ear = handle.ear();
+            let from_now = Told::begin(&mut ear, of_all(2, "w/"), None).await?;
+            begun.push((ear, vec![from_now]));
+        }
+        Ok(begun)
+    };
+    let (acknowledged, begun) = futures_util::future::try_join(acknowledged, begin).await?;
+    ears.extend(begun);
+    let mut acknowledged: BTreeSet<Written> = acknowledged.into_iter().flatten().collect();
+
+    // The last change is of all keys.
+    let last = KEYS.map(|key| put(key, "the end")).into();
+    let end = bench.here.applied(&guard, last).await?;
+    acknowledged.extend(KEYS.map(|key| (end, key.as_bytes().to_vec())));
+    let left = bench.there.read(vec![all("w/")]).await?.found.concat();
+
+    for (mut ear, mut watches) in ears {
+        while !watches.iter().all(|watch| watch.is_over(end)) {
+            let watched = ear.next().await?;
+            match watches.iter_mut().find(|watch| watch.watch.id == watched.id) {
+                Some(watch) => watch.tell(watched.change)?,
+                None => ensure!(false, "only open watches tell something, but {watched:?} came"),
+            }
+        }
+        for watch in watches {
+            watch.judge(&acknowledged, &left)?;
+        }
+    }
+    Ok(())
+}
+
+/// What was put, by which revision.
+type Written = (Revision, Vec<u8>);
+
+/// Puts, deletes and makes keys that others work on too. What it put for certain.
+async fn write(
+    handle: Handle,
+    number: usize,
+    guard: incumbent::types::Guard,
+    newest: Arc<AtomicI64>,
+) -> Verdict<Vec<Written>> {
+    let lease = handle.lease().await?;
+    let mut written = Vec::new();
+    for round in 0..ROUNDS {
+        tokio::task::yield_now().await;
+        let mut keys = KEYS.iter().cycle().skip(number + round);
+        let (Some(one), Some(two)) = (keys.next(), keys.next()) else { break };
+        let value = format!("{number}.{round}");
+        let at = match round % 3 {
+            0 => {
+                let both = vec![put(one, &value), put(two, &value)];
+                let at = handle.applied(&guard, both).await?;
+                written.push((at, two.as_bytes().to_vec()));
+                written.push((at, one.as_bytes().to_vec()));
+                at
+            }
+            1 => {
+                let change = vec![put(one, &value), delete(two)];
+                let at = handle.applied(&guard, change).await?;
+                written.push((at, one.as_bytes().to_vec()));
+                at
+            }
+            _ => {
+                let answer = handle.claim(two, lease).await?;
+                if let Response::Claimed(of) = answer {
+                    written.push((of.at, two.as_bytes().to_vec()));
+                    of.at
+                } else {
+                    expect!(answer, Response::Taken(of), "a claim gives a key or its owner");
+                    of.at
+                }
+            }
+        };
+        newest.fetch_max(at, Ordering::SeqCst);
+    }
+    Ok(written)
+}
+
+/// A watch, and what it has told.
+struct Told {
+    watch: Watch,
+    /// What it tells comes after this.
+    after: Revision,
+    changes: Vec<Change>,
+}
+
+impl Told {
+    async fn begin(ear: &mut Ear, watch: Watch, since: Option<Revision>) -> Verdict<Self> {
+        let started = ear.listen(watch.clone()).await?;
+        let after = since.map_or(started, |since| since - 1);
+        ensure!(
+            started <= after,
+            "what a watch since {since:?} tells comes after the revision at which it starts, but \
+             that was {started}"
+        );
+        Ok(Self { watch, after, changes: Vec::new() })
+    }
+
+    fn id(&self) -> RequestId {
+        self.watch.id
+    }
+
+    fn sees(&self, key: &[u8]) -> bool {
+        if self.watch.prefix { key.starts_with(&self.watch.key) } else { key == self.watch.key }
+    }
+
+    fn is_over(&self, end: Revision) -> bool {
+        let told = self.changes.iter().filter(|change| place_of(change).0 == end).count();
+        told >= KEYS.iter().filter(|key| self.sees(key.as_bytes())).count()
+    }
+
+    fn tell(&mut self, change: Change) -> Verdict {
+        let (at, key) = place_of(&change);
+        let is_change = matches!(change, Change::Put(_) | Change::Deleted(_));
+        ensure!(
+            is_change && self.sees(key) && at > self.after,
+            "watch {} tells the changes of its keys after {}, but it told {change:?}",
+            self.id(),
+            self.after
+        );
+        let last = self.changes.last().map_or(0, |last| place_of(last).0);
+        ensure!(
+            at >= last,
+            "a watch tells what one revision changed before what the next did, but after {last} \
+             it told {change:?}"
+        );
+        self.changes.push(change);
+        Ok(())
+    }
+
+    /// That it is all of what has happened, once.
+    fn judge(&self, acknowledged: &BTreeSet<Written>, left: &[Entry]) -> Verdict {
+        let mut told = BTreeSet::new();
+        let mut keys: BTreeMap<&[u8], Option<&Entry>> = BTreeMap::new();
+        for change in &self.changes {
+            let (at, key) = place_of(change);
+            ensure!(
+                told.insert((at, key.to_vec())),
+                "a watch tells each change once, but it repeated {change:?}"
+            );
+            // Before the first change it is not known what was there.
+            let before = keys.get(key).copied();
+            match change {
+                Change::Put(entry) => {
+                    let follows = match before {
+                        None => entry.created == at || entry.created <= self.after,
+                        Some(None) => entry.created == at,
+                        Some(Some(old)) => entry.created == old.created,
+                    };
+                    ensure!(
+                        follows,
+                        "a watch tells each change, but none between {before:?} and {change:?}"
+                    );
+                    keys.insert(key, Some(entry));
+                }
+                Change::Deleted(_) | Change::Started(_) | Change::Ended(_) => {
+                    ensure!(
+                        before != Some(None),
+                        "a key is gone once, but a watch told {change:?} where it was gone before"
+                    );
+                    keys.insert(key, None);
+                }
+            }
+        }
+        let missed = acknowledged.iter().find(|(at, key)| {
+            *at > self.after && self.sees(key) && !told.contains(&(*at, key.clone()))
+        });
+        if let Some((at, key)) = missed {
+            ensure!(
+                false,
+                "a watch tells each change after {}, but not that of `{}` at {at}, which was \
+                 acknowledged",
+                self.after,
+                name(key)
+            );
+        }
+        for entry in left.iter().filter(|entry| self.sees(&entry.key)) {
+            let last = keys.get(&*entry.key).copied().flatten();
+            ensure!(
+                last == Some(entry),
+                "what a watch has told last is what is there, {entry:?}, but it was {last:?}"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The revision and the key of a change.
+fn place_of(change: &Change) -> (Revision, &[u8]) {
+    match change {
+        Change::Put(entry) => (entry.modified, &entry.key),
+        Change::Deleted(deletion) => (deletion.at, &deletion.key),
+        Change::Started(_) | Change::Ended(_) => (0, &[]),
+    }
+}

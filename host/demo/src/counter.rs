@@ -1,0 +1,91 @@
+//! The work of the demonstration: a number in the store, which leaders count up.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent::types::{Guard, Guarded, Mutation, Operation, Put, Response};
+use incumbent::{Failure, Fence, Store, Write, WriteError, admin};
+
+use super::report::Outcome;
+
+/// The counter of an election, and the way to it. A cheap clone.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    store: Arc<dyn Store>,
+    key: String,
+    within: Duration,
+}
+
+/// What the counter was when it was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    pub value: u64,
+    /// The revision of its last change; 0 if there was none.
+    modified: i64,
+}
+
+impl Counter {
+    pub fn new(store: Arc<dyn Store>, election: &str, within: Duration) -> Self {
+        Self { store, key: format!("{election}-counter"), within }
+    }
+
+    pub async fn read(&self) -> Result<Reading, Failure> {
+        let found = admin::get(&*self.store, self.key.as_str(), self.within).await?;
+        let Some(entry) = found else {
+            return Ok(Reading { value: 0, modified: 0 });
+        };
+        let value = str::from_utf8(&entry.value).ok().and_then(|text| text.parse().ok());
+        let value = value.ok_or_else(|| Failure::Other("the counter is no number".into()))?;
+        Ok(Reading { value, modified: entry.modified })
+    }
+
+    /// Writes the next number, if nobody has written since: as one does it who leads.
+    pub async fn count_up(&self, fence: &Fence, from: Reading) -> Outcome {
+        let key = self.key.as_str();
+        let next = (from.value + 1).to_string();
+        match fence.write(Write::new().expect(key, from.modified).put(key, next)).await {
+            Ok(revision) => Outcome::Accepted { revision },
+            Err(WriteError::Stale) => Outcome::Refused,
+            Err(error) => unclear(&error),
+        }
+    }
+
+    /// Writes in the name of a term, and asks no clock whether it still stands: what
+    /// was on its way when its sender fell asleep. Only the store stands in between.
+    pub async fn write_late(&self, guard: Guard, value: u64) -> Outcome {
+        let put = Put { key: self.key.clone().into(), value: value.to_string().into() };
+        let mutations = vec![Mutation::Put(put)];
+        let write = Operation::Guarded(Guarded { guard, expect: Vec::new(), mutations });
+        match self.store.call(write, self.within).await {
+            Ok(Response::Applied(revision)) => Outcome::Accepted { revision },
+            Ok(Response::Stale) => Outcome::Refused,
+            Ok(other) => unclear(&unexpected(&other)),
+            Err(failure) => unclear(&failure),
+        }
+    }
+
+    /// Ends a lease of one who is dead.
+    pub async fn bury(&self, lease: i64) -> Result<(), Failure> {
+        self.store.call(Operation::Revoke(lease), self.within).await.map(|_| ())
+    }
+
+    /// Whether somebody's transaction keeps others from theirs for so long.
+    pub async fn is_free(&self, within: Duration) -> bool {
+        // Nobody has a lease of this number, as good as surely.
+        let nobodys = getrandom::u64().map_or(i64::MAX, |number| (number >> 1).cast_signed());
+        self.store.call(Operation::Revoke(nobodys), within).await.is_ok()
+    }
+
+    pub async fn remove(&self, fence: &Fence) -> Result<(), WriteError> {
+        fence.delete(self.key.as_str()).await.map(|_| ())
+    }
+}
+
+fn unclear(error: &impl fmt::Display) -> Outcome {
+    Outcome::Unclear { why: error.to_string() }
+}
+
+fn unexpected(answer: &Response) -> Failure {
+    Failure::Other(format!("the store gave an answer to another question: {answer:?}"))
+}

@@ -1,0 +1,269 @@
+//! One contest for one office.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{broadcast, oneshot, watch};
+
+use crate::candidate::{Candidate, Seat, Stage};
+use crate::clock::{Clock, nanoseconds};
+use crate::driver::{Attendance, Handle, Wish};
+use crate::error::Error;
+use crate::leadership::Leadership;
+use crate::observer::{Leader, Leaders};
+use crate::terms::Terms;
+use crate::types::{Candidacy, Contest, Observation};
+
+/// How many events wait for a reader.
+const RING: usize = 256;
+/// The first pause after work that ended at once, and the longest one.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// An election by its name. Cheap to clone; does nothing by itself.
+///
+/// All candidates of a name have to agree on the [`contest`](Self::contest).
+#[derive(Clone, Debug)]
+pub struct Election {
+    handle: Handle,
+    name: String,
+    contest: Contest,
+    value: Vec<u8>,
+}
+
+impl Election {
+    pub(crate) fn new(handle: Handle, name: String) -> Self {
+        let value = handle.identity().into();
+        Self { handle, name, contest: Contest::Queue, value }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the session is called.
+    pub fn identity(&self) -> &str {
+        self.handle.identity()
+    }
+
+    /// The clock of the session.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        self.handle.clock()
+    }
+
+    /// The runtime on which the session lives.
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
+        self.handle.runtime()
+    }
+
+    /// How candidates share the election: [`Contest::Queue`] unless set.
+    #[must_use]
+    pub fn contest(mut self, contest: Contest) -> Self {
+        self.contest = contest;
+        self
+    }
+
+    /// What others read of a candidate: the session's identity unless set, and
+    /// at most 4,096 bytes.
+    #[must_use]
+    pub fn value(mut self, value: impl Into<Vec<u8>>) -> Self {
+        self.value = value.into();
+        self
+    }
+
+    /// Joins, waits its turn, and leads one term. A term that is over is not
+    /// followed by another: for that, campaign again, [`join`](Self::join), or
+    /// [`lead`](Self::lead).
+    ///
+    /// Dropping the future leaves the queue, and nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Withdrawn`] if the store refuses the candidate, or the name or
+    /// value is not possible, or this session has a candidate of that name;
+    /// [`Error::Closed`] if the session is closed. A store that is away is
+    /// waited for.
+    pub async fn campaign(&self) -> Result<Leadership, Error> {
+        let (candidate, leadership) = self.one_term().await?;
+        Ok(leadership.with_candidate(candidate))
+    }
+
+    /// Joins, and returns once there is a place in line. Dropping the future
+    /// leaves the queue, and nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// As for [`campaign`](Self::campaign).
+    pub async fn join(&self) -> Result<Candidate, Error> {
+        let mut candidate = self.enter();
+        candidate.joined().await?;
+        Ok(candidate)
+    }
+
+    /// Starts to join and returns at once, for those who want to see it happen:
+    /// [`Candidate::events`] tells everything.
+    pub fn enter(&self) -> Candidate {
+        self.candidate(true)
+    }
+
+    /// Leads again and again. In each term `work` is called with the
+    /// leadership, and its future is run.
+    ///
+    /// - When the future ends, the term is resigned.
+    /// - When the term ends, or a fortieth of its time is left without a
+    ///   renewal, the future is dropped.
+    /// - Then the candidate gets back in line. Work that ended by itself within
+    ///   10 s of its start comes back only after a pause, of 1 s at first and
+    ///   doubling to 30 s, so that another instance has its turn.
+    ///
+    /// The next term comes only when the leadership that `work` was given has
+    /// been dropped. A future can be dropped only where it awaits: work that
+    /// computes for long without that asks [`Leadership::is_valid`], and work
+    /// that it spawns elsewhere takes the leadership along. Dropping
+    /// `lead`'s own future drops the work's, resigns and leaves the queue.
+    ///
+    /// ```
+    /// # use incumbent::{Fence, Options, Session};
+    /// # async fn work(fence: Fence, session: Session) { let _ = session.close().await; }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), incumbent::Error> {
+    /// # let session = Session::connect("memory:", Options::default()).await?;
+    /// # let election = session.election("office");
+    /// # let work = |fence| work(fence, session.clone());
+    /// election
+    ///     .lead(|leadership| async move { work(leadership.fence()).await })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`campaign`](Self::campaign), but it returns `Ok` when the session
+    /// is closed.
+    pub async fn lead<W, F>(&self, mut work: W) -> Result<(), Error>
+    where
+        W: FnMut(Leadership) -> F,
+        F: Future<Output = ()>,
+    {
+        let mut pause = PAUSES.0;
+        loop {
+            let (candidate, leadership) = match self.one_term().await {
+                Ok(elected) => elected,
+                Err(Error::Closed) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let term = leadership.term();
+            let mut stage = candidate.stage();
+            let early = leadership.remaining() / 40;
+            let leadership = leadership.with_candidate(candidate);
+
+            let start = self.handle.clock().now();
+            let finished = tokio::select! {
+                () = term.runs_out(early) => false,
+                () = work(leadership) => true,
+            };
+            // An error means that the driver is gone, which the next round says.
+            let _ = stage.wait_for(|stage| matches!(stage, Stage::Over(_))).await;
+            // The work may have given the leadership to a task. Where there is no next
+            // term, nobody waits for that.
+            tokio::select! {
+                () = term.yielded() => {}
+                () = self.handle.closed() => {}
+            }
+
+            let now = self.handle.clock().now();
+            if finished && now.saturating_sub(start) < nanoseconds(Duration::from_secs(10)) {
+                let end = now.saturating_add(nanoseconds(jittered(pause)));
+                self.handle.clock().sleep_until(end).await;
+                pause = (pause * 2).min(PAUSES.1);
+            } else {
+                pause = PAUSES.0;
+            }
+        }
+    }
+
+    /// One term after the other, for an application that asks for each of them.
+    pub fn terms(&self) -> Terms {
+        Terms::new(self.clone())
+    }
+
+    /// Who leads, from now on, without being a candidate.
+    pub fn observe(&self) -> Leaders {
+        let attendance = Attendance::new(self.handle.clone());
+        let (sightings, receiver) = broadcast::channel(RING);
+        self.handle.send(Wish::Observe { observation: self.observation(&attendance), sightings });
+        Leaders::new(receiver, attendance)
+    }
+
+    /// The candidates in line, the leader first; in a race, the leader alone. Several calls on
+    /// one session are answered one after the other. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Withdrawn`] if the store refuses, or there are more than 30,000 candidates or
+    /// 64 MiB of their keys and values;
+    /// [`Error::Closed`] if the session is closed.
+    pub async fn candidates(&self) -> Result<Vec<Leader>, Error> {
+        let attendance = Attendance::new(self.handle.clone());
+        let (listed, answer) = oneshot::channel();
+        self.handle.send(Wish::Inspect { observation: self.observation(&attendance), listed });
+        let entries = answer.await.map_err(|_| Error::Closed)?;
+        let entries = entries.map_err(Error::Withdrawn)?;
+        Ok(entries.into_iter().map(Leader::from).collect())
+    }
+
+    /// Who leads now, or that nobody does. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As for [`candidates`](Self::candidates).
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        Ok(self.candidates().await?.into_iter().next())
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// The next term, with the candidate that was made for it alone.
+    async fn one_term(&self) -> Result<(Candidate, Leadership), Error> {
+        loop {
+            let mut candidate = self.candidate(false);
+            match candidate.elected().await {
+                Ok(leadership) => return Ok((candidate, leadership)),
+                Err(Error::Closed) if candidate.was_in_line() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(crate) fn candidate(&self, rejoin: bool) -> Candidate {
+        let attendance = Attendance::new(self.handle.clone());
+        let (stage, stages) = watch::channel(Stage::Joining);
+        let (events, first) = broadcast::channel(RING);
+        let later = events.downgrade();
+        self.handle.send(Wish::Campaign {
+            candidacy: Candidacy {
+                election: attendance.id(),
+                name: self.name.clone(),
+                contest: self.contest,
+                value: self.value.clone(),
+                rejoin,
+            },
+            seat: Seat { stage, events },
+        });
+        Candidate::new(attendance, stages, first, later)
+    }
+
+    fn observation(&self, attendance: &Attendance) -> Observation {
+        Observation { election: attendance.id(), name: self.name.clone(), contest: self.contest }
+    }
+}
+
+/// Between one half and the whole, so that instances do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    let half = pause / 2;
+    let part = getrandom::u32().unwrap_or(u32::MAX) % 1024;
+    half + half * part / 1024
+}

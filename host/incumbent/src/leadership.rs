@@ -1,0 +1,405 @@
+//! One term: how its holder knows that it stands, how it ends, and how its
+//! writes are guarded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::candidate::Candidate;
+use crate::clock::Clock;
+use crate::driver::{Handle, Wish};
+use crate::error::{Error, WriteError};
+use crate::term::{Standing, Term};
+use crate::types::{Entry, Expectation, Failure, Mark, Mutation, Put, Reason};
+
+/// One term of leadership, from its election on. It can touch no later term.
+///
+/// Leadership is a matter of time: it stands until [`valid_until`], which moves
+/// ahead with every renewal of the lease. Whoever does work of a leader's asks
+/// [`is_valid`] before each step, or runs the work beside [`lost`], and writes
+/// through a [`Fence`], which the store refuses once the term is over.
+///
+/// Dropping it says that the work has stopped, and resigns: the next candidate
+/// may lead at once. So keep it until the work *has* stopped, even when the term
+/// is lost; this candidate does not lead again before that.
+///
+/// ```
+/// # use incumbent::{Options, Session};
+/// # async fn work(fence: incumbent::Fence) {}
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), incumbent::Error> {
+/// # let election = Session::connect("memory:", Options::default()).await?.election("office");
+/// let leadership = election.campaign().await?;
+/// tokio::select! {
+///     reason = leadership.lost() => eprintln!("demoted: {reason}"),
+///     () = work(leadership.fence()) => leadership.resign().await?,
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`valid_until`]: Self::valid_until
+/// [`is_valid`]: Self::is_valid
+/// [`lost`]: Self::lost
+#[derive(Debug)]
+pub struct Leadership {
+    term: Arc<Term>,
+    handle: Handle,
+    /// The candidacy that was made for this term alone.
+    candidate: Option<Candidate>,
+}
+
+impl Leadership {
+    pub(crate) fn new(term: Arc<Term>, handle: Handle) -> Self {
+        Self { term, handle, candidate: None }
+    }
+
+    /// Ties a candidacy to its only term.
+    pub(crate) fn with_candidate(mut self, candidate: Candidate) -> Self {
+        self.candidate = Some(candidate);
+        self
+    }
+
+    pub(crate) fn term(&self) -> Arc<Term> {
+        Arc::clone(&self.term)
+    }
+
+    /// The election's name.
+    pub fn election(&self) -> &str {
+        self.term.election()
+    }
+
+    /// The fencing token: it rises strictly from one leadership of an election
+    /// to the next, and is never 0.
+    pub fn epoch(&self) -> i64 {
+        self.term.id().epoch
+    }
+
+    /// The leader key.
+    pub fn key(&self) -> &[u8] {
+        self.term.key()
+    }
+
+    /// The lease that the leader key is attached to.
+    pub fn lease(&self) -> i64 {
+        self.term.lease()
+    }
+
+    /// When the work must have stopped, as extended until now: a mark of the
+    /// session's clock. It stays what it was when the term ends.
+    pub fn valid_until(&self) -> Mark {
+        self.term.deadline()
+    }
+
+    /// What is left of the term, as extended until now; zero once it is over.
+    pub fn remaining(&self) -> Duration {
+        self.term.remaining()
+    }
+
+    /// Whether the term stands at this moment, by the clock. Takes no lock.
+    pub fn is_valid(&self) -> bool {
+        self.term.is_valid()
+    }
+
+    /// For the work: writes that are made only while the term stands.
+    pub fn fence(&self) -> Fence {
+        Fence { term: Arc::clone(&self.term), handle: self.handle.clone() }
+    }
+
+    /// Waits until the term is over, at [`valid_until`](Self::valid_until) at
+    /// the latest, whatever the store and the session do. Cancel safe, and
+    /// ready at once if the term is over.
+    ///
+    /// On whatever runtime the future is: if that is starved, the future is late.
+    /// [`on_end`](Self::on_end) is not.
+    pub async fn lost(&self) -> Reason {
+        self.term.lost().await
+    }
+
+    /// Has `call` called once, when the term is over, with the reason that
+    /// [`lost`](Self::lost) gives: at [`valid_until`](Self::valid_until) at the latest,
+    /// and soon if the term is over already. For work that is no async task, and for
+    /// what has to stop even while the async runtime is starved.
+    ///
+    /// It is called on a thread of the session's that keeps the deadlines, and needs
+    /// neither the runtime nor the store nor the elector. All other terms of the session
+    /// wait for it: set a flag, signal a process, close a socket, and do not block. A
+    /// panic ends this call alone, and is logged. It does not replace
+    /// [`is_valid`](Self::is_valid): where the whole process is stopped, so is the thread,
+    /// and the clock goes on.
+    ///
+    /// It cannot be taken back. A resigned or dropped leadership is an end like any other,
+    /// and so is the end of the session or its runtime; the end of the process is not.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::thread;
+    ///
+    /// # use incumbent::{Error, Options, Session};
+    /// # fn compute_a_bit() {}
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let store = incumbent::MemoryStore::default();
+    /// # let session = Session::open(store.clone(), Options::default()).await?;
+    /// # let leadership = session.election("office").campaign().await?;
+    /// # let lease = leadership.lease();
+    /// let stop = Arc::new(AtomicBool::new(false));
+    /// let stops = Arc::clone(&stop);
+    /// leadership.on_end(move |_| stops.store(true, Ordering::Relaxed));
+    /// let work = thread::spawn(move || {
+    ///     while !stop.load(Ordering::Relaxed) {
+    ///         compute_a_bit();
+    ///     }
+    ///     // It has stopped: another one may lead.
+    ///     drop(leadership);
+    /// });
+    /// # store.revoke(lease);
+    /// # session.close().await?;
+    /// # work.join().expect("the work stops");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_end(&self, call: impl FnOnce(Reason) + Send + 'static) {
+        self.term.on_end(Box::new(call));
+    }
+
+    /// Waits until renewals fail and less than half of the time is left, or somebody
+    /// wants the work to [stop](Self::ask_to_stop), or the term is over: for work that needs
+    /// time to stop. A renewal may still come. Cancel safe.
+    pub async fn endangered(&self) {
+        self.term.endangered().await;
+    }
+
+    /// Has the work told that it is to stop, though renewals come: from now on
+    /// [`endangered`](Self::endangered) is ready, and a component's `standing` says so.
+    /// The term stands all the same: work that stops may still write.
+    pub fn ask_to_stop(&self) {
+        self.term.ask_to_stop();
+    }
+
+    /// Gives the leadership back. The work must have stopped.
+    ///
+    /// Returns once the leader key is released where [`campaign`] made this
+    /// term, and as soon as the term is over where the candidate stays in line.
+    /// Cancel safe: the resignation takes its course without the future.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the term was over before,
+    /// [`Error::Withdrawn`] if the key could not be released: it is gone after
+    /// one lease time.
+    ///
+    /// [`campaign`]: crate::Election::campaign
+    pub async fn resign(mut self) -> Result<(), Error> {
+        let term = self.term();
+        let candidate = self.candidate.take();
+        drop(self);
+        let reason = term.lost().await;
+        if let Some(mut candidate) = candidate {
+            candidate.over().await?;
+        }
+        match reason {
+            Reason::Resigned => Ok(()),
+            Reason::Expired
+            | Reason::LeaseLost
+            | Reason::Deposed
+            | Reason::Fenced
+            | Reason::Other(_) => Err(Error::Lost(reason)),
+        }
+    }
+}
+
+impl Drop for Leadership {
+    fn drop(&mut self) {
+        self.term.mark_yielded();
+        self.handle.send(Wish::Yielded(self.term.id()));
+    }
+}
+
+/// Guarded writes of one term: each is made only while the term's key stands, in
+/// one transaction with that check. A cheap clone, for the work.
+///
+/// Not cancel safe: what a dropped future asked for may happen.
+///
+/// A session has 256 writes under way; further ones wait for their turn, in the order in
+/// which they were asked for.
+///
+/// ```
+/// use incumbent::Write;
+///
+/// # use incumbent::{Options, Session};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let session = Session::connect("memory:", Options::default()).await?;
+/// # let leadership = session.election("office").campaign().await?;
+/// let fence = leadership.fence();
+/// let revision = fence.put("/data/result", "41").await?;
+/// // Only if nobody has changed it since:
+/// let write = Write::new().expect("/data/result", revision).put("/data/result", "42");
+/// fence.write(write).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fence {
+    term: Arc<Term>,
+    handle: Handle,
+}
+
+impl Fence {
+    /// The term's epoch: for sinks that keep the highest one they have seen, and
+    /// refuse what bears a lower one.
+    pub fn epoch(&self) -> i64 {
+        self.term.id().epoch
+    }
+
+    /// Whether the term stands at this moment, by the clock. Takes no lock.
+    pub fn is_valid(&self) -> bool {
+        self.term.is_valid()
+    }
+
+    /// The session's identity.
+    pub fn identity(&self) -> &str {
+        self.handle.identity()
+    }
+
+    /// The clock of the session.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        self.handle.clock()
+    }
+
+    /// The runtime on which the session lives.
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
+        self.handle.runtime()
+    }
+
+    /// What is left of the term, as extended until now; zero once it is over.
+    pub fn remaining(&self) -> Duration {
+        self.term.remaining()
+    }
+
+    /// How the term stands at this moment, by the clock.
+    pub fn standing(&self) -> Standing {
+        self.term.standing()
+    }
+
+    /// Waits until the term stands otherwise than `last`, or is over. Cancel safe.
+    pub async fn changed(&self, last: &Standing) -> Standing {
+        self.term.changed(last).await
+    }
+
+    /// Waits until the term is over, as [`Leadership::lost`] does. Cancel safe.
+    pub async fn lost(&self) -> Reason {
+        self.term.lost().await
+    }
+
+    /// What comes of `future` before the term's deadline; none if nothing does.
+    pub async fn in_time<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        self.term.in_time(future).await
+    }
+
+    /// Ends the term as resigned. The task that holds the [`Leadership`] learns of it by
+    /// [`Leadership::lost`], and releases the key when its work has stopped.
+    pub fn step_down(&self) {
+        self.term.end(Reason::Resigned);
+    }
+
+    /// Changes what others read of the leader: at most 4,096 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Stale`] once the term is over; otherwise as its cases say.
+    pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), WriteError> {
+        if !self.is_valid() {
+            return Err(WriteError::Stale);
+        }
+        self.handle.proclaim(self.term.id().election, value.into()).await
+    }
+
+    /// Reads a key, as it is now: what was acknowledged to anyone before shows in it. Its
+    /// `modified` is what a [`Write`] expects that builds on its value. Cancel safe.
+    ///
+    /// Anybody may read: the term need not stand.
+    ///
+    /// # Errors
+    ///
+    /// What the store says instead of an answer.
+    pub async fn get(&self, key: impl Into<Vec<u8>>) -> Result<Option<Entry>, Failure> {
+        self.handle.get(key.into()).await
+    }
+
+    /// Sets a key, under no lease, and returns the revision of the change.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Stale`] once the term is over; otherwise as its cases say.
+    pub async fn put(
+        &self,
+        key: impl Into<Vec<u8>>,
+        value: impl Into<Vec<u8>>,
+    ) -> Result<i64, WriteError> {
+        self.write(Write::new().put(key, value)).await
+    }
+
+    /// Deletes a key, if it is there, and returns the revision.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub async fn delete(&self, key: impl Into<Vec<u8>>) -> Result<i64, WriteError> {
+        self.write(Write::new().delete(key)).await
+    }
+
+    /// Makes several changes at once, all or none, and returns their revision.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put), and [`WriteError::Conflict`] if an expectation
+    /// does not hold.
+    pub async fn write(&self, write: Write) -> Result<i64, WriteError> {
+        if !self.term.is_valid() {
+            return Err(WriteError::Stale);
+        }
+        let Write { expect, mutations } = write;
+        let term = self.term.id();
+        self.handle
+            .write(|outcome, permit| Wish::Write { term, expect, mutations, outcome, permit })
+            .await
+    }
+}
+
+/// Several changes, and what must hold for them. See [`Fence::write`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a write is made by Fence::write"]
+pub struct Write {
+    expect: Vec<Expectation>,
+    mutations: Vec<Mutation>,
+}
+
+impl Write {
+    /// Changes nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only if the key's last change was made at this revision; 0: only if there
+    /// is no such key.
+    pub fn expect(mut self, key: impl Into<Vec<u8>>, modified: i64) -> Self {
+        let key = key.into();
+        self.expect.push(Expectation { key, modified });
+        self
+    }
+
+    /// Sets a key, under no lease.
+    pub fn put(mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
+        let (key, value) = (key.into(), value.into());
+        self.mutations.push(Mutation::Put(Put { key, value }));
+        self
+    }
+
+    /// Deletes a key, if it is there.
+    pub fn delete(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.mutations.push(Mutation::Delete(key.into()));
+        self
+    }
+}

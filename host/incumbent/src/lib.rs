@@ -1,0 +1,85 @@
+//! Leader election on etcd, or on one machine: fenced, portable, embeddable.
+//!
+//! Of all instances of an application that campaign in an [`Election`], one
+//! leads at a time. Each of its terms has an epoch, which rises from one to the
+//! next, and a deadline, which moves ahead while the lease is renewed. Work that
+//! stops by the deadline, and writes through the term's [`Fence`], is never done
+//! by two.
+//!
+//! ```
+//! use incumbent::{Options, Session};
+//!
+//! # async fn work(fence: incumbent::Fence) {}
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), incumbent::Error> {
+//! let options = Options { identity: "worker-1".into(), ..Options::default() };
+//! let session = Session::connect("memory:", options).await?; // or "etcd://127.0.0.1:2379"
+//! let election = session.election("my-service");
+//!
+//! let leadership = election.campaign().await?;
+//! println!("leading in epoch {}", leadership.epoch());
+//! tokio::select! {
+//!     reason = leadership.lost() => eprintln!("demoted: {reason}"),
+//!     () = work(leadership.fence()) => leadership.resign().await?,
+//! }
+//! session.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Session`]: one identity and one lease. [`Election::campaign`] for one
+//!   term, [`Election::lead`] for work that is to be done in every term,
+//!   [`Election::join`] for everything else, [`Election::observe`] to watch.
+//! - [`Leadership`]: one term. [`Leadership::is_valid`] asks the clock;
+//!   [`Leadership::on_end`] is called in time even where the runtime is starved.
+//! - [`admin`]: what needs no session: fenced writes, and an operator's orders.
+//! - [`store`]: the places to elect on, by a [`StoreUrl`], and the contract for others.
+//! - `testing` (feature `testing`): a store and a clock that a test directs, to take the
+//!   leadership away from your own code at any line.
+//! - The crate `incumbent-plugin` is for platforms on wasmtime whose components use leadership,
+//!   the crate `incumbent-conformance` for whoever writes a store.
+//! - [`Component`] and [`Elector`]: the elector itself, for other hosts and for
+//!   tests.
+
+pub mod admin;
+mod bindings;
+mod candidate;
+mod clock;
+mod component;
+mod deadlines;
+mod driver;
+mod election;
+mod error;
+mod leadership;
+mod observer;
+mod session;
+pub mod store;
+mod term;
+mod terms;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod types;
+
+pub use candidate::{Candidate, Event};
+pub use clock::{Bell, BootClock, Clock, ManualClock};
+pub use component::{Component, ComponentError, Elector};
+pub use election::Election;
+pub use error::{Error, WriteError};
+pub use leadership::{Fence, Leadership, Write};
+pub use observer::{Leader, Leaders};
+pub use session::{Options, Session};
+#[cfg(feature = "etcd")]
+pub use store::etcd::{ConnectError, Credentials, EtcdStore};
+pub use store::memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use store::sqlite::{SqliteError, SqliteStore};
+pub use store::url::{EtcdUrl, StoreUrl, StoreUrlError};
+pub use store::{Store, Watches};
+pub use term::Standing;
+pub use terms::Terms;
+pub use types::{Contest, Failure, Mark, Reason};
+
+/// The examples of the library's page.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

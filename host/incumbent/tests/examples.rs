@@ -1,0 +1,46 @@
+//! The examples, run as their first lines say.
+
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::example::Example;
+
+#[test]
+fn leader_works_until_interrupted_and_the_next_one_goes_on() {
+    let etcd = Etcd::start(Version::V3_5);
+    let mut observer = Example::start(&etcd, "observe", &["office"]);
+    observer.prints("nobody leads");
+
+    let mut first = Example::start(&etcd, "leader", &["office", "first"]);
+    first.prints("step 1 of epoch");
+    observer.prints("first leads in epoch");
+    let mut second = Example::start(&etcd, "leader", &["office", "second"]);
+    second.prints("waiting to lead office");
+
+    first.interrupt();
+    second.prints("step 1 of epoch");
+    observer.prints("second leads in epoch");
+    second.interrupt();
+    observer.prints("nobody leads");
+}
+
+#[test]
+fn a_paused_leaders_late_write_is_refused() {
+    let etcd = Etcd::start(Version::V3_4);
+    let mut example = Example::start(&etcd, "fenced_write", &[]);
+    for line in [
+        "sleeper leads in epoch",
+        "sleeper wrote the result, and falls asleep",
+        "successor leads in epoch",
+        "successor wrote the result",
+        "sleeper wakes up: is_valid() is false",
+        "the fence refuses the sleeper's late write: stale",
+        "the store refuses it as well, by its guard: stale",
+        "sleeper was demoted: the deadline came before a renewal",
+    ] {
+        example.prints(line);
+    }
+    example.succeeds();
+    let result = etcd.etcdctl(&["get", "--print-value-only", "fenced-write-example-result"]);
+    assert_eq!(result.trim_end(), "by the successor");
+}

@@ -1,0 +1,45 @@
+//! What wasmtime's bindgen makes of `wit/leadership.wit`: once for hosts that suspend a
+//! component that waits, once for those that block.
+
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    unused_qualifications,
+    clippy::all,
+    clippy::restriction,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code"
+)]
+
+pub(super) mod suspending {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        interfaces: "import incumbent:election/leadership@0.1.0;",
+        imports: {
+            "incumbent:election/leadership.elected": async | trappable,
+            "incumbent:election/leadership.[method]term.changed": async | trappable,
+            "incumbent:election/leadership.[method]term.get": async | trappable,
+            "incumbent:election/leadership.[method]term.put": async | trappable,
+            "incumbent:election/leadership.[method]term.delete": async | trappable,
+            "incumbent:election/leadership.[method]term.write": async | trappable,
+            "incumbent:election/leadership.[method]term.proclaim": async | trappable,
+            default: trappable,
+        },
+        with: {
+            "incumbent:election/types": ::incumbent::types,
+            "incumbent:election/leadership.term": ::incumbent::Fence,
+        },
+    });
+}
+
+pub(super) mod blocking {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        interfaces: "import incumbent:election/leadership@0.1.0;",
+        imports: { default: trappable },
+        with: {
+            "incumbent:election/types": ::incumbent::types,
+            "incumbent:election/leadership.term": ::incumbent::Fence,
+        },
+    });
+}

@@ -1,9 +1,0 @@
-//! The program `incumbent`.
-
-mod cli;
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    cli::main()
-}

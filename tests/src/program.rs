@@ -1,0 +1,378 @@
+//! The program under test: started, read, signalled, and ended by its handle.
+
+#![expect(missing_docs, reason = "their names say what a test does with the program")]
+
+pub mod work;
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::etcd::Etcd;
+
+/// How long anything may take before a test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Makes of each named `fn(Etcd)` one test for each version of etcd.
+#[macro_export]
+macro_rules! with_each_etcd {
+    ($($test:ident),+ $(,)?) => {
+        mod v3_4 {
+            $(#[test]
+            fn $test() {
+                super::$test($crate::etcd::Etcd::start($crate::etcd::Version::V3_4));
+            })+
+        }
+        mod v3_5 {
+            $(#[test]
+            fn $test() {
+                super::$test($crate::etcd::Etcd::start($crate::etcd::Version::V3_5));
+            })+
+        }
+    };
+}
+
+/// The program, without a variable of ours.
+pub fn incumbent<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    without_variables(Command::new(path()), arguments)
+}
+
+/// Where cargo has put the program that this test is of.
+///
+/// # Panics
+///
+/// Where cargo has built no such program for the test.
+#[track_caller]
+pub fn path() -> PathBuf {
+    let path = env::var_os("CARGO_BIN_EXE_incumbent").expect("cargo runs a test of the program");
+    path.into()
+}
+
+/// A command without a variable of ours.
+pub fn without_variables<S: AsRef<OsStr>>(
+    mut command: Command,
+    arguments: impl IntoIterator<Item = S>,
+) -> Command {
+    for (name, _) in env::vars_os() {
+        if name.to_string_lossy().starts_with("INCUMBENT_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// A file that its owner alone may read.
+pub fn write_secret(path: &Path, text: &str) {
+    let mut file = File::options();
+    let file = file.write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+/// The program on this etcd.
+pub fn on<S: AsRef<OsStr>>(etcd: &Etcd, arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = incumbent(arguments);
+    command.env("INCUMBENT_STORE", etcd.url());
+    command
+}
+
+/// Runs it to its end: its status, and what it has printed.
+pub fn end(mut command: Command) -> End {
+    let Output { status, stdout, stderr } = command.output().expect("the program runs");
+    End {
+        status: status_of(status),
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+    }
+}
+
+#[derive(Debug)]
+pub struct End {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl End {
+    #[track_caller]
+    pub fn expect(self, status: i32) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        assert!(!self.stderr.contains("panicked"), "{self:?}");
+        self
+    }
+
+    /// The only line of standard output.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+}
+
+/// As a shell says it.
+pub fn status_of(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
+}
+
+/// The program while it runs. Killed at the end of the test.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    pub stdout: Lines,
+    pub stderr: Lines,
+}
+
+impl Running {
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let stdout = Lines::of(child.stdout.take().unwrap());
+        let stderr = Lines::of(child.stderr.take().unwrap());
+        Self { child, stdout, stderr }
+    }
+
+    /// `incumbent campaign … -o json` with a lease of two seconds.
+    pub fn campaign(etcd: &Etcd, election: &str, more: &[&str]) -> Self {
+        let arguments = [&["campaign", election, "--ttl", "2s", "-o", "json"], more].concat();
+        Self::start(on(etcd, arguments))
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    pub fn stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().expect("a pipe")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal);
+    }
+
+    /// Waits for its end by itself.
+    #[track_caller]
+    pub fn wait(&mut self) -> i32 {
+        let status = eventually("the program ends", || self.child.try_wait().unwrap());
+        status_of(status)
+    }
+
+    /// Asks it to end, and holds it to an orderly end.
+    #[track_caller]
+    pub fn stop(mut self) {
+        self.signal(Signal::TERM);
+        assert_eq!(self.wait(), 0, "{:?}", self.stderr);
+    }
+
+    /// The first event of this name that it prints, which nobody has asked for
+    /// before.
+    #[track_caller]
+    pub fn event(&self, name: &str) -> Value {
+        self.stdout.event(name)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lines that come out of a pipe.
+#[derive(Clone, Debug, Default)]
+pub struct Lines(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct State {
+    lines: Vec<String>,
+    /// How many of them have been asked for.
+    taken: usize,
+    closed: bool,
+}
+
+impl Lines {
+    pub fn of(pipe: impl Read + Send + 'static) -> Self {
+        let lines = Self::default();
+        let target = lines.clone();
+        thread::spawn(move || {
+            let mut pipe = BufReader::new(pipe);
+            let mut line = Vec::new();
+            // A terminal that has been closed ends with an error.
+            while pipe.read_until(b'\n', &mut line).unwrap_or(0) > 0 {
+                let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                // Of a test that fails, it is shown.
+                println!("{text}");
+                target.0.0.lock().unwrap().lines.push(text);
+                target.0.1.notify_all();
+                line.clear();
+            }
+            target.0.0.lock().unwrap().closed = true;
+            target.0.1.notify_all();
+        });
+        lines
+    }
+
+    /// The first line that is like this, after the one asked for before.
+    #[track_caller]
+    pub fn find<T>(&self, like: &str, pick: impl Fn(&str) -> Option<T>) -> T {
+        let since = Instant::now();
+        let mut state = self.0.0.lock().unwrap();
+        loop {
+            while state.taken < state.lines.len() {
+                state.taken += 1;
+                if let Some(found) = pick(&state.lines[state.taken - 1]) {
+                    return found;
+                }
+            }
+            assert!(!state.closed, "no {like} any more in {:#?}", state.lines);
+            assert!(since.elapsed() < PATIENCE, "no {like} in {:#?}", state.lines);
+            let tick = Duration::from_millis(100);
+            state = self.0.1.wait_timeout(state, tick).unwrap().0;
+        }
+    }
+
+    #[track_caller]
+    pub fn line_with(&self, part: &str) -> String {
+        self.find(part, |line| line.contains(part).then(|| line.to_owned()))
+    }
+
+    #[track_caller]
+    pub fn event(&self, name: &str) -> Value {
+        self.find(name, |line| {
+            let event: Value = serde_json::from_str(line).ok()?;
+            (event["event"] == name).then_some(event)
+        })
+    }
+
+    /// All there is, once the pipe is closed.
+    pub fn all(&self) -> Vec<String> {
+        let mut state = self.0.0.lock().unwrap();
+        while !state.closed {
+            state = self.0.1.wait(state).unwrap();
+        }
+        state.lines.clone()
+    }
+}
+
+/// A second command beside the program, killed at the end of the test.
+#[derive(Debug)]
+pub struct Terminal {
+    running: Running,
+    keyboard: ChildStdin,
+}
+
+impl Terminal {
+    /// Runs a shell's line on a terminal of its own.
+    pub fn start(etcd: &Etcd, line: &str) -> Self {
+        let mut command = Command::new("script");
+        command
+            .args(["--quiet", "--return", "--flush", "--command", line, "/dev/null"])
+            .env("INCUMBENT_STORE", etcd.url())
+            .env("SHELL", "/bin/sh")
+            .stdin(Stdio::piped());
+        let mut running = Running::start(command);
+        let keyboard = running.stdin();
+        Self { running, keyboard }
+    }
+
+    /// Of what holds the terminal.
+    pub fn pid(&self) -> i32 {
+        self.running.pid()
+    }
+
+    pub fn type_in(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+        self.keyboard.flush().unwrap();
+    }
+
+    #[track_caller]
+    pub fn line_with(&self, part: &str) -> String {
+        self.running.stdout.line_with(part)
+    }
+
+    #[track_caller]
+    pub fn wait(&mut self) -> i32 {
+        self.running.wait()
+    }
+}
+
+/// Waits until there is something.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = there() {
+            return found;
+        }
+        assert!(since.elapsed() < PATIENCE, "it takes too long: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    eventually(what, || holds().then_some(()));
+}
+
+pub fn kill(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).expect("the process is there");
+}
+
+/// The parent and the state of a process, if there is one.
+pub fn process(pid: i32) -> Option<(i32, char)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
+}
+
+#[track_caller]
+pub fn parent(pid: i32) -> i32 {
+    process(pid).expect("the process is there").0
+}
+
+/// The guard of `incumbent run` while its command runs.
+#[track_caller]
+pub fn guard_of(supervisor: i32) -> i32 {
+    let (guard, _) = *children(supervisor).first().expect("a guard");
+    guard
+}
+
+/// Whether a process works, or could.
+pub fn is_alive(pid: i32) -> bool {
+    process(pid).is_some_and(|(_, state)| state != 'Z' && state != 'X')
+}
+
+/// The children of a process, and their states.
+pub fn children(parent: i32) -> Vec<(i32, char)> {
+    fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| Some((pid, process(pid)?)))
+        .filter(|(_, (its_parent, _))| *its_parent == parent)
+        .map(|(pid, (_, state))| (pid, state))
+        .collect()
+}
+
+/// A process id that a command has written into a file.
+#[track_caller]
+pub fn pid_in(path: &Path) -> i32 {
+    eventually("a process id is written", || {
+        let text = fs::read_to_string(path).ok()?;
+        text.strip_suffix('\n')?.trim().parse().ok()
+    })
+}
