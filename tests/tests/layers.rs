@@ -18,10 +18,8 @@ const CRATES: [&str; 6] =
 #[test]
 fn no_module_is_in_a_circle() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-    let circles: Vec<_> = CRATES
-        .iter()
-        .flat_map(|name| circles(&read(&workspace.join(name).join("src"))))
-        .collect();
+    let circles: Vec<_> =
+        CRATES.iter().flat_map(|name| circles(&read(&workspace.join(name).join("src")))).collect();
     assert!(circles.is_empty(), "circles of modules:\n{}", circles.join("\n"));
 }
 
