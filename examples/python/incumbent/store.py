@@ -20,6 +20,10 @@ LEADER = (("hasleader", "true"),)
 SORTED = {"oldest-first": ("CREATE", "ASCEND"), "newest-first": ("CREATE", "DESCEND"), "by-key": ("KEY", "NONE")}
 #: How long etcd may take to answer that a watch is on.
 OPENING = 5.0
+#: What etcd says of a login that is older than the last change of its users.
+OLD_LOGIN = ("revision of auth store is old", "revision in header is old")
+#: What etcd says where no user, or an unknown one, was named.
+UNKNOWN_USER = ("authentication failed", "user name is empty", "user name not")
 OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     # The elector tries again, and has to know how often it asked.
@@ -266,15 +270,33 @@ def _members(url: str) -> tuple[str, list[str]]:
 
 def failure(code: StatusCode, text: str) -> Variant:
     """What an error means. etcd has one code for many things, and tells them apart in words."""
-    if code is StatusCode.DEADLINE_EXCEEDED or "request timed out" in text:
-        return Variant("timeout")
-    if code in (StatusCode.CANCELLED, StatusCode.ABORTED, StatusCode.UNAVAILABLE) or "too many requests" in text:
-        return Variant("unavailable")
-    if code in (StatusCode.PERMISSION_DENIED, StatusCode.UNAUTHENTICATED) or "user name is empty" in text:
-        return Variant("denied", text)
-    if code is StatusCode.INVALID_ARGUMENT or "too large lease TTL" in text or "larger than max" in text:
-        return Variant("invalid", text)
+    match code:
+        case StatusCode.DEADLINE_EXCEEDED:
+            return Variant("timeout")
+        case StatusCode.UNAVAILABLE if "request timed out" in text:
+            return Variant("timeout")
+        case StatusCode.CANCELLED | StatusCode.ABORTED | StatusCode.UNAVAILABLE:
+            return Variant("unavailable")
+        # The request met a change of etcd's users: it passes when it is sent again.
+        case StatusCode.INVALID_ARGUMENT | StatusCode.UNKNOWN if _has(text, *OLD_LOGIN):
+            return Variant("unavailable")
+        case StatusCode.INVALID_ARGUMENT if _has(text, *UNKNOWN_USER):
+            return Variant("denied", text)
+        case StatusCode.PERMISSION_DENIED | StatusCode.UNAUTHENTICATED:
+            return Variant("denied", text)
+        case StatusCode.INVALID_ARGUMENT:
+            return Variant("invalid", text)
+        case StatusCode.OUT_OF_RANGE if "too large lease TTL" in text:
+            return Variant("invalid", text)
+        case StatusCode.RESOURCE_EXHAUSTED if "larger than max" in text:
+            return Variant("invalid", text)
+        case StatusCode.RESOURCE_EXHAUSTED | StatusCode.UNKNOWN if "too many requests" in text:
+            return Variant("unavailable")
     return Variant("other", text)
+
+
+def _has(text: str, *parts: str) -> bool:
+    return any(part in text for part in parts)
 
 
 def _cancellation(answer: Any) -> Variant:

@@ -10,10 +10,11 @@ import pytest
 from conftest import Relay, until, within_patience
 from etcd import PATIENCE, VERSIONS
 from etcd import Etcd as Server
+from grpc import StatusCode
 from wasmtime.component import Variant
 
 from incumbent.component import record
-from incumbent.store import Etcd, _end
+from incumbent.store import Etcd, _end, failure
 
 LEASE = 0x694D71DDACFDA227
 SECOND = 1_000_000_000
@@ -100,6 +101,37 @@ async def test_reads_from_a_key_on_page_by_page_and_keys_alone(etcd: Server) -> 
             assert await found(beyond) == b""
         assert await found(None, key=b"page/c") == await found(b"page/b", key=b"page/c") == b"c"
         assert await found(b"page/d", key=b"page/c") == b""
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "meaning"),
+    [
+        (StatusCode.UNKNOWN, "etcdserver: too many requests", "unavailable"),
+        (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests", "unavailable"),
+        (StatusCode.UNAVAILABLE, "etcdserver: no leader", "unavailable"),
+        (StatusCode.UNAVAILABLE, "etcdserver: leader changed", "unavailable"),
+        (StatusCode.CANCELLED, "", "unavailable"),
+        (StatusCode.ABORTED, "", "unavailable"),
+        (StatusCode.UNAVAILABLE, "etcdserver: request timed out", "timeout"),
+        (StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded", "timeout"),
+        (StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large", "invalid"),
+        (StatusCode.RESOURCE_EXHAUSTED, "grpc: received message larger than max (9 vs. 8)", "invalid"),
+        (StatusCode.OUT_OF_RANGE, "etcdserver: too large lease TTL", "invalid"),
+        (StatusCode.OUT_OF_RANGE, "something else", "other"),
+        (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", "other"),
+        (StatusCode.PERMISSION_DENIED, "etcdserver: permission denied", "denied"),
+        (StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token", "denied"),
+        (StatusCode.INVALID_ARGUMENT, "etcdserver: user name is empty", "denied"),
+        (StatusCode.INVALID_ARGUMENT, "etcdserver: user name not found", "denied"),
+        (StatusCode.INVALID_ARGUMENT, "etcdserver: authentication failed, invalid user ID or password", "denied"),
+        (StatusCode.INVALID_ARGUMENT, "etcdserver: revision of auth store is old", "unavailable"),
+        (StatusCode.UNKNOWN, "auth: revision in header is old", "unavailable"),
+        (StatusCode.UNKNOWN, "?", "other"),
+    ],
+)
+def test_what_etcds_errors_mean(code: StatusCode, text: str, meaning: str) -> None:
+    told = text if meaning in ("denied", "invalid", "other") else None
+    assert failure(code, text) == Variant(meaning, told)
 
 
 async def test_why_there_is_no_answer(etcd: Server) -> None:
