@@ -136,3 +136,20 @@ fn the_page_shows_a_whole_file() {
     let shown: Vec<_> = page.lines().filter(|line| line.starts_with("{\"")).collect();
     assert_eq!(shown, file.lines().collect::<Vec<_>>());
 }
+
+/// Hosts compare the number of files that they replay with these pages.
+#[test]
+fn every_page_gives_the_right_count() {
+    let data = all(&folder().join("steps"), "jsonl").len();
+    assert_eq!(data, all(&folder(), "txt").len(), "each story has one file of data");
+    for page in ["README.md", "../../wit/README.md"] {
+        let text = std::fs::read_to_string(folder().join(page)).expect("readable");
+        let words: Vec<_> = text.split_whitespace().collect();
+        let counts: Vec<_> = words
+            .windows(2)
+            .filter(|pair| pair[1].trim_end_matches(['.', ',', ':']) == "files")
+            .filter_map(|pair| pair[0].parse::<usize>().ok())
+            .collect();
+        assert_eq!(counts, [data], "the number of files in tests/transcripts/{page}");
+    }
+}
