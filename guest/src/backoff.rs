@@ -10,9 +10,9 @@ pub const CAP: Duration = SECOND;
 /// The first pause, before jitter.
 const BASE: Duration = 50 * MILLISECOND;
 
-/// The pause after so many tries in a row that failed, at least one: doubling
-/// from 50 ms up to the cap, and a random part of the upper half of that, so that
-/// many that failed together do not come back together.
+/// The pause after so many failures in a row, at least one. It doubles from 50 ms up
+/// to the cap. Half of it is random, because hosts that failed together must not come
+/// back together.
 pub fn pause(failed: u32, random: &mut Random) -> Duration {
     let doublings = failed.saturating_sub(1).min(8);
     let full = (BASE << doublings).min(CAP);

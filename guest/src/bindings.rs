@@ -1,4 +1,4 @@
-//! What wit-bindgen makes of `wit/`.
+//! The types and glue that wit-bindgen generates from `wit/`.
 
 #![allow(
     missing_docs,

@@ -1,6 +1,5 @@
-//! What the component needs of a runtime and takes from nobody: memory, a way to
-//! stop, and the two functions that wasi-libc would otherwise bring: `cabi_realloc`
-//! and `memcmp`.
+//! The runtime that the component brings along: memory, a way to stop, and the two
+//! functions that wasi-libc would otherwise provide, `cabi_realloc` and `memcmp`.
 
 #![allow(unsafe_code, reason = "raw memory, as the canonical ABI hands it over")]
 
@@ -11,13 +10,13 @@ use core::ptr;
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
-/// A trap tells the host all that it can use.
+/// Traps. The host could not use a message.
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
     core::arch::wasm32::unreachable()
 }
 
-/// How the host gets memory for what it passes in.
+/// Gives the host memory for its arguments.
 ///
 /// # Safety
 ///
@@ -48,8 +47,8 @@ unsafe extern "C" fn cabi_realloc(
     new
 }
 
-/// What comparisons of byte strings compile to. (Copying and filling are
-/// instructions of wasm's own.)
+/// Comparisons of byte strings compile to this function. (For copying and filling,
+/// wasm has instructions.)
 ///
 /// # Safety
 ///

@@ -10,8 +10,8 @@ use crate::types::{Config, ConfigError, Event, Step};
 
 struct Component;
 
-/// Exported methods take `&self`, the elector `&mut self`; a host does not
-/// re-enter, so the borrow never fails.
+/// Exported methods take `&self`, but the elector takes `&mut self`. The borrow never
+/// fails, because a host does not re-enter.
 struct Resource(RefCell<crate::Elector>);
 
 impl elector::Guest for Component {

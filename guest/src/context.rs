@@ -1,27 +1,28 @@
-//! What every part of the elector works with: the step in the making, the calls
-//! and watches under way, the timers, and the random numbers.
+//! What every part of the elector works with: the step in the making, the calls and watches under
+//! way, the timers, and the random numbers.
 
 use alloc::collections::VecDeque;
+use alloc::format;
 use alloc::vec::Vec;
 
 use crate::backoff::{self, CAP};
-use crate::farewell::FarewellId;
+use crate::ids::{DeletionId, WatchId};
 use crate::layout::NameHash;
 use crate::random::Random;
 use crate::table::Table;
-use crate::timers::{Timer, Timers};
+use crate::timers::{SECOND, Timer, Timers};
 use crate::types::{
     Call, Change, Command, Duration, ElectionId, Epoch, Failure, LeaseId, Mark, Notice, Operation,
-    RequestId, Revision, Ticket, Trouble, Watch,
+    RequestId, Response, Revision, Ticket, Trouble, Watch, Withdrawal, WriteOutcome, Written,
 };
 
+/// What the store answers, or why it does not.
+pub type Answer = Result<Response, Failure>;
+
 /// How often the watches are checked against a read.
-pub const RECHECK: Duration = 30 * crate::timers::SECOND;
+pub const RECHECK: Duration = 30 * SECOND;
 
-/// Names one watch, however often it is opened again.
-pub type WatchId = u64;
-
-/// Whom an answer is for.
+/// Who gets the answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// The session, which gets a lease.
@@ -30,81 +31,101 @@ pub enum Purpose {
     Revoke(LeaseId),
     /// A candidate that claims its key under this lease.
     Claim { election: ElectionId, lease: LeaseId },
-    /// A candidate that looks who is in front.
-    Survey(ElectionId),
-    /// A candidate that looks at single keys, which its watches may have missed.
+    /// A candidate that checks who is in front.
+    Predecessor(ElectionId),
+    /// A candidate that reads single keys, because its watches may have missed a change.
     Check(ElectionId),
-    /// A candidate whose key gets a new value.
+    /// A candidate that writes a new value into its key.
     Proclaim { election: ElectionId, created: Epoch, ticket: Option<Ticket> },
     /// The application, which writes in a term.
     Write { election: ElectionId, epoch: Epoch, ticket: Ticket },
-    /// An observer that looks who leads.
+    /// An observer that reads who leads.
     Observe(ElectionId),
     /// An inspection.
     Inspect(ElectionId),
-    /// A key that is to go.
-    Farewell(FarewellId),
+    /// A pending deletion.
+    Cleanup(DeletionId),
     /// Watches that may be silent, and the keys that were read for each.
     Recheck(Vec<(Asker, Vec<Vec<u8>>)>),
 }
 
-/// Who has its watches checked.
+impl Purpose {
+    /// The ticket of the write that this is, if it is one.
+    fn ticket(self) -> Option<Ticket> {
+        if let Purpose::Proclaim { ticket, .. } = self {
+            return ticket;
+        }
+        if let Purpose::Write { ticket, .. } = self { Some(ticket) } else { None }
+    }
+}
+
+/// Whose watches are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Asker {
     Election(ElectionId),
-    Farewell(FarewellId),
+    Cleanup(DeletionId),
 }
 
-/// What has to be brought in line with the rest before the step ends.
+/// What to reconcile with everything else before the step ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dirty {
     Election(ElectionId),
-    /// The elections of a name, one of whose keys is gone.
+    /// The elections of a name, because one of their keys is gone.
     Name(NameHash),
 }
 
-/// Whom a watch is for.
+/// Who gets what a watch reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Watcher {
-    /// A candidate's own key, or in a race the one key.
+    /// A candidate, of its own key, or in a race of the one key.
     Own(ElectionId),
-    /// The key in front of a candidate's.
-    Front(ElectionId),
-    /// All that an observer follows.
+    /// A candidate, of the key in front of its own.
+    Predecessor(ElectionId),
+    /// An observer, of all that it follows.
     Observer(ElectionId),
-    /// A key that may turn up, and then is to go.
-    Farewell(FarewellId),
+    /// A pending deletion, of a key that may turn up.
+    Cleanup(DeletionId),
 }
 
 /// A watch, as its user sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Lookout {
-    pub watch: WatchId,
-    /// The revision after which nothing is missed; none while it is not on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WatchHandle {
+    id: WatchId,
+    /// The revision after which nothing is missed; none while the watch is not on.
     pub started: Option<Revision>,
 }
 
-impl Lookout {
+impl WatchHandle {
     /// Whether nothing can have been missed since `at`, a read's revision.
     pub fn covers(&self, at: Revision) -> bool {
         self.started.is_some_and(|started| started <= at)
     }
 
-    /// What the watch told up to `at` came too early to be of use.
+    /// The watch reported the changes up to `at` too early for its user.
     pub fn miss(&mut self, at: Revision) {
         self.started = self.started.map(|started| started.max(at));
     }
+
+    /// Notes that the watch is on, or off; false for any other change.
+    pub fn note(&mut self, change: &Change) -> bool {
+        match change {
+            Change::Started(at) => self.started = Some(*at),
+            Change::Ended(_) => self.started = None,
+            Change::Put(_) | Change::Deleted(_) => return false,
+        }
+        true
+    }
 }
 
-/// A watch, as it stands with the store.
+/// A watch, as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OpenWatch {
     watcher: Watcher,
     key: Vec<u8>,
     prefix: bool,
-    /// None while it waits to be opened again.
+    /// None while the watch waits for its next opening.
     request: Option<RequestId>,
-    /// When it was last said to be on.
+    /// When the store last said that the watch is on.
     on: Option<Mark>,
     failed: u32,
 }
@@ -116,9 +137,9 @@ pub struct Context {
     pub timers: Timers,
     pub random: Random,
     pub dirty: VecDeque<Dirty>,
-    /// Something changed on which the lease depends.
+    /// A change may affect whether the lease is needed.
     pub lease_is_dirty: bool,
-    /// The lease changed: everything on it has to be looked at.
+    /// The lease changed: everything on it has to catch up.
     pub sweep: bool,
     /// The lease that the store has granted, and not ended.
     pub lease: Option<LeaseId>,
@@ -126,12 +147,12 @@ pub struct Context {
     pub leaders: u32,
     /// The deadline that these terms were told last, and of which lease.
     pub announced: (LeaseId, Mark),
-    /// First in line, and waiting for the lease to be renewed.
+    /// Candidates that are first in line, and wait for the lease to be renewed.
     pub overdue: Vec<ElectionId>,
     /// How many candidacies there have been.
     pub admitted: u32,
-    /// The newest epoch in which this elector led: what it claims from then on is
-    /// newer, unless the store goes back.
+    /// The newest epoch in which this elector led. Its later candidacies do not lead in an older
+    /// one, even if the store went back.
     pub newest: Epoch,
     commands: Vec<Command>,
     request_timeout: Duration,
@@ -167,12 +188,12 @@ impl Context {
         }
     }
 
-    /// Ends the step: what it came to.
+    /// Ends the step, and returns its commands.
     pub fn take_commands(&mut self) -> Vec<Command> {
         core::mem::take(&mut self.commands)
     }
 
-    /// Has an election looked at before the step ends.
+    /// Reconciles an election before the step ends.
     pub fn touch(&mut self, election: ElectionId) {
         self.dirty.push_back(Dirty::Election(election));
     }
@@ -187,6 +208,16 @@ impl Context {
         self.notify(Notice::Trouble(Trouble { election, failure }));
     }
 
+    /// Says that an election is over for the application.
+    pub fn withdraw(&mut self, election: ElectionId, cause: Option<Failure>) {
+        self.notify(Notice::Withdrawn(Withdrawal { election, cause }));
+    }
+
+    /// Says what became of a write.
+    pub fn written(&mut self, ticket: Ticket, outcome: WriteOutcome) {
+        self.notify(Notice::Written(Written { ticket, outcome }));
+    }
+
     // Calls.
 
     /// Asks the store, and gives up after the request time-out.
@@ -197,8 +228,8 @@ impl Context {
         id
     }
 
-    /// Asks the store to renew, and leaves the answer to the session, for which a
-    /// late one counts too.
+    /// Asks the store to renew. The session keeps track of the call itself, because a late answer
+    /// counts too.
     pub fn call_renewal(&mut self, within: Duration, operation: Operation) -> RequestId {
         let within = within.min(self.request_timeout);
         self.send(self.now.saturating_add(within), operation)
@@ -211,7 +242,7 @@ impl Context {
         id
     }
 
-    /// Takes what an answer was for; none if nobody waits for it any more.
+    /// Takes the purpose of a call that has an answer; none if nobody waits for it any more.
     pub fn answered(&mut self, id: RequestId) -> Option<Purpose> {
         self.timers.cancel(Timer::GiveUp(id));
         self.calls.remove(&id)
@@ -224,35 +255,23 @@ impl Context {
         }
     }
 
-    /// Hands a call under way over to someone else.
+    /// Gives the answer to a call under way to somebody else.
     pub fn hand_over(&mut self, id: RequestId, purpose: Purpose) {
         if let Some(waiting) = self.calls.get_mut(&id) {
             *waiting = purpose;
         }
     }
 
-    /// Waits for no answer any more; returns the writes that had none.
+    /// Forgets all calls; returns the writes among them.
     pub fn forget_all(&mut self) -> Vec<Ticket> {
         core::mem::take(&mut self.calls)
             .into_iter()
             .inspect(|&(id, _)| self.timers.cancel(Timer::GiveUp(id)))
-            .filter_map(|(_, purpose)| match purpose {
-                Purpose::Write { ticket, .. } => Some(ticket),
-                Purpose::Proclaim { ticket, .. } => ticket,
-                Purpose::Grant { .. }
-                | Purpose::Revoke(_)
-                | Purpose::Claim { .. }
-                | Purpose::Survey(_)
-                | Purpose::Check(_)
-                | Purpose::Observe(_)
-                | Purpose::Inspect(_)
-                | Purpose::Farewell(_)
-                | Purpose::Recheck(_) => None,
-            })
+            .filter_map(|(_, purpose)| purpose.ticket())
             .collect()
     }
 
-    /// Sets a timer to the next try, after so many in a row that failed.
+    /// Sets a timer to the next try, after so many failures in a row.
     pub fn retry(&mut self, timer: Timer, failed: u32) {
         let pause = backoff::pause(failed, &mut self.random);
         self.timers.set(timer, self.now.saturating_add(pause));
@@ -260,23 +279,23 @@ impl Context {
 
     // Watches.
 
-    /// Watches a key from now on, or all that begin with it.
-    pub fn watch(&mut self, watcher: Watcher, key: Vec<u8>, prefix: bool) -> Lookout {
+    /// Watches a key from now on, or all keys that begin with it.
+    pub fn watch(&mut self, watcher: Watcher, key: Vec<u8>, prefix: bool) -> WatchHandle {
         self.last_watch += 1;
-        let watch = self.last_watch;
+        let id = self.last_watch;
         let open = OpenWatch { watcher, key, prefix, request: None, on: None, failed: 0 };
-        self.watches.insert(watch, open);
-        self.open(watch);
+        self.watches.insert(id, open);
+        self.open(id);
         if !self.timers.is_set(Timer::Recheck) {
             self.timers.set(Timer::Recheck, self.now.saturating_add(RECHECK));
         }
-        Lookout { watch, started: None }
+        WatchHandle { id, started: None }
     }
 
     /// Ends a watch.
-    pub fn unwatch(&mut self, lookout: &Lookout) {
-        self.timers.cancel(Timer::Rewatch(lookout.watch));
-        let Some(open) = self.watches.remove(&lookout.watch) else {
+    pub fn unwatch(&mut self, watch: WatchHandle) {
+        self.timers.cancel(Timer::Rewatch(watch.id));
+        let Some(open) = self.watches.remove(&watch.id) else {
             return;
         };
         if let Some(request) = open.request {
@@ -288,26 +307,26 @@ impl Context {
         }
     }
 
-    /// Lets someone else use a watch.
-    pub fn hand_watch_over(&mut self, lookout: &Lookout, watcher: Watcher) {
-        if let Some(open) = self.watches.get_mut(&lookout.watch) {
+    /// Gives the reports of a watch to somebody else.
+    pub fn hand_watch_over(&mut self, watch: WatchHandle, watcher: Watcher) {
+        if let Some(open) = self.watches.get_mut(&watch.id) {
             open.watcher = watcher;
         }
     }
 
-    /// Opens a watch anew that should have told something and did not.
-    pub fn renew_watch(&mut self, lookout: &mut Lookout) {
-        if let Some(open) = self.watches.get_mut(&lookout.watch)
+    /// Opens a watch anew, because it should have reported a change and did not.
+    pub fn renew_watch(&mut self, watch: &mut WatchHandle) {
+        if let Some(open) = self.watches.get_mut(&watch.id)
             && let Some(request) = open.request.take()
         {
             self.requests.remove(&request);
             self.commands.push(Command::Unwatch(request));
-            self.open(lookout.watch);
+            self.open(watch.id);
         }
-        lookout.started = None;
+        watch.started = None;
     }
 
-    /// (Re)opens a watch with the store, under a request id of its own.
+    /// Opens a watch with the store, under a request id of its own, for the first time or again.
     pub fn open(&mut self, watch: WatchId) {
         let id = self.next_request();
         let Some(open) = self.watches.get_mut(&watch) else {
@@ -315,16 +334,12 @@ impl Context {
         };
         open.request = Some(id);
         self.requests.insert(id, watch);
-        self.commands.push(Command::Watch(Watch {
-            id,
-            key: open.key.clone(),
-            prefix: open.prefix,
-            since: None,
-        }));
+        let (key, prefix) = (open.key.clone(), open.prefix);
+        self.commands.push(Command::Watch(Watch { id, key, prefix, since: None }));
     }
 
-    /// Whom a watch's news is for; none if nobody listens any more. A watch that
-    /// ended is opened again by itself, after a pause.
+    /// Who gets this change; none if nobody listens any more. A watch that ended is opened again
+    /// by itself, after a pause.
     pub fn watched(&mut self, id: RequestId, change: &Change) -> Option<Watcher> {
         let watch = *self.requests.get(&id)?;
         let open = self.watches.get_mut(&watch)?;
@@ -332,7 +347,7 @@ impl Context {
         match change {
             Change::Ended(failure) => {
                 open.request = None;
-                // One that only ever flickers is not opened faster for it.
+                // A watch that only flickers is not opened sooner because it was on.
                 if open.on.take().is_some_and(|on| on.saturating_add(CAP) <= self.now) {
                     open.failed = 0;
                 }
@@ -340,11 +355,13 @@ impl Context {
                 let failed = open.failed;
                 self.requests.remove(&id);
                 self.retry(Timer::Rewatch(watch), failed);
-                // A compacted revision is met by watching from now on.
+                // After a compacted revision the watch simply goes on from now.
                 if failed == 1 && !matches!(failure, Failure::Compacted(_)) {
                     let election = match watcher {
-                        Watcher::Own(id) | Watcher::Front(id) | Watcher::Observer(id) => Some(id),
-                        Watcher::Farewell(_) => None,
+                        Watcher::Own(id) | Watcher::Predecessor(id) | Watcher::Observer(id) => {
+                            Some(id)
+                        }
+                        Watcher::Cleanup(_) => None,
                     };
                     self.trouble(election, failure.clone());
                 }
@@ -358,5 +375,22 @@ impl Context {
     fn next_request(&mut self) -> RequestId {
         self.last_request += 1;
         self.last_request
+    }
+}
+
+/// The failure of a call whose answer does not fit the operation.
+pub fn unfit(operation: &str) -> Failure {
+    Failure::Other(format!("the store's answer does not fit the operation `{operation}`"))
+}
+
+/// The outcome of a guarded write, from the store's answer.
+pub fn write_outcome(outcome: Answer) -> WriteOutcome {
+    match outcome {
+        Ok(Response::Applied(at)) => WriteOutcome::Applied(at),
+        Ok(Response::Stale) => WriteOutcome::Stale,
+        Ok(Response::Conflict) => WriteOutcome::Conflict,
+        Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => WriteOutcome::Failed(failure),
+        // It may have happened all the same.
+        Ok(_) | Err(_) => WriteOutcome::Unknown,
     }
 }

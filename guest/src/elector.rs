@@ -1,35 +1,40 @@
-//! The elector: takes what happened, and hands it to whom it concerns.
+//! The elector: hands each event to the part that it concerns.
 //!
-//! What makes a candidate lead, or stop leading, is in `candidate`; the lease in
-//! `session`; what has to go from the store in `farewell`. No other module
-//! touches election state, and all of it changes inside [`Elector::handle`].
+//! `candidate` decides who leads, `session` holds the lease, and `cleanup` deletes keys from the
+//! store. No other module touches election state, and all of it changes inside
+//! [`Elector::handle`].
+//!
+//! An event only changes the parts that it concerns. A change that concerns everything on the
+//! lease (the lease was granted or lost, or its deadline passed) is noted once. Each candidate
+//! catches up with it before it does anything else, in portions of 128 a step.
 
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::candidate::{Candidate, Hands, tell_written, written};
-use crate::context::{Asker, Context, Dirty, Purpose, RECHECK, Watcher};
-use crate::farewell::{FarewellId, Farewells};
+use crate::candidate::{Candidate, Input, Reading};
+use crate::cleanup::Cleanup;
+use crate::context::{Asker, Context, Dirty, Purpose, RECHECK, Watcher, write_outcome};
+use crate::ids::DeletionId;
+use crate::inspection::Inspection;
 use crate::layout::{Layout, NameHash, hash, point_of_key, queue_of, written_key};
-use crate::observer::{Inspection, Observer, withdraw};
-use crate::session::{Session, Tenure, Turn};
+use crate::observer::Observer;
+use crate::session::{LeaseChange, Session, Validity};
 use crate::table::{Table, with_hash};
 use crate::timers::{FAR, Timer};
 use crate::types::{
     Candidacy, Config, ConfigError, ElectionId, Entry, Event, Extension, Failure, Guarded,
-    GuardedWrite, LeaseId, Mark, Notice, Observation, Operation, Reply, Response, Selection,
-    Snapshot, Step, Watched, WriteOutcome,
+    GuardedWrite, LeaseId, Mark, Notice, Observation, Operation, Proclamation, Reply, Response,
+    Selection, Snapshot, Step, Watched, WriteOutcome,
 };
 
 /// How many elections one elector takes part in or follows.
 const MOST_ELECTIONS: usize = 10_000;
 
-/// How many elections, keys and timers one step looks at beyond what its events
-/// concern. What is left is done by the next steps, which follow at once.
+/// How many elections, keys and timers one step handles beyond those that its events concern.
+/// The next steps handle the others, and follow at once.
 const PORTION: usize = 128;
 
-/// How many keys one read of a check asks for; a store caps the size of a
-/// transaction.
+/// How many keys one read of a check asks for, because a store caps the size of a transaction.
 const MOST_CHECKED: usize = 64;
 
 /// One lease, and any number of elections held on it.
@@ -37,27 +42,27 @@ const MOST_CHECKED: usize = 64;
 pub struct Elector {
     context: Context,
     session: Session,
-    farewells: Farewells,
-    elections: Table<ElectionId, Part>,
-    /// The candidacies of a name, in the order in which they came.
+    cleanup: Cleanup,
+    elections: Table<ElectionId, Participation>,
+    /// The candidacies by name, in the order in which they came.
     names: Table<(NameHash, u64), ()>,
     /// How many candidacies there are.
     candidates: usize,
-    /// All inspections. Only one of them reads at a time, because it may hold many candidates.
+    /// All inspections. Only one reads at a time, because its results may be large.
     inspections: Table<ElectionId, ()>,
     inspecting: Option<ElectionId>,
     life: Life,
-    /// How far everything on the lease has been looked at since it changed.
+    /// How far everything on the lease has caught up since it changed.
     sweep: Sweep,
     /// How far the watches have been checked.
     rechecked: Sweep,
-    /// What this step may still look at.
+    /// How much this step may still do.
     budget: usize,
 }
 
-/// The part taken in an election.
+/// How this elector takes part in an election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Part {
+enum Participation {
     Candidate(Candidate),
     Observer(Observer),
     Inspection(Inspection),
@@ -70,12 +75,12 @@ enum Life {
     Closed,
 }
 
-/// What comes next, of all elections and all keys that are to go.
+/// The next one in a pass over all elections and then all pending deletions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Sweep {
     Done,
     Elections(ElectionId),
-    Farewells(FarewellId),
+    Deletions(DeletionId),
 }
 
 impl Elector {
@@ -91,7 +96,7 @@ impl Elector {
         Ok(Elector {
             session: Session::new(&config)?,
             context: Context::new(now.min(FAR), config.request_timeout, config.seed),
-            farewells: Farewells::default(),
+            cleanup: Cleanup::default(),
             elections: Table::new(),
             names: Table::new(),
             candidates: 0,
@@ -107,8 +112,8 @@ impl Elector {
     /// Lets time pass to `now`, with all that falls due, then takes the events in
     /// order, and says what to do. The same history gives the same steps.
     ///
-    /// Where that is much, the step does a portion, and wants to be woken at once for
-    /// the next one.
+    /// If that is a lot, the step does a portion, and its deadline asks for the next step at
+    /// once.
     pub fn handle(&mut self, now: Mark, events: Vec<Event>) -> Step {
         self.context.now = now.min(FAR).max(self.context.now);
         self.budget = PORTION + events.len();
@@ -117,11 +122,11 @@ impl Elector {
         }
         for event in events {
             self.take(event);
-            self.settle();
+            self.reconcile();
         }
         self.budget = 0;
         let ahead = self.context.now + 1;
-        let deadline = match self.is_settled() {
+        let deadline = match self.is_reconciled() {
             true => self.context.timers.next().map(|mark| mark.max(ahead)),
             false => Some(ahead),
         };
@@ -131,16 +136,16 @@ impl Elector {
     // Time.
 
     fn pass_time(&mut self) {
-        // Whoever wakes late must hear first that its time is over.
+        // After a late wake-up, the first thing to hear is that the time is over.
         self.session.pass_deadline(&mut self.context);
-        self.settle();
-        // A timer that is set meanwhile is due later than now.
+        self.reconcile();
+        // This ends, because a timer that is set meanwhile is due later than now.
         while self.budget > 0
             && let Some(timer) = self.context.timers.pop_due(self.context.now)
         {
             self.budget -= 1;
             self.due(timer);
-            self.settle();
+            self.reconcile();
             if self.context.now == FAR {
                 break;
             }
@@ -162,16 +167,12 @@ impl Elector {
             Timer::Grant => self.session.ask(&mut self.context),
             Timer::Revoke(lease) => self.session.revoke(&mut self.context, lease),
             Timer::Election(id) => match self.elections.get_mut(&id) {
-                Some(Part::Candidate(_)) => {
-                    if let Some((candidate, mut hands)) = self.enter(id) {
-                        candidate.due(&mut hands);
-                    }
-                }
-                Some(Part::Observer(observer)) => observer.due(&mut self.context),
-                Some(Part::Inspection(inspection)) => inspection.due(&mut self.context),
+                Some(Participation::Candidate(_)) => self.input(id, Input::Due),
+                Some(Participation::Observer(observer)) => observer.due(&mut self.context),
+                Some(Participation::Inspection(inspection)) => inspection.due(&mut self.context),
                 None => {}
             },
-            Timer::Farewell(id) => self.farewells.try_again(&mut self.context, id),
+            Timer::Cleanup(id) => self.cleanup.try_again(&mut self.context, id),
             Timer::Rewatch(watch) => self.context.open(watch),
             Timer::Recheck => self.recheck(),
         }
@@ -188,41 +189,27 @@ impl Elector {
             Event::Observe(observation) => {
                 if let Some((id, layout)) = self.check_observation(observation) {
                     let observer = Observer::new(&mut self.context, id, layout);
-                    self.elections.insert(id, Part::Observer(observer));
+                    self.elections.insert(id, Participation::Observer(observer));
                 }
             }
             Event::Inspect(observation) => {
                 if let Some((id, layout)) = self.check_observation(observation) {
                     let inspection = Inspection::new(id, layout);
-                    self.elections.insert(id, Part::Inspection(inspection));
+                    self.elections.insert(id, Participation::Inspection(inspection));
                     self.inspections.insert(id, ());
                     self.start_inspection();
                 }
             }
             Event::Proclaim(proclamation) => {
-                let ticket = proclamation.ticket;
-                match self.elections.get(&proclamation.election) {
-                    Some(Part::Candidate(_)) => {
-                        if let Some((candidate, mut hands)) = self.enter(proclamation.election) {
-                            candidate.proclaim(&mut hands, ticket, proclamation.value);
-                        }
-                    }
-                    Some(Part::Observer(_) | Part::Inspection(_)) | None => {
-                        tell_written(&mut self.hands(), ticket, WriteOutcome::Stale);
-                    }
+                let Proclamation { election, ticket, value } = proclamation;
+                match self.candidate(election) {
+                    Some(_) => self.input(election, Input::Proclaim(ticket, value)),
+                    None => self.context.written(ticket, WriteOutcome::Stale),
                 }
             }
             Event::Write(write) => self.write(write),
-            Event::Resign(term) => {
-                if let Some((candidate, mut hands)) = self.enter(term.election) {
-                    candidate.resign(&mut hands, term.epoch);
-                }
-            }
-            Event::Yielded(term) => {
-                if let Some((candidate, mut hands)) = self.enter(term.election) {
-                    candidate.yielded(&mut hands, term.epoch);
-                }
-            }
+            Event::Resign(term) => self.input(term.election, Input::Resign(term.epoch)),
+            Event::Yielded(term) => self.input(term.election, Input::Yielded(term.epoch)),
             Event::Leave(election) => self.leave(election),
             Event::Close => self.close(),
         }
@@ -237,7 +224,7 @@ impl Elector {
         let candidate = match Candidate::new(candidacy, admitted) {
             Ok(candidate) => candidate,
             Err(sentence) => {
-                return withdraw(&mut self.context, election, Some(Failure::Invalid(sentence)));
+                return self.context.withdraw(election, Some(Failure::Invalid(sentence)));
             }
         };
         let name = candidate.layout().name();
@@ -249,13 +236,13 @@ impl Elector {
                 "there is a candidacy for `{name}` on this elector already: leave it first, or \
                  open another elector"
             );
-            return withdraw(&mut self.context, election, Some(Failure::Invalid(sentence)));
+            return self.context.withdraw(election, Some(Failure::Invalid(sentence)));
         }
         self.names.insert((name_hash, election.into()), ());
         self.context.admitted = admitted;
         self.candidates += 1;
-        self.elections.insert(election, Part::Candidate(candidate));
-        // One that ends with its present term is let end first.
+        self.elections.insert(election, Participation::Candidate(candidate));
+        // A candidacy that ends with its present term ends first.
         if !waits {
             self.begin(election);
         }
@@ -274,24 +261,24 @@ impl Elector {
 
     fn candidate(&self, election: ElectionId) -> Option<&Candidate> {
         match self.elections.get(&election) {
-            Some(Part::Candidate(candidate)) => Some(candidate),
-            Some(Part::Observer(_) | Part::Inspection(_)) | None => None,
+            Some(Participation::Candidate(candidate)) => Some(candidate),
+            Some(Participation::Observer(_) | Participation::Inspection(_)) | None => None,
         }
     }
 
-    /// Begins a candidacy, if it does not wait for another one's end.
+    /// Begins a candidacy. No older one of its name is left.
     fn begin(&mut self, election: ElectionId) {
         let newest = self.context.newest;
-        if let Some(Part::Candidate(candidate)) = self.elections.get_mut(&election) {
+        if let Some(Participation::Candidate(candidate)) = self.elections.get_mut(&election) {
             candidate.begin(newest);
             self.context.touch(election);
             self.context.lease_is_dirty = true;
         }
     }
 
-    /// Takes out a candidacy that is over; the next one of its name begins.
+    /// Removes a candidacy that is over. The next one of its name begins.
     fn remove(&mut self, election: ElectionId) {
-        let Some(Part::Candidate(over)) = self.elections.remove(&election) else {
+        let Some(Participation::Candidate(over)) = self.elections.remove(&election) else {
             return;
         };
         self.candidates -= 1;
@@ -313,7 +300,7 @@ impl Elector {
         match Layout::of(observation) {
             Ok(layout) => Some((election, layout)),
             Err(sentence) => {
-                withdraw(&mut self.context, election, Some(Failure::Invalid(sentence)));
+                self.context.withdraw(election, Some(Failure::Invalid(sentence)));
                 None
             }
         }
@@ -324,7 +311,7 @@ impl Elector {
         if self.inspecting.is_none() && self.life == Life::Open {
             self.inspecting = self.inspections.first().map(|(next, ())| next);
             if let Some(next) = self.inspecting
-                && let Some(Part::Inspection(inspection)) = self.elections.get_mut(&next)
+                && let Some(Participation::Inspection(inspection)) = self.elections.get_mut(&next)
             {
                 inspection.due(&mut self.context);
             }
@@ -340,7 +327,7 @@ impl Elector {
         }
     }
 
-    /// Whether an election may begin under this id; says why not.
+    /// Whether an election may begin under this id. Tells the application why not.
     fn admits(&mut self, election: ElectionId) -> bool {
         if self.elections.contains_key(&election) {
             let sentence = format!("the election id {election} is in use: choose another");
@@ -354,23 +341,17 @@ impl Elector {
         } else {
             return true;
         };
-        withdraw(&mut self.context, election, Some(Failure::Invalid(sentence.into())));
+        self.context.withdraw(election, Some(Failure::Invalid(sentence.into())));
         false
     }
 
     fn write(&mut self, write: GuardedWrite) {
         let GuardedWrite { term, ticket, expect, mutations } = write;
         let now = self.context.now;
-        let guard = match (self.elections.get(&term.election), self.session.tenure()) {
-            (Some(Part::Candidate(candidate)), Some(tenure)) if tenure.valid_until > now => {
-                candidate
-                    .leading(term.epoch)
-                    .map(|(key, lease)| candidate.layout().guard(key.into(), term.epoch, lease))
-            }
-            (Some(_) | None, _) => None,
-        };
-        let Some(guard) = guard else {
-            return tell_written(&mut self.hands(), ticket, WriteOutcome::Stale);
+        let lasts = self.session.validity().is_some_and(|validity| validity.until > now);
+        let candidate = self.candidate(term.election).filter(|_| lasts);
+        let Some(guard) = candidate.and_then(|candidate| candidate.guard(term.epoch)) else {
+            return self.context.written(ticket, WriteOutcome::Stale);
         };
         let check = |mutation| {
             let key = written_key(mutation)?;
@@ -378,14 +359,14 @@ impl Elector {
         };
         if let Err(sentence) = mutations.iter().try_for_each(check) {
             let outcome = WriteOutcome::Failed(Failure::Invalid(sentence));
-            return tell_written(&mut self.hands(), ticket, outcome);
+            return self.context.written(ticket, outcome);
         }
         let purpose = Purpose::Write { election: term.election, epoch: term.epoch, ticket };
         let guarded = Guarded { guard, expect, mutations };
         self.context.call(purpose, Operation::Guarded(guarded));
     }
 
-    /// The election of ours whose own key this is.
+    /// The layout of our election whose own key this is.
     fn owner(&self, key: &[u8]) -> Option<&Layout> {
         let names = [Some(key), queue_of(key)].into_iter().flatten();
         let ids = names.flat_map(|name| self.with_hash(hash(name)));
@@ -393,23 +374,16 @@ impl Elector {
     }
 
     fn leave(&mut self, election: ElectionId) {
-        match self.elections.get(&election) {
-            Some(Part::Candidate(_)) => {
-                if let Some((candidate, mut hands)) = self.enter(election) {
-                    candidate.leave(&mut hands);
-                }
+        if self.candidate(election).is_some() {
+            return self.input(election, Input::Leave);
+        }
+        match self.elections.remove(&election) {
+            Some(Participation::Observer(observer)) => observer.leave(&mut self.context),
+            Some(Participation::Inspection(inspection)) => {
+                inspection.leave(&mut self.context);
+                self.end_inspection(election);
             }
-            Some(Part::Observer(_) | Part::Inspection(_)) => {
-                match self.elections.remove(&election) {
-                    Some(Part::Observer(observer)) => observer.leave(&mut self.context),
-                    Some(Part::Inspection(inspection)) => {
-                        inspection.leave(&mut self.context);
-                        self.end_inspection(election);
-                    }
-                    Some(Part::Candidate(_)) | None => {}
-                }
-            }
-            None => {}
+            Some(Participation::Candidate(_)) | None => {}
         }
     }
 
@@ -417,7 +391,7 @@ impl Elector {
         if self.life == Life::Open {
             self.life = Life::Closing;
             self.context.lease_is_dirty = true;
-            // Whoever is looked at leaves.
+            // Each election leaves when the sweep comes to it.
             self.context.sweep = true;
         }
     }
@@ -426,8 +400,8 @@ impl Elector {
 
     fn answer(&mut self, reply: Reply) {
         let Reply { id, outcome } = reply;
-        if let Some(turn) = self.session.renewed(&mut self.context, id, &outcome) {
-            return self.turn(turn);
+        if let Some(change) = self.session.renewed(&mut self.context, id, &outcome) {
+            return self.lease_changed(change);
         }
         let Some(purpose) = self.context.answered(id) else {
             return;
@@ -435,56 +409,44 @@ impl Elector {
         match purpose {
             Purpose::Grant { sent } => self.session.granted(&mut self.context, sent, outcome),
             Purpose::Revoke(lease) => self.session.revoked(&mut self.context, lease, &outcome),
-            Purpose::Claim { election, lease } => {
-                if let Ok(Response::Expired) = outcome {
-                    self.lose(lease);
-                } else {
-                    if let Some((candidate, mut hands)) = self.enter(election) {
-                        candidate.claimed(&mut hands, outcome);
-                    }
-                }
+            Purpose::Claim { lease, .. } if matches!(outcome, Ok(Response::Expired)) => {
+                self.lose(lease);
             }
-            Purpose::Survey(election) => {
-                if let Some((candidate, mut hands)) = self.enter(election) {
-                    candidate.surveyed(&mut hands, outcome);
-                }
+            Purpose::Claim { election, .. } => self.input(election, Input::Claimed(outcome)),
+            Purpose::Predecessor(election) => {
+                self.input(election, Input::PredecessorRead(outcome));
             }
-            Purpose::Check(election) => {
-                if let Some((candidate, mut hands)) = self.enter(election) {
-                    candidate.checked(&mut hands, outcome);
-                }
-            }
+            Purpose::Check(election) => self.input(election, Input::Checked(outcome)),
             Purpose::Proclaim { election, created, ticket } => {
-                if let Some(Part::Candidate(_)) = self.elections.get(&election) {
-                    if let Some((candidate, mut hands)) = self.enter(election) {
-                        candidate.proclaimed(&mut hands, created, ticket, outcome);
-                    }
+                if self.candidate(election).is_some() {
+                    self.input(election, Input::Proclaimed { created, ticket, outcome });
                 } else if let Some(ticket) = ticket {
-                    tell_written(&mut self.hands(), ticket, written(outcome));
+                    self.context.written(ticket, write_outcome(outcome));
                 }
             }
             Purpose::Write { election, epoch, ticket } => {
-                let outcome = written(outcome);
+                let outcome = write_outcome(outcome);
                 let fenced = outcome == WriteOutcome::Stale;
-                tell_written(&mut self.hands(), ticket, outcome);
-                if fenced && let Some((candidate, mut hands)) = self.enter(election) {
-                    candidate.fenced(&mut hands, epoch);
+                self.context.written(ticket, outcome);
+                if fenced {
+                    self.input(election, Input::Fenced(epoch));
                 }
             }
             Purpose::Observe(election) => {
-                if let Some(Part::Observer(observer)) = self.elections.get_mut(&election) {
-                    observer.looked(&mut self.context, outcome);
+                if let Some(Participation::Observer(observer)) = self.elections.get_mut(&election) {
+                    observer.answered(&mut self.context, outcome);
                 }
             }
             Purpose::Inspect(election) => {
-                if let Some(Part::Inspection(inspection)) = self.elections.get_mut(&election)
-                    && inspection.looked(&mut self.context, outcome)
+                if let Some(Participation::Inspection(inspection)) =
+                    self.elections.get_mut(&election)
+                    && inspection.answered(&mut self.context, outcome)
                 {
                     self.elections.remove(&election);
                     self.end_inspection(election);
                 }
             }
-            Purpose::Farewell(id) => self.farewells.answered(&mut self.context, id, outcome),
+            Purpose::Cleanup(id) => self.cleanup.answered(&mut self.context, id, outcome),
             Purpose::Recheck(asked) => {
                 if let Ok(Response::Snapshot(snapshot)) = outcome {
                     self.rechecked(asked, snapshot);
@@ -496,30 +458,22 @@ impl Elector {
     fn watched(&mut self, watched: Watched) {
         let Watched { id, change } = watched;
         match self.context.watched(id, &change) {
-            Some(Watcher::Own(election)) => {
-                if let Some((candidate, mut hands)) = self.enter(election) {
-                    candidate.own_key_changed(&mut hands, change);
-                }
-            }
-            Some(Watcher::Front(election)) => {
-                if let Some((candidate, mut hands)) = self.enter(election) {
-                    candidate.front_key_changed(&mut hands, change);
-                }
+            Some(Watcher::Own(election)) => self.input(election, Input::OwnKeyChanged(change)),
+            Some(Watcher::Predecessor(election)) => {
+                self.input(election, Input::PredecessorChanged(change));
             }
             Some(Watcher::Observer(election)) => {
-                if let Some(Part::Observer(observer)) = self.elections.get_mut(&election) {
+                if let Some(Participation::Observer(observer)) = self.elections.get_mut(&election) {
                     observer.watched(&mut self.context, change);
                 }
             }
-            Some(Watcher::Farewell(id)) => {
-                self.farewells.watched(&mut self.context, id, change);
-            }
+            Some(Watcher::Cleanup(id)) => self.cleanup.watched(&mut self.context, id, change),
             None => {}
         }
     }
 
-    /// Compares what the watches told with reads, a portion of them at a time: all of
-    /// them once in each period.
+    /// Has reads check whether watches are silent: a portion of them at a time, and all of them
+    /// once in each period.
     fn recheck(&mut self) {
         if self.rechecked == Sweep::Done {
             self.rechecked = Sweep::Elections(0);
@@ -533,8 +487,8 @@ impl Elector {
             };
             self.rechecked = after(asker);
             if let Asker::Election(election) = asker
-                && let Some(Part::Observer(observer)) = self.elections.get_mut(&election)
-                && observer.looks_again(&mut self.context)
+                && let Some(Participation::Observer(observer)) = self.elections.get_mut(&election)
+                && observer.searches_again(&mut self.context)
             {
                 continue;
             }
@@ -551,23 +505,25 @@ impl Elector {
         if !asked.is_empty() {
             self.context.call(Purpose::Recheck(asked), Operation::Read(selections));
         }
-        let all = self.elections.len() + self.farewells.len();
+        let all = self.elections.len() + self.cleanup.len();
         let portions = all.div_ceil(PORTION).max(1) as u64;
         self.context
             .timers
             .set(Timer::Recheck, self.context.now.saturating_add(RECHECK / portions));
     }
 
-    /// What is read to check the watches of one.
-    fn rechecks(&self, asker: Asker) -> Vec<Selection> {
+    /// The reads that check one asker's watches.
+    fn rechecks(&mut self, asker: Asker) -> Vec<Selection> {
         match asker {
-            Asker::Election(election) => match self.elections.get(&election) {
-                Some(Part::Candidate(candidate)) => candidate.selections(),
-                Some(Part::Observer(observer)) => observer.selection().into_iter().collect(),
-                Some(Part::Inspection(_)) | None => Vec::new(),
+            Asker::Election(election) => match self.elections.get_mut(&election) {
+                Some(Participation::Candidate(candidate)) => candidate.selections(),
+                Some(Participation::Observer(observer)) => {
+                    observer.selection().into_iter().collect()
+                }
+                Some(Participation::Inspection(_)) | None => Vec::new(),
             },
-            Asker::Farewell(id) => {
-                self.farewells.awaited(id).map(|key| point_of_key(key.into())).into_iter().collect()
+            Asker::Cleanup(id) => {
+                self.cleanup.awaited(id).map(|key| point_of_key(key.into())).into_iter().collect()
             }
         }
     }
@@ -579,21 +535,19 @@ impl Elector {
             let found: Vec<Vec<Entry>> = found.by_ref().take(keys.len()).collect();
             match asker {
                 Asker::Election(election) => match self.elections.get_mut(&election) {
-                    Some(Part::Candidate(_)) => {
-                        if let Some((candidate, mut hands)) = self.enter(election) {
-                            candidate.examine(&mut hands, &keys, found, at);
-                        }
+                    Some(Participation::Candidate(_)) => {
+                        self.input(election, Input::Examine(Reading::new(keys, found, at)));
                     }
-                    Some(Part::Observer(observer)) => {
+                    Some(Participation::Observer(observer)) => {
                         if let Some(found) = found.first() {
                             observer.examine(&mut self.context, found, at);
                         }
                     }
-                    Some(Part::Inspection(_)) | None => {}
+                    Some(Participation::Inspection(_)) | None => {}
                 },
-                Asker::Farewell(id) => {
+                Asker::Cleanup(id) => {
                     if let Some(found) = found.first() {
-                        self.farewells.examine(&mut self.context, id, found);
+                        self.cleanup.examine(&mut self.context, id, found);
                     }
                 }
             }
@@ -602,18 +556,18 @@ impl Elector {
 
     // The lease.
 
-    fn turn(&mut self, turn: Turn) {
-        match turn {
-            Turn::None => {}
-            Turn::Extended => {
+    fn lease_changed(&mut self, change: LeaseChange) {
+        match change {
+            LeaseChange::None => {}
+            LeaseChange::Extended => {
                 let now = self.context.now;
-                if self.session.tenure().is_some_and(|tenure| tenure.valid_until > now) {
+                if self.session.validity().is_some_and(|validity| validity.until > now) {
                     for election in core::mem::take(&mut self.context.overdue) {
                         self.context.touch(election);
                     }
                 }
             }
-            Turn::Lost(lease) => self.lose(lease),
+            LeaseChange::Lost(lease) => self.lose(lease),
         }
     }
 
@@ -628,21 +582,20 @@ impl Elector {
 
     // The end of a step.
 
-    /// Brings elections, farewells and the lease in line with one another, as far as
+    /// Has elections, pending deletions and the lease react to each other's changes, as far as
     /// this step goes.
-    fn settle(&mut self) {
+    fn reconcile(&mut self) {
         loop {
-            self.look_at_what_changed();
+            self.reconcile_dirty();
             if !core::mem::take(&mut self.context.lease_is_dirty) {
                 break;
             }
             let candidates = self.candidates > 0;
-            let removals = self.farewells.is_removing();
-            let spare = self.life == Life::Open
-                && self.context.lease.is_some()
-                && self.farewells.is_empty();
-            if candidates || removals || spare {
-                self.session.settle(&mut self.context, candidates, removals);
+            let deletions = self.cleanup.needs_lease();
+            let spare =
+                self.life == Life::Open && self.context.lease.is_some() && self.cleanup.is_empty();
+            if candidates || deletions || spare {
+                self.session.reconcile(&mut self.context, candidates, deletions);
             } else {
                 self.session.retire(&mut self.context);
             }
@@ -651,24 +604,24 @@ impl Elector {
         if self.life == Life::Closing
             && self.elections.is_empty()
             && self.session.is_over()
-            && self.is_settled()
+            && self.is_reconciled()
         {
             self.life = Life::Closed;
             for ticket in self.context.forget_all() {
-                tell_written(&mut self.hands(), ticket, WriteOutcome::Unknown);
+                self.context.written(ticket, WriteOutcome::Unknown);
             }
             self.context.notify(Notice::Closed);
         }
     }
 
-    fn is_settled(&self) -> bool {
+    fn is_reconciled(&self) -> bool {
         self.context.dirty.is_empty() && !self.context.sweep && self.sweep == Sweep::Done
     }
 
-    fn look_at_what_changed(&mut self) {
+    fn reconcile_dirty(&mut self) {
         while self.budget > 0 {
             match self.context.dirty.pop_front() {
-                Some(Dirty::Election(election)) => self.look_at(election),
+                Some(Dirty::Election(election)) => self.reconcile_election(election),
                 Some(Dirty::Name(name)) => {
                     for id in with_hash(&self.names, name) {
                         self.context.touch(id as ElectionId);
@@ -683,9 +636,9 @@ impl Elector {
                         Some(asker) => {
                             self.sweep = after(asker);
                             match asker {
-                                Asker::Election(election) => self.look_at(election),
-                                Asker::Farewell(id) => {
-                                    self.farewells.is_current(&mut self.context, id);
+                                Asker::Election(election) => self.reconcile_election(election),
+                                Asker::Cleanup(id) => {
+                                    self.cleanup.is_current(&mut self.context, id);
                                 }
                             }
                         }
@@ -703,71 +656,49 @@ impl Elector {
         }
     }
 
-    /// Has one election do what follows from all that has changed.
-    fn look_at(&mut self, election: ElectionId) {
+    /// Has one election react to all that has changed.
+    fn reconcile_election(&mut self, election: ElectionId) {
         if self.life == Life::Closing {
             self.leave(election);
         }
-        if let Some((candidate, mut hands)) = self.enter(election) {
-            candidate.settle(&mut hands);
-        };
-        if let Some(Part::Candidate(candidate)) = self.elections.get(&election)
-            && candidate.is_over()
-        {
+        self.input(election, Input::Reconcile);
+        if self.candidate(election).is_some_and(Candidate::is_over) {
             self.remove(election);
         }
     }
 
-    /// The next one to be looked at.
+    /// The next one in a sweep.
     fn next_of(&self, sweep: Sweep) -> Option<Asker> {
-        let farewell = |from| Some(Asker::Farewell(self.farewells.next(from)?));
+        let deletion = |from| Some(Asker::Cleanup(self.cleanup.next(from)?));
         match sweep {
             Sweep::Done => None,
             Sweep::Elections(from) => match self.elections.next(&from) {
                 Some((election, _)) => Some(Asker::Election(election)),
-                None => farewell(0),
+                None => deletion(0),
             },
-            Sweep::Farewells(from) => farewell(from),
+            Sweep::Deletions(from) => deletion(from),
         }
     }
 
-    /// Tells those who lead, all at once, that the lease lives longer: after those have
-    /// been told otherwise whose time was over before.
+    /// Tells all leaders at once that the lease lives longer. By then the elector has told the
+    /// end of each term whose deadline had passed.
     fn tell_extension(&mut self) {
         if self.context.leaders > 0
-            && self.is_settled()
-            && let Some(tenure) = self.session.tenure()
-            && tenure.valid_until > self.context.now
-            && (tenure.lease, tenure.valid_until) != self.context.announced
+            && self.is_reconciled()
+            && let Some(Validity { lease, until: valid_until, .. }) = self.session.validity()
+            && valid_until > self.context.now
+            && (lease, valid_until) != self.context.announced
         {
-            let Tenure { lease, valid_until, .. } = tenure;
             self.context.announced = (lease, valid_until);
             self.context.notify(Notice::Extended(Extension { lease, valid_until }));
         }
     }
 
-    fn hands(&mut self) -> Hands<'_> {
-        Hands {
-            context: &mut self.context,
-            farewells: &mut self.farewells,
-            session: &self.session,
-            tenure: self.session.tenure(),
+    /// Gives a candidate an input; nothing happens if there is no such candidate.
+    fn input(&mut self, election: ElectionId, input: Input) {
+        if let Some(Participation::Candidate(candidate)) = self.elections.get_mut(&election) {
+            candidate.take(&mut self.context, &mut self.cleanup, &self.session, input);
         }
-    }
-
-    /// A candidate that knows what has become of the lease, and what it works with.
-    fn enter(&mut self, election: ElectionId) -> Option<(&mut Candidate, Hands<'_>)> {
-        let Some(Part::Candidate(candidate)) = self.elections.get_mut(&election) else {
-            return None;
-        };
-        let mut hands = Hands {
-            context: &mut self.context,
-            farewells: &mut self.farewells,
-            session: &self.session,
-            tenure: self.session.tenure(),
-        };
-        candidate.catch_up(&mut hands);
-        Some((candidate, hands))
     }
 }
 
@@ -775,8 +706,8 @@ fn after(asker: Asker) -> Sweep {
     match asker {
         Asker::Election(election) => match election.checked_add(1) {
             Some(next) => Sweep::Elections(next),
-            None => Sweep::Farewells(0),
+            None => Sweep::Deletions(0),
         },
-        Asker::Farewell(id) => Sweep::Farewells(id + 1),
+        Asker::Cleanup(id) => Sweep::Deletions(id + 1),
     }
 }

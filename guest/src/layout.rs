@@ -18,11 +18,11 @@ const LONGEST_VALUE: usize = 4_096;
 /// The longest lease id in a key, without its sign.
 const LONGEST_ID: usize = 16;
 
-/// How many keys of the other layout the joining read looks at.
+/// How many keys of the other layout a candidate's first read asks for.
 const OTHER_LAYOUT_LIMIT: u32 = 16;
 
-/// Finds a name, or a key, among many: not the name itself, for names are long and
-/// begin alike.
+/// Finds a name, or a key, among many. Names themselves would be slow to compare,
+/// because they are long and begin alike.
 pub type NameHash = u64;
 
 /// The hash of a name or a key. Different ones may share it.
@@ -37,7 +37,7 @@ pub fn hash(name: &[u8]) -> NameHash {
     hash
 }
 
-/// The name of the queue that a key would be in, if its own name looks like a queue's key.
+/// The name of the queue that a key would be in, if it looks like a queue's key.
 pub fn queue_of(key: &[u8]) -> Option<&[u8]> {
     let slash = key.iter().rposition(|byte| *byte == b'/')?;
     let (name, id) = key.split_at_checked(slash)?;
@@ -81,7 +81,7 @@ impl Layout {
         self.contest
     }
 
-    /// The key that a candidate has, or fights for, under this lease.
+    /// The key that a candidate claims under this lease.
     pub fn key(&self, lease: LeaseId) -> Vec<u8> {
         match self.contest {
             // As Go's `%x`: lower case, no padding; and no sign, for ours are positive.
@@ -105,7 +105,7 @@ impl Layout {
         key == self.name.as_bytes() || is_queue_key(&self.name, key)
     }
 
-    /// What to watch to follow who leads: a key, and whether as a prefix.
+    /// The key to watch to follow who leads, and whether it is a prefix.
     pub fn followed(&self) -> (Vec<u8>, bool) {
         match self.contest {
             Contest::Queue => (self.prefix(), true),
@@ -113,15 +113,15 @@ impl Layout {
         }
     }
 
-    /// Selects the oldest key: the leader, unless it is somebody else's data.
+    /// Selects the oldest key. It is the leader's, unless it is other data.
     pub fn oldest(&self) -> Selection {
         let (key, prefix) = self.followed();
         Selection { prefix, limit: 1, ..point(key) }
     }
 
-    /// Selects the newest key before a revision: whoever is next in front, unless it is
-    /// somebody else's data.
-    pub fn in_front(&self, created: Revision) -> Selection {
+    /// Selects the newest key before a revision. It is the predecessor's, unless it is
+    /// other data.
+    pub fn predecessor(&self, created: Revision) -> Selection {
         Selection {
             prefix: true,
             created_before: Some(created),
@@ -139,20 +139,20 @@ impl Layout {
         Selection { prefix, from, order: Order::ByKey, limit, keys_only: true, ..point(key) }
     }
 
-    /// Where the next page begins, after one that ends with this key: behind all keys that
-    /// begin as it does, where no candidate's can.
+    /// Where the page after this key begins. It skips all keys that share this key's
+    /// beginning, as far as no candidate's key can begin like that.
     pub fn after(&self, key: &[u8]) -> Vec<u8> {
         let mut next = key.to_vec();
         let prefix = self.prefix();
         let id = key.strip_prefix(prefix.as_slice()).unwrap_or_default();
         let sign = usize::from(id.first() == Some(&b'-'));
         let digits = id.iter().skip(sign).take_while(|byte| is_digit(**byte)).count();
-        let strange = sign + digits.min(LONGEST_ID);
-        if strange >= id.len() {
+        let fits = sign + digits.min(LONGEST_ID);
+        if fits >= id.len() {
             next.push(0);
             return next;
         }
-        next.truncate(prefix.len() + strange + 1);
+        next.truncate(prefix.len() + fits + 1);
         while next.pop_if(|last| *last == u8::MAX).is_some() {}
         if let Some(last) = next.last_mut() {
             *last += 1;
@@ -160,7 +160,7 @@ impl Layout {
         next
     }
 
-    /// Selects some of what the other layout would have under this name.
+    /// Selects some of the keys that the other layout would have under this name.
     pub fn other_layout(&self) -> Selection {
         match self.contest {
             Contest::Queue => point_of_key(self.name.clone().into_bytes()),
@@ -168,8 +168,8 @@ impl Layout {
         }
     }
 
-    /// Whether what `other_layout` found is a candidate of the other layout: a
-    /// key of the name under a lease.
+    /// Whether `other_layout` found a candidate of the other layout: one of its keys
+    /// under a lease.
     pub fn is_mixed(&self, found: &[Entry]) -> bool {
         let other = self.other();
         found.iter().any(|entry| entry.lease != 0 && other.counts(&entry.key))
@@ -180,9 +180,10 @@ impl Layout {
         Guard { key, epoch, lease: Some(lease) }
     }
 
-    /// The guard of a key's removal. In a queue the name is ours alone, and a
-    /// plain put may have taken the lease off; in a race it is anyone's.
-    pub fn removal_guard(&self, key: Vec<u8>, created: Epoch, lease: LeaseId) -> Guard {
+    /// The guard of a key's deletion. In a queue the lease does not matter: the key is
+    /// ours alone, and a plain put may have detached it from the lease. In a race the
+    /// key may be anybody's.
+    pub fn deletion_guard(&self, key: Vec<u8>, created: Epoch, lease: LeaseId) -> Guard {
         let lease = match self.contest {
             Contest::Queue => None,
             Contest::Race => Some(lease),
@@ -194,7 +195,7 @@ impl Layout {
     pub fn refuse_write(&self, key: &[u8]) -> String {
         format!(
             "the key `{}` belongs to the election `{}` itself: write to another",
-            // It is the name, or the name and a lease id: nothing to be escaped.
+            // It is the name, or the name and a lease id, so nothing needs escaping.
             str::from_utf8(key).unwrap_or_default(),
             self.name
         )
@@ -213,8 +214,8 @@ impl Layout {
     }
 }
 
-/// The key that a guarded write changes; refuses, with a sentence, a change that the
-/// application has no business to make.
+/// The key that a guarded write changes. Refuses, with a sentence, a change that an
+/// application may not make.
 pub fn written_key(mutation: &Mutation) -> Result<&[u8], String> {
     match mutation {
         Mutation::Put(Put { key, .. }) | Mutation::Delete(key) if key.is_empty() => {

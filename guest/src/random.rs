@@ -2,7 +2,7 @@
 
 use crate::types::LeaseId;
 
-/// xoroshiro128++, whose state the seed fills.
+/// The generator xoroshiro128++. The seed is its first state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Random {
     state: (u64, u64),
@@ -14,14 +14,14 @@ impl Random {
         // A state of zeros would only give zeros.
         let state = if seed == (0, 0) { (1, 0) } else { seed };
         let mut random = Random { state };
-        // Seeds that differ in a few bits differ in all of them after this.
+        // After this, seeds that differed in a few bits differ in many.
         for _ in 0..8 {
             random.next();
         }
         random
     }
 
-    /// A number from 0 up to, and not including, `bound`; 0 where there is none.
+    /// A number from 0 up to, and not including, `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }

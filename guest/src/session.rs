@@ -1,18 +1,17 @@
-//! The lease: got, kept alive, lost, given back.
+//! The session: gets a lease, keeps it alive, notices its loss, and gives it back.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::backoff::{self, CAP};
-use crate::context::{Context, Purpose};
+use crate::context::{Answer, Context, Purpose, unfit};
 use crate::table::Table;
 use crate::timers::{FAR, MILLISECOND, SECOND, Timer};
 use crate::types::{
     Config, ConfigError, Duration, Failure, Grant, LeaseId, Mark, Operation, RequestId, Response,
 };
 
-/// How long a lease is kept that nobody needs, for the next campaign: and so the
-/// revocation is not in the way of a successor.
+/// How long a lease is kept that is not needed. The next campaign saves a grant, and the
+/// revocation does not delay the successor's read.
 const SPARE: Duration = SECOND;
 
 /// The lease, and the ones that are being given back.
@@ -22,23 +21,22 @@ pub struct Session {
     margin: Duration,
     lease: Lease,
     retired: Table<LeaseId, Retired>,
-    /// The lease that went was not renewed for a while: the store, or the way to
-    /// it, was away, and others come back as well. Or it did not even live until
-    /// its first renewal, and the next one may not either.
+    /// Renewals of the last lease had failed: the store was away, and other hosts come
+    /// back as well. Or that lease did not even live until its first renewal, and the
+    /// next one may not either.
     come_back_slowly: bool,
     /// How often in a row the store refused a lease.
     refused: u32,
-    /// Why there was no lease to be had, for the candidacies up to this one that have not
-    /// been told yet.
+    /// Why the store refused a lease. The candidacies up to this one have not all been
+    /// told yet.
     refusal: Option<(u32, Failure)>,
-    /// The deadlines of leases that were lost, for the terms on them that have not been told
-    /// yet.
+    /// The deadlines of lost leases. The terms on them have not all been told yet.
     past: Vec<(LeaseId, Mark)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Lease {
-    /// Nobody needs one, or the next try waits for its timer.
+    /// No lease is needed, or the next try waits for its timer.
     None,
     Granting(Granting),
     Held(Held),
@@ -48,7 +46,7 @@ enum Lease {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Granting {
     id: LeaseId,
-    /// How often under this id.
+    /// How many grants were sent under this id.
     asked: u32,
     call: Option<RequestId>,
 }
@@ -58,28 +56,28 @@ struct Granting {
 struct Held {
     id: LeaseId,
     ttl: Duration,
-    /// When the last acknowledged grant or renewal was sent; none while all that
-    /// is known is that the lease exists.
+    /// When the last acknowledged grant or renewal was sent; none while the store has
+    /// only said that the lease exists.
     acknowledged: Option<Mark>,
-    /// How long one may lead on it. Only ever goes forwards: it was announced.
+    /// How long one may lead on it. It never goes back, because it was announced.
     valid_until: Mark,
     /// Whether a renewal was ever acknowledged.
     proven: bool,
-    /// When the last one was sent, acknowledged or not.
+    /// When the last grant or renewal was sent, acknowledged or not.
     last_sent: Mark,
-    /// Sent, without an answer yet.
+    /// Renewals without an answer yet.
     renewals: Vec<Renewal>,
     /// Renewals that failed since the last acknowledged one.
     failed: u32,
-    /// Nobody needs more than what is left of the lease.
+    /// What is left of the lease is enough, so it is not renewed.
     lapsing: bool,
-    /// How many deadlines have passed: terms of different eras do not stand together.
-    era: u32,
+    /// How many deadlines have passed. No term outlives one.
+    deadlines_passed: u32,
     /// The present deadline has passed.
     expired: bool,
     /// How often renewals failed until less than half of the time was left.
     dangers: u32,
-    /// They do so now.
+    /// Less than that is left now.
     endangered: bool,
 }
 
@@ -87,32 +85,32 @@ struct Held {
 struct Renewal {
     id: RequestId,
     sent: Mark,
-    /// Still waited for: the next one is not sent meanwhile.
+    /// The next renewal is not sent before this one has an answer, or has timed out.
     awaited: bool,
 }
 
 /// A lease that is being given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Retired {
-    /// It is gone by itself then.
+    /// It expires by then at the latest.
     until: Mark,
     failed: u32,
 }
 
-/// A lease, and how long one may lead on it.
+/// A lease, and how long one may lead on it. A candidate may wait on a lease whose deadline has
+/// passed, but not lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tenure {
+pub struct Validity {
     pub lease: LeaseId,
-    pub valid_until: Mark,
-    pub era: u32,
+    pub until: Mark,
+    pub deadlines_passed: u32,
 }
 
-/// What an answer means for those who stand on the lease.
+/// What the answer to a renewal changes for the candidates on the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// Nothing, or what they see when they look at it.
+pub enum LeaseChange {
     None,
-    /// It lives longer.
+    /// The lease lives longer.
     Extended,
     /// The store says that this lease is gone.
     Lost(LeaseId),
@@ -144,22 +142,21 @@ impl Session {
         })
     }
 
-    /// The lease to stand on, if there is one. Its deadline may be over: a
-    /// candidate may wait on it, and not lead.
-    pub fn tenure(&self) -> Option<Tenure> {
+    /// The lease that the store has granted, if there is one.
+    pub fn validity(&self) -> Option<Validity> {
         match &self.lease {
             Lease::Held(held) => {
-                let Held { id, valid_until, era, .. } = *held;
-                Some(Tenure { lease: id, valid_until, era })
+                let Held { id: lease, valid_until: until, deadlines_passed, .. } = *held;
+                Some(Validity { lease, until, deadlines_passed })
             }
             Lease::None | Lease::Granting(_) => None,
         }
     }
 
-    /// Until when one could lead on a lease, also on one that was lost just now.
+    /// How long one could lead on a lease, also on one that was lost just now.
     pub fn deadline_of(&self, lease: LeaseId) -> Mark {
-        match self.tenure() {
-            Some(tenure) if tenure.lease == lease => tenure.valid_until,
+        match self.validity() {
+            Some(validity) if validity.lease == lease => validity.until,
             Some(_) | None => {
                 let past = self.past.iter().find(|(of, _)| *of == lease);
                 past.map_or(0, |(_, until)| *until)
@@ -167,8 +164,7 @@ impl Session {
         }
     }
 
-    /// Counts how often renewals failed until less than half of the time was left; none
-    /// while they do not.
+    /// If renewals fail and less than half of the time is left: how often that has happened.
     pub fn danger(&self) -> Option<u32> {
         match &self.lease {
             Lease::Held(held) => held.endangered.then_some(held.dangers),
@@ -176,29 +172,29 @@ impl Session {
         }
     }
 
-    /// Why a candidacy gets no lease, if that is so.
+    /// Why the store refuses this candidacy a lease, if it does.
     pub fn refusal(&self, admitted: u32) -> Option<&Failure> {
         let (last, failure) = self.refusal.as_ref()?;
         (admitted <= *last).then_some(failure)
     }
 
-    /// Everything on the lease has been looked at since it changed.
+    /// Everything on the lease has caught up since it changed.
     pub fn swept(&mut self) {
         self.refusal = None;
         self.past = Vec::new();
     }
 
-    /// Whether there is nothing that a store would have to be told.
+    /// Whether there is no lease, and none to give back.
     pub fn is_over(&self) -> bool {
         self.retired.is_empty() && matches!(self.lease, Lease::None)
     }
 
-    // What the elections ask for.
+    // What the elections need.
 
-    /// Brings the lease in line with what stands on it: candidates, who need it to
-    /// live on, or only keys that are about to be removed, or nothing.
-    pub fn settle(&mut self, context: &mut Context, candidates: bool, removals: bool) {
-        if candidates || removals {
+    /// Gets, renews or gives back the lease, depending on what needs it. Candidates need it to
+    /// live on. Deletions only need what is left of it.
+    pub fn reconcile(&mut self, context: &mut Context, candidates: bool, deletions: bool) {
+        if candidates || deletions {
             context.timers.cancel(Timer::GiveBack);
         }
         match &mut self.lease {
@@ -216,7 +212,7 @@ impl Session {
                     context.timers.cancel(Timer::Renewal);
                     context.timers.set(Timer::LeaseEnd, held.last_sent.saturating_add(held.ttl));
                 }
-                if !removals && !context.timers.is_set(Timer::GiveBack) {
+                if !deletions && !context.timers.is_set(Timer::GiveBack) {
                     context.timers.set(Timer::GiveBack, context.now.saturating_add(SPARE));
                 }
             }
@@ -224,7 +220,7 @@ impl Session {
         }
     }
 
-    /// Forgets the lease: the store says that it is gone.
+    /// Forgets the lease, because the store says that it is gone.
     pub fn lose(&mut self, context: &mut Context) {
         if let Lease::Held(held) = &self.lease {
             self.come_back_slowly = held.failed > 0 || !held.proven;
@@ -234,7 +230,7 @@ impl Session {
 
     // What falls due.
 
-    /// Ends an era, if the deadline has passed.
+    /// Ends all terms on the lease if its deadline has passed.
     pub fn pass_deadline(&mut self, context: &mut Context) {
         if let Lease::Held(held) = &mut self.lease
             && held.valid_until <= context.now
@@ -242,7 +238,7 @@ impl Session {
         {
             context.timers.cancel(Timer::Deadline);
             held.expired = true;
-            held.era += 1;
+            held.deadlines_passed += 1;
             context.sweep = true;
         }
     }
@@ -256,8 +252,7 @@ impl Session {
         }
     }
 
-    /// Asks for a lease, at once or, where many others may do so too, a little
-    /// later.
+    /// Asks for a lease: at once, or a little later if many other hosts may do so too.
     fn come_back(&mut self, context: &mut Context) {
         if core::mem::take(&mut self.come_back_slowly) {
             let pause = 1 + context.random.below(CAP);
@@ -267,7 +262,7 @@ impl Session {
         }
     }
 
-    /// Asks for a lease, under the id that was asked for before, or a new one.
+    /// Asks for a lease, under the id of the last try or a new one.
     pub fn ask(&mut self, context: &mut Context) {
         let (id, asked) = match &self.lease {
             Lease::None => (context.random.lease(), 1),
@@ -288,15 +283,15 @@ impl Session {
         };
         let now = context.now;
         let ttl = held.ttl;
-        // What was sent a lease time ago proves nothing any more.
+        // A renewal that was sent a lease time ago proves nothing any more.
         held.renewals.retain(|renewal| renewal.sent.saturating_add(ttl) > now);
         let id = context.call_renewal((ttl / 6).max(1), Operation::KeepAlive(held.id));
         held.renewals.push(Renewal { id, sent: now, awaited: true });
         held.last_sent = now;
     }
 
-    /// Counts a renewal as failed that has waited long enough. False if the call
-    /// is none of the session's.
+    /// Counts a renewal as failed that got no answer in time. Returns false if the call is not
+    /// a renewal.
     pub fn give_up(&mut self, context: &mut Context, id: RequestId) -> bool {
         let Lease::Held(held) = &mut self.lease else {
             return false;
@@ -309,12 +304,12 @@ impl Session {
         true
     }
 
-    /// A lease that nobody keeps alive has run out.
+    /// A lease that was not renewed any more has expired.
     pub fn run_out(&mut self, context: &mut Context) {
         self.drop_lease(context);
     }
 
-    /// Gives the lease back, if there is one or may be one.
+    /// Gives the lease back, if there is one or the store may have granted one.
     pub fn retire(&mut self, context: &mut Context) {
         let (id, until) = match &self.lease {
             Lease::None => {
@@ -328,13 +323,13 @@ impl Session {
             Lease::Held(held) => (held.id, held.last_sent.saturating_add(held.ttl)),
         };
         self.drop_lease(context);
-        // A store keeps a lease for a second at least, whatever was asked for.
+        // A store keeps a lease for at least a second, even if it was asked for less.
         let until = until.max(context.now.saturating_add(SECOND));
         self.retired.insert(id, Retired { until, failed: 0 });
         self.revoke(context, id);
     }
 
-    /// Asks once more for a lease to be taken back.
+    /// Asks the store to revoke a lease, for the first time or again.
     pub fn revoke(&mut self, context: &mut Context, lease: LeaseId) {
         match self.retired.get(&lease) {
             Some(retired) if retired.until > context.now => {
@@ -351,12 +346,7 @@ impl Session {
     // What the store answers.
 
     /// Takes the answer to a grant that was sent at `sent`.
-    pub fn granted(
-        &mut self,
-        context: &mut Context,
-        sent: Mark,
-        outcome: Result<Response, Failure>,
-    ) {
+    pub fn granted(&mut self, context: &mut Context, sent: Mark, outcome: Answer) {
         let Lease::Granting(granting) = &mut self.lease else {
             return;
         };
@@ -373,20 +363,20 @@ impl Session {
                                 the margin, or ask for more";
                 return self.refuse(context, Failure::Invalid(sentence.into()));
             }
-            // An earlier try made it. How long it lives is not said: a keep-alive
-            // tells.
+            // An earlier try made it. The answer does not say how long it lives, but the
+            // answer to a renewal will.
             Ok(Response::Exists) if asked > 1 => {
                 self.hold(context, id, self.ttl, None);
                 self.renew(context);
                 return;
             }
-            // Somebody has our random numbers.
+            // Another client drew the same id.
             Ok(Response::Exists) => {
                 self.lease = Lease::None;
                 self.ask(context);
                 return;
             }
-            Ok(_) => Failure::Other(unfit("grant")),
+            Ok(_) => unfit("grant"),
             Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
                 return self.refuse(context, failure);
             }
@@ -398,14 +388,13 @@ impl Session {
         context.retry(Timer::Grant, asked);
     }
 
-    /// Takes the answer to a renewal, however late. None if the call is none of
-    /// the session's.
+    /// Takes the answer to a renewal, even a late one. Returns none if the call is not a renewal.
     pub fn renewed(
         &mut self,
         context: &mut Context,
         id: RequestId,
-        outcome: &Result<Response, Failure>,
-    ) -> Option<Turn> {
+        outcome: &Answer,
+    ) -> Option<LeaseChange> {
         let Lease::Held(held) = &mut self.lease else {
             return None;
         };
@@ -421,30 +410,25 @@ impl Session {
                     held.failed = 0;
                     let extended = held.valid_until > before;
                     self.schedule(context);
-                    return Some(if extended { Turn::Extended } else { Turn::None });
+                    return Some(if extended { LeaseChange::Extended } else { LeaseChange::None });
                 }
-                Some(Turn::None)
+                Some(LeaseChange::None)
             }
-            Ok(Response::Expired | Response::Renewed(_)) => Some(Turn::Lost(held.id)),
+            Ok(Response::Expired | Response::Renewed(_)) => Some(LeaseChange::Lost(held.id)),
             Ok(_) if renewal.awaited => {
-                self.renewal_failed(context, Failure::Other(unfit("keep-alive")));
-                Some(Turn::None)
+                self.renewal_failed(context, unfit("keep-alive"));
+                Some(LeaseChange::None)
             }
             Err(failure) if renewal.awaited => {
                 self.renewal_failed(context, failure.clone());
-                Some(Turn::None)
+                Some(LeaseChange::None)
             }
-            Ok(_) | Err(_) => Some(Turn::None),
+            Ok(_) | Err(_) => Some(LeaseChange::None),
         }
     }
 
     /// Takes the answer to a revocation.
-    pub fn revoked(
-        &mut self,
-        context: &mut Context,
-        lease: LeaseId,
-        outcome: &Result<Response, Failure>,
-    ) {
+    pub fn revoked(&mut self, context: &mut Context, lease: LeaseId, outcome: &Answer) {
         let Some(retired) = self.retired.get_mut(&lease) else {
             return;
         };
@@ -479,7 +463,7 @@ impl Session {
             renewals: Vec::new(),
             failed: 0,
             lapsing: false,
-            era: 0,
+            deadlines_passed: 0,
             expired: sent.is_none(),
             dangers: 0,
             endangered: false,
@@ -489,23 +473,24 @@ impl Session {
         }
         self.lease = Lease::Held(held);
         self.refused = 0;
+        // From here on the elector has each idle candidate claim its key.
         context.lease = Some(id);
         context.lease_is_dirty = true;
         context.sweep = true;
         self.schedule(context);
     }
 
-    /// Takes it that there is no lease to be had.
+    /// The store refuses a lease: tells the candidacies.
     fn refuse(&mut self, context: &mut Context, failure: Failure) {
         self.retire(context);
         self.refused = self.refused.saturating_add(1);
-        // For those who may still want one after this.
+        // Candidacies that come later try again.
         context.retry(Timer::Grant, self.refused);
         self.refusal = Some((context.admitted, failure));
         context.sweep = true;
     }
 
-    /// Sets the timers to what was last acknowledged.
+    /// Sets the timers by the last acknowledged grant or renewal.
     fn schedule(&mut self, context: &mut Context) {
         let Lease::Held(held) = &self.lease else {
             return;
@@ -537,7 +522,7 @@ impl Session {
             return;
         }
         let mut pause = backoff::pause(held.failed, &mut context.random);
-        // Who still may lead has no time to lose.
+        // While somebody may lead, the next try must come in time.
         let left = valid_until.saturating_sub(context.now);
         if left > 0 {
             pause = pause.min(left / 4).max(MILLISECOND);
@@ -571,7 +556,7 @@ impl Session {
 }
 
 impl Held {
-    /// Sets the next keep-alive, unless one is under way or none is needed.
+    /// Sets the next renewal, unless one is under way or none is needed.
     fn schedule_renewal(&self, context: &mut Context) {
         let awaits = self.renewals.iter().any(|renewal| renewal.awaited);
         if !self.lapsing && !awaits {
@@ -581,8 +566,8 @@ impl Held {
         }
     }
 
-    /// Notes the newest acknowledged request: it counts from its own sending, with
-    /// the time that the store granted, less the margin.
+    /// Notes the newest acknowledged grant or renewal. The lease is valid from the moment that
+    /// it was sent, for the time that the store granted, less the margin.
     fn acknowledge(&mut self, sent: Mark, ttl: Duration, margin: Duration) {
         self.acknowledged = Some(sent);
         self.ttl = ttl;
@@ -594,12 +579,7 @@ impl Held {
     }
 }
 
-/// What is taken off a time to live: 1% of it at least.
+/// What to subtract from a time to live: at least 1% of it.
 fn margin_of(margin: Duration, ttl: Duration) -> Duration {
     margin.max(ttl / 100)
-}
-
-/// What is said of an answer that does not fit the question.
-pub fn unfit(operation: &str) -> String {
-    alloc::format!("the store's answer does not fit the operation `{operation}`")
 }

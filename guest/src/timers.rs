@@ -1,9 +1,6 @@
 //! When something is due.
 
-use core::cmp::Ordering;
-
-use crate::context::WatchId;
-use crate::farewell::FarewellId;
+use crate::ids::{DeletionId, WatchId};
 use crate::table::Table;
 use crate::types::{Duration, ElectionId, LeaseId, Mark, RequestId};
 
@@ -16,69 +13,38 @@ pub const SECOND: Duration = 1_000 * MILLISECOND;
 /// It is 73 years.
 pub const FAR: u64 = u64::MAX / 8;
 
-/// What can fall due. Each is set at most once at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What can fall due. Each is set at most once at a time. Of those due at one mark, the first in
+/// this order comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// The lease's leaderships end, unless a renewal comes before.
     Deadline,
-    /// A call has waited long enough.
+    /// A call got no answer in time.
     GiveUp(RequestId),
-    /// Half of the lease's time is over, and renewals fail.
+    /// Renewals fail, and half of the lease's time is over.
     Endangered,
     /// The next keep-alive.
     Renewal,
-    /// A lease that is not renewed any more has run out by itself.
+    /// A lease that is not renewed any more has expired.
     LeaseEnd,
-    /// A lease that nobody needed for a while is given back.
+    /// A lease that was not needed for a while is given back.
     GiveBack,
     /// The next try to get a lease.
     Grant,
     /// The next try to give a lease back.
     Revoke(LeaseId),
-    /// What an election waits for: its next try, or the deadline of a term that
-    /// ended and has not yielded.
+    /// An election's next try, or the deadline of its term that ended and has not
+    /// yielded.
     Election(ElectionId),
-    /// The next try to remove a key.
-    Farewell(FarewellId),
+    /// The next try to delete a key.
+    Cleanup(DeletionId),
     /// A watch that broke is opened again.
     Rewatch(WatchId),
-    /// The watches are not to be trusted blindly.
+    /// The next check of watches that may be silent.
     Recheck,
 }
 
-impl Timer {
-    /// What tells it from others, and comes first of what is due at one time.
-    fn order(&self) -> (u8, u64) {
-        match *self {
-            Timer::Deadline => (0, 0),
-            Timer::GiveUp(id) => (1, id),
-            Timer::Endangered => (2, 0),
-            Timer::Renewal => (3, 0),
-            Timer::LeaseEnd => (4, 0),
-            Timer::GiveBack => (5, 0),
-            Timer::Grant => (6, 0),
-            Timer::Revoke(lease) => (7, lease as u64),
-            Timer::Election(election) => (8, election.into()),
-            Timer::Farewell(id) => (9, id),
-            Timer::Rewatch(watch) => (10, watch),
-            Timer::Recheck => (11, 0),
-        }
-    }
-}
-
-impl Ord for Timer {
-    fn cmp(&self, other: &Timer) -> Ordering {
-        self.order().cmp(&other.order())
-    }
-}
-
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Timer) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// All that is due some day: in the order of time, and by what it is.
+/// All timers that run, by mark and by timer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Timers {
     order: Table<(Mark, Timer), ()>,

@@ -19,13 +19,12 @@ const BREAKS: &[Break] = &[
         law: 1,
         what: "takes whoever is in front of it for dead, and removes the key",
         edits: &[(
-            "candidate/roles.rs",
-            "entry: &Entry, seen: Revision) {\n        let State::InLine(line) = &mut self.state else {",
-            "entry: &Entry, seen: Revision) {\n            \
-             let lease = hands.context.lease.unwrap_or_default();\n            \
-             let remains = self.remains(entry.key.clone(), lease, None);\n            \
-             hands.farewells.remove(hands.context, remains, entry.created);\n            \
-             let State::InLine(line) = &mut self.state else {",
+            "candidate/waiting.rs",
+            "entry: Entry, seen: Revision) -> Next {",
+            "entry: Entry, seen: Revision) -> Next {\n            \
+             let lease = cx.context.lease.unwrap_or_default();\n            \
+             let abandoned = cx.abandon(entry.key.clone(), lease, None);\n            \
+             cx.cleanup.delete(cx.context, abandoned, entry.created);",
         )],
     },
     Break {
@@ -35,8 +34,8 @@ const BREAKS: &[Break] = &[
     },
     Break {
         law: 3,
-        what: "does not look at its own key in the survey",
-        edits: &[("candidate/news.rs", "if !place.is_intact(own.first()) {", "if false {")],
+        what: "does not look at its own key in the predecessor check",
+        edits: &[("candidate/waiting.rs", "if !self.own.is_intact(own.first()) {", "if false {")],
     },
     Break {
         law: 4,
@@ -46,28 +45,28 @@ const BREAKS: &[Break] = &[
     Break {
         law: 5,
         what: "leads on after its guard was refused",
-        edits: &[("elector.rs", "if fenced &&", "if false &&")],
+        edits: &[("elector.rs", "if fenced {", "if false {")],
     },
     Break {
         law: 6,
         what: "takes a key of a dead epoch for a new one",
         edits: &[
-            ("candidate.rs", "} else if !hands.farewells.blocks(&key) {", "} else {"),
-            ("candidate/roles.rs", "if entry.created <= self.newest {", "if false {"),
+            ("candidate/idle.rs", "if cx.cleanup.blocks(&key) {", "if false {"),
+            ("candidate/claiming.rs", "if entry.created <= cx.common.newest {", "if false {"),
         ],
     },
     Break {
         law: 7,
         what: "releases its key before the work has stopped",
-        edits: &[("candidate/roles.rs", "if until <= now {", "if true {")],
+        edits: &[("candidate/ended.rs", "if until <= cx.context.now {", "if true {")],
     },
     Break {
         law: 8,
         what: "campaigns before the work has stopped",
         edits: &[(
-            "candidate/roles.rs",
-            "if !self.rejoin {\n                self.finish(hands);\n            }\n        } else if",
-            "if !self.rejoin {\n                self.finish(hands);\n            } else {\n                self.stay_outside(hands, false);\n            }\n        } else if",
+            "candidate/ended.rs",
+            "(true, _) => Next::Stay,",
+            "(true, true) => Next::Idle(Pause::None),\n            (true, false) => Next::Stay,",
         )],
     },
     Break {

@@ -1,0 +1,431 @@
+//! What the states of a candidate share: the candidacy, the context that they work in, the
+//! inputs that they take, and the changes of state.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::cleanup::{AbandonedKey, Cleanup};
+use crate::context::{Answer, Context, Purpose, WatchHandle};
+use crate::layout::Layout;
+use crate::session::{Session, Validity};
+use crate::timers::Timer;
+use crate::types::{
+    Change, ElectionId, Entry, Epoch, Failure, Guarded, Joined, LeaseId, Mark, Mutation, Notice,
+    Operation, Reason, RequestId, Response, Revision, Selection, Sighting, Snapshot, Ticket,
+    WriteOutcome,
+};
+
+pub const WENT_BACK: &str = "the store went back behind this election's last epoch, as one that \
+                             is restored from a backup does: waiting until it is beyond";
+
+/// What a state does with each input, and which state comes next. By default, nothing happens.
+pub trait Inputs {
+    // The application's requests.
+
+    /// The application gives this term back.
+    fn resign(&mut self, _: &mut CandidateContext<'_>, _epoch: Epoch) -> Next {
+        Next::Stay
+    }
+    /// The work of this term has stopped.
+    fn yielded(&mut self, _: &mut CandidateContext<'_>, _epoch: Epoch) -> Next {
+        Next::Stay
+    }
+    /// The application ends the candidacy.
+    fn leave(&mut self, _: &mut CandidateContext<'_>) -> Next {
+        Next::Stay
+    }
+    /// There may be a value to proclaim. It stays queued until there is a key to write it into.
+    fn proclaim_next(&mut self, _: &mut CandidateContext<'_>) {}
+
+    // The lease.
+
+    /// The store says that the lease is gone, and with it the key.
+    fn lease_lost(&mut self, _: &mut CandidateContext<'_>) -> Next {
+        Next::Stay
+    }
+    /// The store refuses this candidacy a lease, or the removal of the key that it has to claim.
+    fn refused(&mut self, _: &mut CandidateContext<'_>, _cause: Failure) -> Next {
+        Next::Stay
+    }
+    /// The validity of the lease may have ended or been extended, or may be in danger.
+    fn validity_changed(&mut self, _: &mut CandidateContext<'_>, _validity: Validity) -> Next {
+        Next::Stay
+    }
+
+    // What falls due.
+
+    /// Something changed that this candidate may have waited for.
+    fn reconcile(&mut self, _: &mut CandidateContext<'_>, _validity: Validity) -> Next {
+        Next::Stay
+    }
+    /// The election's timer fired.
+    fn due(&mut self, _: &mut CandidateContext<'_>) -> Next {
+        Next::Stay
+    }
+
+    // The store's answers.
+
+    /// The answer to a claim. If the lease is gone, the session takes the answer instead.
+    fn claimed(&mut self, _: &mut CandidateContext<'_>, _: Answer) -> Next {
+        Next::Stay
+    }
+    /// The answer to a predecessor check.
+    fn predecessor_read(&mut self, _: &mut CandidateContext<'_>, _: Answer) -> Next {
+        Next::Stay
+    }
+    /// The answer to a read of the keys that this state relies on.
+    fn checked(&mut self, _: &mut CandidateContext<'_>, _: Answer) -> Next {
+        Next::Stay
+    }
+    /// What the regular check of all watches found at the keys that this state relies on.
+    fn examine(&mut self, _: &mut CandidateContext<'_>, _: Reading) -> Next {
+        Next::Stay
+    }
+    /// The store refused a write because the key of this epoch is not there.
+    fn fenced(&mut self, _: &mut CandidateContext<'_>, _epoch: Epoch) -> Next {
+        Next::Stay
+    }
+
+    // What the watches report.
+
+    /// A change of this candidate's own key, or in a race of the one key.
+    fn own_key_changed(&mut self, _: &mut CandidateContext<'_>, _: Change) -> Next {
+        Next::Stay
+    }
+    /// A change of the key in front of this candidate's.
+    fn predecessor_changed(&mut self, _: &mut CandidateContext<'_>, _: Change) -> Next {
+        Next::Stay
+    }
+
+    /// The reads of the keys that this state relies on.
+    fn selections(&mut self) -> Vec<Selection> {
+        Vec::new()
+    }
+}
+
+/// The state that follows an input.
+#[derive(Debug)]
+#[must_use]
+pub enum Next {
+    /// The same one.
+    Stay,
+    /// There is no key: claims one, at once or after a pause.
+    Idle(Pause),
+    /// Claims this key under this lease.
+    Claiming { key: Vec<u8>, lease: LeaseId, watch: WatchHandle },
+    /// A rival has the one key of a race, as seen at this revision.
+    LostRace { key: Vec<u8>, watch: WatchHandle, rival: Entry, seen: Revision },
+    /// Has a key of its own.
+    Waiting(OwnKey),
+    /// No predecessor was there at the revision `seen`: leads for as long as the lease is valid.
+    Leading { own: OwnKey, validity: Validity, seen: Revision },
+    /// The term is over. Its deadline was `until`, and its key may still be in the store.
+    Ended { own: OwnKey, key_remains: bool, until: Mark, reason: Reason },
+    /// The candidacy is over.
+    Over,
+}
+
+/// How long a candidate without a key waits before it claims one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    None,
+    /// As its failures in a row demand.
+    BackOff,
+    /// A random moment: all losers of a race saw the key go at the same instant.
+    Jitter,
+}
+
+/// The candidacy, in whichever state it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Common {
+    pub election: ElectionId,
+    pub layout: Layout,
+    /// What other candidates and observers read.
+    pub value: Vec<u8>,
+    /// Whether the candidate campaigns again after a term.
+    pub rejoin: bool,
+    /// How many candidacies there were up to this one.
+    pub admitted: u32,
+    /// The lease under which a key was claimed last; 0 for none, or one that is gone.
+    pub lease: LeaseId,
+    /// Values to proclaim one after the other, once there is a key.
+    pub proclamations: VecDeque<Proclamation>,
+    /// A proclamation has no answer yet.
+    pub proclaiming: bool,
+    /// Claims under the present lease that got no answer, and may still land.
+    pub given_up: u32,
+    /// The create revision of the last key that was announced.
+    pub announced: Option<Revision>,
+    /// The newest epoch of this election that was seen, in a race also a rival's.
+    pub newest: Epoch,
+    /// Whether a read has looked for the other layout under this name.
+    pub layouts_compared: bool,
+    /// Failures in a row.
+    pub failed: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Proclamation {
+    /// None for one that the application did not ask for: an older value was found in the key.
+    pub ticket: Option<Ticket>,
+    pub value: Vec<u8>,
+}
+
+/// A key of this candidate in the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnKey {
+    pub key: Vec<u8>,
+    pub lease: LeaseId,
+    pub created: Revision,
+    pub watch: WatchHandle,
+}
+
+impl OwnKey {
+    /// Whether this is the key as we made it. A new value is no loss, because our own
+    /// proclamation looks the same.
+    pub fn is_intact(&self, entry: Option<&Entry>) -> bool {
+        entry.is_some_and(|entry| entry.created == self.created && entry.lease == self.lease)
+    }
+
+    /// Whether a change took the key from us, and what is in its place.
+    pub fn taken_by(&self, change: Change) -> Option<Option<Entry>> {
+        match change {
+            Change::Put(entry) => (entry.modified >= self.created && !self.is_intact(Some(&entry)))
+                .then_some(Some(entry)),
+            Change::Deleted(deletion) => (deletion.at > self.created).then_some(None),
+            Change::Started(_) | Change::Ended(_) => None,
+        }
+    }
+}
+
+/// The reads that show what the watches of some keys may have missed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Check {
+    /// The revision at which the keys were last read.
+    pub seen: Revision,
+    pub call: Option<RequestId>,
+}
+
+impl Check {
+    pub fn new(seen: Revision) -> Check {
+        Check { seen, call: None }
+    }
+
+    /// Reads the keys, unless a read is under way.
+    pub fn start(&mut self, cx: &mut CandidateContext<'_>, selections: Vec<Selection>) -> Next {
+        if self.call.is_none() {
+            cx.context.timers.cancel(cx.timer());
+            let purpose = Purpose::Check(cx.common.election);
+            self.call = Some(cx.context.call(purpose, Operation::Read(selections)));
+        }
+        Next::Stay
+    }
+
+    /// Whether a read has to show what happened between the last one and the beginning of these
+    /// watches. That cannot be told before all of them are on.
+    pub fn is_due(&self, cx: &mut CandidateContext<'_>, watches: &[WatchHandle]) -> bool {
+        if watches.iter().any(|watch| watch.started.is_none()) {
+            return false;
+        }
+        let covered = watches.iter().all(|watch| watch.covers(self.seen));
+        if covered {
+            cx.common.failed = 0;
+        }
+        !covered
+    }
+}
+
+/// What a read found at single keys.
+#[derive(Debug)]
+pub struct Reading {
+    pub at: Revision,
+    found: Vec<(Vec<u8>, Option<Entry>)>,
+}
+
+impl Reading {
+    pub fn new(keys: Vec<Vec<u8>>, found: Vec<Vec<Entry>>, at: Revision) -> Reading {
+        let found = found.into_iter().map(|entries| entries.into_iter().next());
+        Reading { at, found: keys.into_iter().zip(found).collect() }
+    }
+
+    /// What was at one key; none if it was not read.
+    pub fn take(&mut self, key: &[u8]) -> Option<Option<Entry>> {
+        let index = self.found.iter().position(|(read, _)| read == key)?;
+        Some(self.found.swap_remove(index).1)
+    }
+}
+
+/// The snapshot that answers a read.
+pub fn snapshot(outcome: Answer) -> Result<Snapshot, Failure> {
+    match outcome {
+        Ok(Response::Snapshot(snapshot)) => Ok(snapshot),
+        Ok(_) => Err(crate::context::unfit("read")),
+        Err(failure) => Err(failure),
+    }
+}
+
+pub fn other(sentence: &str) -> Failure {
+    Failure::Other(sentence.into())
+}
+
+/// What the states of a candidate work with.
+#[derive(Debug)]
+pub struct CandidateContext<'a> {
+    pub common: &'a mut Common,
+    pub context: &'a mut Context,
+    pub cleanup: &'a mut Cleanup,
+    pub session: &'a Session,
+    /// The lease that the session holds, and how long one may lead on it.
+    pub validity: Option<Validity>,
+}
+
+impl CandidateContext<'_> {
+    pub fn timer(&self) -> Timer {
+        Timer::Election(self.common.election)
+    }
+
+    /// Whether an entry is attached to the lease that we hold.
+    pub fn is_ours(&self, entry: &Entry) -> bool {
+        self.validity.is_some_and(|validity| validity.lease == entry.lease)
+    }
+
+    /// Counts a failure, and tells the application of the first in a row.
+    pub fn record_failure(&mut self, failure: Failure) {
+        self.common.failed = self.common.failed.saturating_add(1);
+        if self.common.failed == 1 {
+            self.context.trouble(Some(self.common.election), failure);
+        }
+    }
+
+    /// Records the failure of a call that the state sends again when its timer fires.
+    pub fn try_later(&mut self, failure: Failure) -> Next {
+        self.record_failure(failure);
+        self.retry();
+        Next::Stay
+    }
+
+    /// Sets the timer to the next try.
+    pub fn retry(&mut self) {
+        self.context.retry(self.timer(), self.common.failed);
+    }
+
+    // What the application is told.
+
+    pub fn announce(&mut self, key: &[u8], created: Revision) {
+        if self.common.announced != Some(created) {
+            self.common.announced = Some(created);
+            let joined = Joined { election: self.common.election, key: key.into(), created };
+            self.context.notify(Notice::Joined(joined));
+        }
+    }
+
+    pub fn tell_leader(&mut self, leader: Option<Entry>) {
+        if let Some(leader) = &leader {
+            self.common.newest = self.common.newest.max(leader.created);
+        }
+        let sighting = Sighting { election: self.common.election, leader };
+        self.context.notify(Notice::Leader(sighting));
+    }
+
+    // Proclamations.
+
+    /// Writes the next value into our key, unless a write has no answer yet.
+    pub fn proclaim_into(&mut self, own: &OwnKey) {
+        if self.common.proclaiming {
+            return;
+        }
+        if let Some(Proclamation { ticket, value }) = self.common.proclamations.pop_front() {
+            self.common.value.clone_from(&value);
+            let guarded = Guarded {
+                guard: self.common.layout.guard(own.key.clone(), own.created, own.lease),
+                expect: Vec::new(),
+                mutations: [Mutation::Proclaim(value)].into(),
+            };
+            let (election, created) = (self.common.election, own.created);
+            let purpose = Purpose::Proclaim { election, created, ticket };
+            self.context.call(purpose, Operation::Guarded(guarded));
+            self.common.proclaiming = true;
+        }
+    }
+
+    /// Answers all queued proclamations, and returns their last value.
+    pub fn answer_proclamations(&mut self, outcome: &WriteOutcome) -> Option<Vec<u8>> {
+        let mut last = None;
+        for Proclamation { ticket, value } in core::mem::take(&mut self.common.proclamations) {
+            if let Some(ticket) = ticket {
+                self.context.written(ticket, outcome.clone());
+            }
+            last = Some(value);
+        }
+        last
+    }
+
+    // Keys that have to go, and the end of a candidacy.
+
+    /// Hands a key over to the cleanup. A candidacy that ends is over once the key is gone.
+    pub fn abandon(
+        &mut self,
+        key: Vec<u8>,
+        lease: LeaseId,
+        watch: Option<WatchHandle>,
+    ) -> AbandonedKey {
+        AbandonedKey {
+            layout: self.common.layout.clone(),
+            key,
+            lease,
+            given_up: core::mem::take(&mut self.common.given_up),
+            last_created: self.common.newest,
+            watch,
+            election: (!self.common.rejoin).then_some(self.common.election),
+        }
+    }
+
+    /// Has the cleanup delete what claims that were given up may still make.
+    pub fn await_landings(&mut self, watch: Option<WatchHandle>) {
+        match self.validity {
+            Some(Validity { lease, .. }) if self.common.given_up > 0 => {
+                let key = self.common.layout.key(lease);
+                let abandoned = AbandonedKey { election: None, ..self.abandon(key, lease, watch) };
+                self.cleanup.await_landing(self.context, abandoned);
+            }
+            Some(_) | None => {
+                if let Some(watch) = watch {
+                    self.context.unwatch(watch);
+                }
+            }
+        }
+    }
+
+    /// Deletes a key that stands in our place and must not lead. Ours is claimed again.
+    pub fn clear(
+        &mut self,
+        key: Vec<u8>,
+        lease: LeaseId,
+        watch: WatchHandle,
+        entry: &Entry,
+    ) -> Next {
+        self.context.unwatch(watch);
+        let abandoned = AbandonedKey { election: None, ..self.abandon(key, lease, None) };
+        self.cleanup.delete(self.context, abandoned, entry.created);
+        self.start_over()
+    }
+
+    /// Claims a key again: at once after the first failure, later after more of them.
+    pub fn start_over(&self) -> Next {
+        Next::Idle(if self.common.failed > 1 { Pause::BackOff } else { Pause::None })
+    }
+
+    /// Ends a candidacy that the store does not allow.
+    pub fn withdraw(&mut self, cause: Failure) -> Next {
+        self.context.withdraw(self.common.election, Some(cause));
+        self.await_landings(None);
+        Next::Over
+    }
+
+    /// Ends a candidacy that has no key.
+    pub fn conclude(&mut self, watch: Option<WatchHandle>) -> Next {
+        self.await_landings(watch);
+        self.cleanup.conclude(self.context, &self.common.layout, self.common.election);
+        Next::Over
+    }
+}

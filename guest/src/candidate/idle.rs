@@ -1,0 +1,74 @@
+//! A candidate without a key.
+
+use super::common::{CandidateContext, Inputs, Next, Pause};
+use crate::context::Watcher;
+use crate::session::Validity;
+use crate::timers::MILLISECOND;
+use crate::types::Failure;
+
+/// The longest pause of a candidate that saw the key of a race go.
+const RACE_JITTER: u64 = 10 * MILLISECOND;
+
+/// Has no key. Waits for a lease, for the end of an older candidacy, for the deletion of an old
+/// key, or for a pause to end, and then claims a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Idle {
+    /// An older candidacy of the name has not ended yet.
+    pub held_back: bool,
+}
+
+impl Idle {
+    pub fn enter(cx: &mut CandidateContext<'_>, pause: Pause) -> Idle {
+        match pause {
+            Pause::None => {
+                cx.context.timers.cancel(cx.timer());
+                cx.context.touch(cx.common.election);
+            }
+            Pause::BackOff => cx.retry(),
+            Pause::Jitter => {
+                let pause = 1 + cx.context.random.below(RACE_JITTER);
+                cx.context.timers.set(cx.timer(), cx.context.now.saturating_add(pause));
+            }
+        }
+        Idle { held_back: false }
+    }
+}
+
+impl Inputs for Idle {
+    fn leave(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        cx.conclude(None)
+    }
+
+    fn refused(&mut self, cx: &mut CandidateContext<'_>, cause: Failure) -> Next {
+        cx.withdraw(cause)
+    }
+
+    /// The pause is over.
+    fn due(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        cx.context.touch(cx.common.election);
+        Next::Stay
+    }
+
+    /// Claims a key. This is where a granted lease leads to a claim: when the session gets a
+    /// lease, the elector has every candidate catch up and reconcile.
+    fn reconcile(&mut self, cx: &mut CandidateContext<'_>, validity: Validity) -> Next {
+        if self.held_back || cx.context.timers.is_set(cx.timer()) {
+            return Next::Stay;
+        }
+        let lease = validity.lease;
+        let key = cx.common.layout.key(lease);
+        if let Some(failure) = cx.cleanup.refusal(&key) {
+            let failure = failure.clone();
+            return cx.withdraw(failure);
+        }
+        // The end of the deletion reconciles all candidates of the name.
+        if cx.cleanup.blocks(&key) {
+            return Next::Stay;
+        }
+        cx.common.lease = lease;
+        cx.common.given_up += cx.cleanup.absorb(cx.context, &key);
+        let watcher = Watcher::Own(cx.common.election);
+        let watch = cx.context.watch(watcher, key.clone(), false);
+        Next::Claiming { key, lease, watch }
+    }
+}

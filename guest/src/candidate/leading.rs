@@ -1,0 +1,233 @@
+//! A candidate that leads.
+
+use alloc::vec::Vec;
+
+use super::common::{
+    CandidateContext, Check, Inputs, Next, OwnKey, Reading, WENT_BACK, other, snapshot,
+};
+use crate::context::Answer;
+use crate::layout::{Layout, point_of_key};
+use crate::search::{Found, Search};
+use crate::session::Validity;
+use crate::types::{
+    Change, Contest, Entry, Epoch, Guard, Leadership, Mark, Notice, Reason, Revision, Selection,
+    Snapshot, Term,
+};
+
+/// Leads until the lease's deadline. The term's epoch is the key's create revision.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Leading {
+    own: OwnKey,
+    /// How many deadlines of the lease had passed when the term began. The term ends with the
+    /// next one, even if the lease becomes valid again.
+    deadlines_passed: u32,
+    /// The last danger of the lease that the application was told of.
+    danger: Option<u32>,
+    /// Of our key, and of who is in front.
+    check: Check,
+    search: Search,
+}
+
+impl Leading {
+    /// Begins a term. The caller has seen at the revision `seen` that nobody is in front.
+    pub fn enter(
+        cx: &mut CandidateContext<'_>,
+        own: OwnKey,
+        validity: Validity,
+        seen: Revision,
+    ) -> Leading {
+        let Validity { lease, until, deadlines_passed } = validity;
+        cx.common.failed = 0;
+        cx.context.leaders += 1;
+        if cx.context.leaders == 1 {
+            cx.context.announced = (lease, until);
+        }
+        let (check, search) = (Check::new(seen), Search::First);
+        let mut leading = Leading { own, deadlines_passed, danger: None, check, search };
+        cx.context.notify(Notice::Elected(leading.leadership(cx, until)));
+        // Renewals may fail already.
+        leading.tell_danger(cx, until);
+        let _stay = leading.cover(cx);
+        leading
+    }
+
+    /// The guard of a write in the term of this epoch, if it is the present one.
+    pub fn guard(&self, layout: &Layout, epoch: Epoch) -> Option<Guard> {
+        let OwnKey { key, lease, created, .. } = &self.own;
+        (*created == epoch).then(|| layout.guard(key.clone(), epoch, *lease))
+    }
+
+    /// Ends the term.
+    fn end(&mut self, cx: &mut CandidateContext<'_>, reason: Reason, key_remains: bool) -> Next {
+        let own = self.own.clone();
+        cx.context.forget(self.check.call.take());
+        cx.common.newest = own.created;
+        cx.context.leaders -= 1;
+        cx.context.newest = cx.context.newest.max(own.created);
+        if key_remains {
+            cx.context.unwatch(own.watch);
+        } else {
+            cx.await_landings(Some(own.watch));
+        }
+        let until = match cx.validity {
+            // Time that a later renewal brought is not this term's.
+            Some(validity)
+                if validity.lease == own.lease
+                    && validity.deadlines_passed != self.deadlines_passed =>
+            {
+                cx.context.now
+            }
+            Some(_) | None => cx.session.deadline_of(own.lease),
+        };
+        Next::Ended { own, key_remains, until, reason }
+    }
+
+    fn displaced(&mut self, cx: &mut CandidateContext<'_>, entry: Option<&Entry>) -> Next {
+        self.end(cx, Reason::Deposed, entry.is_some())
+    }
+
+    /// Tells the application, once, that renewals fail and less than half of the time is left.
+    fn tell_danger(&mut self, cx: &mut CandidateContext<'_>, until: Mark) {
+        let danger = cx.session.danger();
+        if danger.is_some() && self.danger != danger && until > cx.context.now {
+            self.danger = danger;
+            cx.context.notify(Notice::Endangered(self.leadership(cx, until)));
+        }
+    }
+
+    fn leadership(&self, cx: &CandidateContext<'_>, valid_until: Mark) -> Leadership {
+        let OwnKey { key, lease, created, .. } = &self.own;
+        let term = Term { election: cx.common.election, epoch: *created };
+        Leadership { term, key: key.clone(), lease: *lease, valid_until }
+    }
+
+    /// Reads our key if its watch may have missed a change.
+    fn cover(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        if self.check.is_due(cx, &[self.own.watch]) { self.check(cx) } else { Next::Stay }
+    }
+
+    /// Reads our key, and whom a restored backup may have put in front of it.
+    fn check(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        let mut selections = self.selections();
+        let layout = &cx.common.layout;
+        if layout.contest() == Contest::Queue {
+            selections.push(self.search.selection(layout, Some(self.own.created)));
+        }
+        self.check.start(cx, selections)
+    }
+
+    fn take_check(&mut self, cx: &mut CandidateContext<'_>, snapshot: Snapshot) -> Next {
+        let Snapshot { at, found } = snapshot;
+        let mut found = found.into_iter();
+        let own = found.next().unwrap_or_default();
+        if !self.own.is_intact(own.first()) {
+            return self.displaced(cx, own.first());
+        }
+        self.check.seen = self.check.seen.max(at);
+        let in_front = found.next().unwrap_or_default();
+        match self.search.take(&cx.common.layout, Some(self.own.created), in_front) {
+            Found::One(_) => {
+                let sentence = "a restored backup has put somebody in front of the leader";
+                cx.record_failure(other(sentence));
+                self.end(cx, Reason::Deposed, true)
+            }
+            Found::Nobody => {
+                self.search = Search::First;
+                self.cover(cx)
+            }
+            Found::Unfinished => self.check(cx),
+        }
+    }
+}
+
+impl Inputs for Leading {
+    fn resign(&mut self, cx: &mut CandidateContext<'_>, epoch: Epoch) -> Next {
+        match self.own.created == epoch {
+            true => self.end(cx, Reason::Resigned, true),
+            false => Next::Stay,
+        }
+    }
+
+    fn leave(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        self.end(cx, Reason::Resigned, true)
+    }
+
+    fn proclaim_next(&mut self, cx: &mut CandidateContext<'_>) {
+        cx.proclaim_into(&self.own);
+    }
+
+    fn lease_lost(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        self.end(cx, Reason::LeaseLost, false)
+    }
+
+    fn validity_changed(&mut self, cx: &mut CandidateContext<'_>, validity: Validity) -> Next {
+        if self.deadlines_passed != validity.deadlines_passed {
+            return self.end(cx, Reason::Expired, true);
+        }
+        self.tell_danger(cx, validity.until);
+        Next::Stay
+    }
+
+    fn due(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        self.check(cx)
+    }
+
+    fn checked(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
+        self.check.call = None;
+        match snapshot(outcome) {
+            // The read was sent when our key was there.
+            Ok(snapshot) if snapshot.at < self.own.created => {
+                cx.record_failure(other(WENT_BACK));
+                let own = snapshot.found.first().and_then(|found| found.first());
+                self.displaced(cx, own)
+            }
+            Ok(snapshot) => {
+                cx.common.failed = 0;
+                self.take_check(cx, snapshot)
+            }
+            Err(failure) => {
+                self.search.failed(&failure);
+                cx.try_later(failure)
+            }
+        }
+    }
+
+    fn examine(&mut self, cx: &mut CandidateContext<'_>, mut reading: Reading) -> Next {
+        if reading.at < self.check.seen {
+            return self.check(cx);
+        }
+        match reading.take(&self.own.key) {
+            Some(own) if !self.own.is_intact(own.as_ref()) => self.displaced(cx, own.as_ref()),
+            Some(_) => {
+                self.check.seen = self.check.seen.max(reading.at);
+                self.cover(cx)
+            }
+            None => Next::Stay,
+        }
+    }
+
+    fn fenced(&mut self, cx: &mut CandidateContext<'_>, epoch: Epoch) -> Next {
+        match self.own.created == epoch {
+            true => self.end(cx, Reason::Fenced, true),
+            false => Next::Stay,
+        }
+    }
+
+    fn own_key_changed(&mut self, cx: &mut CandidateContext<'_>, change: Change) -> Next {
+        if self.own.watch.note(&change) {
+            // A restored store looks like a watch that cannot go on where it was.
+            if let Change::Ended(_) = change {
+                self.check.seen = 0;
+            }
+            return self.cover(cx);
+        }
+        match self.own.taken_by(change) {
+            Some(entry) => self.displaced(cx, entry.as_ref()),
+            None => Next::Stay,
+        }
+    }
+
+    fn selections(&mut self) -> Vec<Selection> {
+        [point_of_key(self.own.key.clone())].into()
+    }
+}

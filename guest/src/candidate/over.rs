@@ -1,0 +1,23 @@
+//! A candidacy that is over. The elector removes it, but not always in the same step.
+
+use super::common::{CandidateContext, Inputs};
+use crate::types::WriteOutcome;
+
+/// Nothing follows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Over;
+
+impl Over {
+    pub fn enter(cx: &mut CandidateContext<'_>) -> Over {
+        cx.context.timers.cancel(cx.timer());
+        cx.context.touch(cx.common.election);
+        Over.proclaim_next(cx);
+        Over
+    }
+}
+
+impl Inputs for Over {
+    fn proclaim_next(&mut self, cx: &mut CandidateContext<'_>) {
+        cx.answer_proclamations(&WriteOutcome::Stale);
+    }
+}

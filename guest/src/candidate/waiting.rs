@@ -1,0 +1,314 @@
+//! A candidate that has a key and does not lead.
+
+use alloc::vec::Vec;
+
+use super::common::{
+    CandidateContext, Check, Inputs, Next, OwnKey, Pause, Reading, WENT_BACK, other, snapshot,
+};
+use crate::context::{Answer, Context, Purpose, WatchHandle, Watcher, unfit};
+use crate::layout::point_of_key;
+use crate::search::{Found, Search};
+use crate::session::Validity;
+use crate::types::{
+    Change, Contest, Entry, Epoch, Operation, RequestId, Revision, Selection, Snapshot,
+};
+
+/// Waits in the queue, or has won a race and does not lead yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Waiting {
+    own: OwnKey,
+    position: Position,
+}
+
+/// What is known of the position in the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Position {
+    /// A predecessor check is under way.
+    Unknown {
+        search: Search,
+        /// None while the next try waits for its timer.
+        call: Option<RequestId>,
+    },
+    Behind(Predecessor),
+    /// Nobody is in front, but the lease's deadline has passed: checks again once the lease is
+    /// renewed.
+    Overdue,
+}
+
+/// The key in front of ours.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Predecessor {
+    key: Vec<u8>,
+    created: Revision,
+    watch: WatchHandle,
+    /// Of this key and of ours.
+    check: Check,
+}
+
+impl Waiting {
+    pub fn enter(cx: &mut CandidateContext<'_>, own: OwnKey) -> Waiting {
+        cx.announce(&own.key, own.created);
+        let mut waiting = Waiting { own, position: Position::Overdue };
+        let _stay = waiting.check_predecessor(cx, Search::First);
+        waiting.proclaim_next(cx);
+        waiting
+    }
+
+    /// Reads who is in front, and whether our key is still there.
+    fn check_predecessor(&mut self, cx: &mut CandidateContext<'_>, search: Search) -> Next {
+        self.position.release(cx.context);
+        cx.context.timers.cancel(cx.timer());
+        let layout = &cx.common.layout;
+        let mut selections = Vec::new();
+        if layout.contest() == Contest::Queue {
+            selections.push(search.selection(layout, Some(self.own.created)));
+        }
+        selections.push(point_of_key(self.own.key.clone()));
+        if !cx.common.layouts_compared {
+            selections.push(layout.other_layout());
+        }
+        let purpose = Purpose::Predecessor(cx.common.election);
+        let call = Some(cx.context.call(purpose, Operation::Read(selections)));
+        self.position = Position::Unknown { search, call };
+        Next::Stay
+    }
+
+    fn wait_behind(&mut self, cx: &mut CandidateContext<'_>, entry: Entry, seen: Revision) -> Next {
+        let watcher = Watcher::Predecessor(cx.common.election);
+        self.position = Position::Behind(Predecessor {
+            watch: cx.context.watch(watcher, entry.key.clone(), false),
+            key: entry.key,
+            created: entry.created,
+            check: Check::new(seen),
+        });
+        self.cover(cx)
+    }
+
+    /// Nobody is in front: leads if the lease is still valid.
+    fn come_first(&mut self, cx: &mut CandidateContext<'_>, seen: Revision) -> Next {
+        match cx.validity {
+            Some(validity) if validity.until > cx.context.now => {
+                Next::Leading { own: self.own.clone(), validity, seen }
+            }
+            Some(_) | None => {
+                self.position = Position::Overdue;
+                cx.context.overdue.push(cx.common.election);
+                Next::Stay
+            }
+        }
+    }
+
+    /// Our key is gone, or not ours any more.
+    fn displaced(&mut self, cx: &mut CandidateContext<'_>, entry: Option<Entry>) -> Next {
+        let OwnKey { key, lease, watch, .. } = self.leave_queue(cx);
+        cx.record_failure(other("this candidate's key is gone: getting back in line"));
+        match entry {
+            Some(entry) if entry.lease != lease && cx.common.layout.contest() == Contest::Queue => {
+                cx.clear(key, lease, watch, &entry)
+            }
+            Some(_) | None => {
+                cx.context.unwatch(watch);
+                cx.start_over()
+            }
+        }
+    }
+
+    fn leave_queue(&mut self, cx: &mut CandidateContext<'_>) -> OwnKey {
+        self.position.release(cx.context);
+        self.own.clone()
+    }
+
+    /// Reads both keys if the watches may have missed a change.
+    fn cover(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        if let Position::Behind(predecessor) = &self.position
+            && predecessor.check.is_due(cx, &[self.own.watch, predecessor.watch])
+        {
+            return self.check(cx);
+        }
+        Next::Stay
+    }
+
+    fn check(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        let selections = self.selections();
+        match &mut self.position {
+            Position::Behind(predecessor) => predecessor.check.start(cx, selections),
+            Position::Unknown { .. } | Position::Overdue => Next::Stay,
+        }
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        let own = self.own.key.clone();
+        match &self.position {
+            Position::Behind(predecessor) => [own, predecessor.key.clone()].into(),
+            Position::Unknown { .. } | Position::Overdue => [own].into(),
+        }
+    }
+}
+
+impl Position {
+    fn release(&mut self, context: &mut Context) {
+        match self {
+            Position::Unknown { call, .. } => context.forget(call.take()),
+            Position::Behind(predecessor) => {
+                context.forget(predecessor.check.call.take());
+                context.unwatch(predecessor.watch);
+            }
+            Position::Overdue => {}
+        }
+    }
+}
+
+impl Inputs for Waiting {
+    fn leave(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        let OwnKey { key, lease, created, watch } = self.leave_queue(cx);
+        let abandoned = cx.abandon(key, lease, Some(watch));
+        cx.cleanup.delete(cx.context, abandoned, created);
+        Next::Over
+    }
+
+    fn proclaim_next(&mut self, cx: &mut CandidateContext<'_>) {
+        cx.proclaim_into(&self.own);
+    }
+
+    fn lease_lost(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        let own = self.leave_queue(cx);
+        cx.context.unwatch(own.watch);
+        Next::Idle(Pause::None)
+    }
+
+    fn reconcile(&mut self, cx: &mut CandidateContext<'_>, validity: Validity) -> Next {
+        if self.position == Position::Overdue && validity.until > cx.context.now {
+            return self.check_predecessor(cx, Search::First);
+        }
+        Next::Stay
+    }
+
+    fn due(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        match &self.position {
+            Position::Unknown { search, .. } => self.check_predecessor(cx, search.clone()),
+            Position::Behind(_) | Position::Overdue => self.check(cx),
+        }
+    }
+
+    /// Decides whether this candidate leads.
+    fn predecessor_read(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
+        let Position::Unknown { search, call } = &mut self.position else {
+            return Next::Stay;
+        };
+        *call = None;
+        let unpacked = snapshot(outcome).and_then(|Snapshot { at, found }| {
+            let mut found = found.into_iter();
+            let in_front = match cx.common.layout.contest() {
+                Contest::Queue => found.next(),
+                Contest::Race => Some(Vec::new()),
+            };
+            let (in_front, own) = in_front.zip(found.next()).ok_or_else(|| unfit("read"))?;
+            Ok((at, in_front, own, found.next().unwrap_or_default()))
+        });
+        let (at, in_front, own, other_layout) = match unpacked {
+            Ok(unpacked) => unpacked,
+            Err(failure) => {
+                search.failed(&failure);
+                return cx.try_later(failure);
+            }
+        };
+        if !self.own.is_intact(own.first()) {
+            return self.displaced(cx, own.into_iter().next());
+        }
+        if !cx.common.layouts_compared {
+            cx.common.layouts_compared = true;
+            if cx.common.layout.is_mixed(&other_layout) {
+                let sentence = "a queue and a race are held under this name, and may have a \
+                                leader each: let all candidates use one contest";
+                cx.context.trouble(Some(cx.common.election), other(sentence));
+            }
+        }
+        match search.take(&cx.common.layout, Some(self.own.created), in_front) {
+            Found::One(entry) => self.wait_behind(cx, entry, at),
+            Found::Nobody => self.come_first(cx, at),
+            Found::Unfinished => {
+                let search = search.clone();
+                self.check_predecessor(cx, search)
+            }
+        }
+    }
+
+    fn checked(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
+        let Position::Behind(predecessor) = &mut self.position else {
+            return Next::Stay;
+        };
+        predecessor.check.call = None;
+        match snapshot(outcome) {
+            // The read was sent when our key was there.
+            Ok(snapshot) if snapshot.at < self.own.created => {
+                cx.record_failure(other(WENT_BACK));
+                self.displaced(cx, snapshot.found.into_iter().flatten().next())
+            }
+            Ok(snapshot) => {
+                cx.common.failed = 0;
+                self.examine(cx, Reading::new(self.keys(), snapshot.found, snapshot.at))
+            }
+            Err(failure) => cx.try_later(failure),
+        }
+    }
+
+    fn examine(&mut self, cx: &mut CandidateContext<'_>, mut reading: Reading) -> Next {
+        // The read may be older than our key, unless the store went back.
+        if reading.at < self.own.created {
+            return self.check(cx);
+        }
+        if let Some(own) = reading.take(&self.own.key)
+            && !self.own.is_intact(own.as_ref())
+        {
+            return self.displaced(cx, own);
+        }
+        if let Position::Behind(predecessor) = &mut self.position
+            && reading.at >= predecessor.check.seen
+            && let Some(entry) = reading.take(&predecessor.key)
+        {
+            if entry.is_some_and(|entry| entry.created == predecessor.created) {
+                predecessor.check.seen = reading.at;
+                return self.cover(cx);
+            }
+            return self.check_predecessor(cx, Search::First);
+        }
+        Next::Stay
+    }
+
+    /// A proclamation shows that our key is gone. The predecessor check shows how.
+    fn fenced(&mut self, cx: &mut CandidateContext<'_>, epoch: Epoch) -> Next {
+        if self.own.created == epoch && !matches!(self.position, Position::Unknown { .. }) {
+            return self.check_predecessor(cx, Search::First);
+        }
+        Next::Stay
+    }
+
+    fn own_key_changed(&mut self, cx: &mut CandidateContext<'_>, change: Change) -> Next {
+        if self.own.watch.note(&change) {
+            return self.cover(cx);
+        }
+        match self.own.taken_by(change) {
+            Some(entry) => self.displaced(cx, entry),
+            None => Next::Stay,
+        }
+    }
+
+    fn predecessor_changed(&mut self, cx: &mut CandidateContext<'_>, change: Change) -> Next {
+        let Position::Behind(predecessor) = &mut self.position else {
+            return Next::Stay;
+        };
+        if predecessor.watch.note(&change) {
+            return self.cover(cx);
+        }
+        match change {
+            Change::Put(entry) if entry.created == predecessor.created => Next::Stay,
+            // That the predecessor has gone does not make us the leader: a read decides.
+            Change::Put(_) | Change::Deleted(_) => self.check_predecessor(cx, Search::First),
+            Change::Started(_) | Change::Ended(_) => Next::Stay,
+        }
+    }
+
+    fn selections(&mut self) -> Vec<Selection> {
+        self.keys().into_iter().map(point_of_key).collect()
+    }
+}
