@@ -1,5 +1,7 @@
 //! What is just allowed, and what is refused with a sentence.
 
+use std::collections::BTreeMap;
+
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 
@@ -64,6 +66,47 @@ fn a_proclaimed_value_has_4096_bytes_at_most() {
         )
     };
     assert!(step.commands.iter().any(refused), "{:?}", step.commands);
+}
+
+/// More candidacies are refused at once than one step handles. Each proclamation has its answer.
+#[test]
+fn a_proclamation_of_a_refused_candidacy_is_answered() {
+    const CANDIDACIES: u32 = 300;
+    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let campaign = |election| {
+        let (name, value) = (format!("jobs-{election}"), Vec::new());
+        let contest = Contest::Queue;
+        Event::Campaign(Candidacy { election, name, contest, value, rejoin: true })
+    };
+    let step = elector.handle(0, (1..=CANDIDACIES).map(campaign).collect());
+    let [Command::Call(Call { id, operation: Operation::Grant(_), .. })] = step.commands[..] else {
+        panic!("{step:?}");
+    };
+    let proclaim = |election: u32| {
+        let ticket = election.into();
+        Event::Proclaim(Proclamation { election, ticket, value: b"new".into() })
+    };
+    let refused = Reply { id, outcome: Err(Failure::Denied("no".into())) };
+    // The first and the last one, before and after a portion of them is withdrawn.
+    let before = [proclaim(1), proclaim(CANDIDACIES), Event::Reply(refused)];
+    let after = [proclaim(2), proclaim(CANDIDACIES - 1), proclaim(CANDIDACIES)];
+    let mut step = elector.handle(1, before.into_iter().chain(after).collect());
+    let (mut now, mut withdrawn, mut answers) = (1, 0, BTreeMap::<u64, u32>::new());
+    while withdrawn < CANDIDACIES || now < 4 {
+        for command in &step.commands {
+            match command {
+                Command::Notify(Notice::Withdrawn(_)) => withdrawn += 1,
+                Command::Notify(Notice::Written(Written { ticket, outcome })) => {
+                    assert_eq!(*outcome, WriteOutcome::Stale);
+                    *answers.entry(*ticket).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+        now += 1;
+        step = elector.handle(now, vec![Event::Wake]);
+    }
+    assert_eq!(answers, BTreeMap::from([(1, 1), (2, 1), (299, 1), (300, 2)]));
 }
 
 #[test]
