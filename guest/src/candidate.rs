@@ -123,9 +123,7 @@ impl Candidate {
 
     /// The guard of a write in the term of this epoch, if that term stands.
     pub fn guard(&self, epoch: Epoch) -> Option<Guard> {
-        let State::Leading(leading) = &self.state else {
-            return None;
-        };
+        let State::Leading(leading) = &self.state else { return None };
         leading.guard(&self.common.layout, epoch)
     }
 

@@ -117,15 +117,17 @@ impl Cleanup {
     /// Ends a deletion whose lease is gone, or about to be revoked, and the key with it. Returns
     /// whether the deletion goes on.
     pub fn is_current(&mut self, context: &mut Context, id: DeletionId) -> bool {
-        let current = match self.pending.get(&id) {
-            Some(pending) => context.lease == Some(pending.abandoned.lease),
-            None => return false,
-        };
-        if !current {
+        let lease = self.pending.get(&id).map(|pending| pending.abandoned.lease);
+        if lease != context.lease {
             self.withdraw(context, id, None);
             self.close(context, id);
         }
-        current
+        lease.is_some() && lease == context.lease
+    }
+
+    /// The deletion, if it goes on.
+    fn current(&mut self, context: &mut Context, id: DeletionId) -> Option<&mut PendingDeletion> {
+        if self.is_current(context, id) { self.pending.get_mut(&id) } else { None }
     }
 
     /// The key that may turn up. The regular check of all watches reads it.
@@ -199,13 +201,8 @@ impl Cleanup {
 
     /// Takes the next step of a deletion: the first one, or one that failed.
     pub fn try_again(&mut self, context: &mut Context, id: DeletionId) {
-        if !self.is_current(context, id) {
-            return;
-        }
-        if let Some(PendingDeletion { phase: Phase::Refused { created, .. }, .. }) =
-            self.pending.get(&id)
-        {
-            let created = *created;
+        let Some(PendingDeletion { phase, .. }) = self.current(context, id) else { return };
+        if let &mut Phase::Refused { created, .. } = phase {
             self.set_phase(id, Phase::Deleting { created, call: None });
         }
         let Some(PendingDeletion { abandoned, phase, .. }) = self.pending.get_mut(&id) else {
@@ -232,12 +229,8 @@ impl Cleanup {
 
     /// Takes the answer to the call of a deletion.
     pub fn answered(&mut self, context: &mut Context, id: DeletionId, outcome: Answer) {
-        if !self.is_current(context, id) {
-            return;
-        }
-        let Some(PendingDeletion { abandoned, failed, phase }) = self.pending.get_mut(&id) else {
-            return;
-        };
+        let Some(pending) = self.current(context, id) else { return };
+        let PendingDeletion { abandoned, failed, phase } = pending;
         match (phase, outcome) {
             (Phase::Claiming(_), Ok(Response::Claimed(claimed)))
                 if claimed.entry.lease == abandoned.lease =>
@@ -292,15 +285,9 @@ impl Cleanup {
 
     /// Takes what the watch of a key reports that may turn up.
     pub fn watched(&mut self, context: &mut Context, id: DeletionId, change: Change) {
-        if !self.is_current(context, id) {
-            return;
-        }
-        let Some(PendingDeletion { abandoned, phase, .. }) = self.pending.get_mut(&id) else {
-            return;
-        };
-        let Some(watch) = &mut abandoned.watch else {
-            return;
-        };
+        let Some(pending) = self.current(context, id) else { return };
+        let PendingDeletion { abandoned, phase, .. } = pending;
+        let Some(watch) = &mut abandoned.watch else { return };
         watch.note(&change);
         match change {
             // A read from before the watch was on may have missed something.
@@ -358,9 +345,7 @@ impl Cleanup {
     /// The key is not there, or not there any more.
     fn gone(&mut self, context: &mut Context, id: DeletionId) {
         self.withdraw(context, id, None);
-        let Some(pending) = self.pending.get_mut(&id) else {
-            return;
-        };
+        let Some(pending) = self.pending.get_mut(&id) else { return };
         if pending.abandoned.given_up == 0 {
             self.close(context, id);
             return;
@@ -369,9 +354,7 @@ impl Cleanup {
         pending.failed = 0;
         pending.abandoned.changed(context);
         self.set_phase(id, Phase::Waiting { call: None });
-        let Some(PendingDeletion { abandoned, .. }) = self.pending.get_mut(&id) else {
-            return;
-        };
+        let Some(PendingDeletion { abandoned, .. }) = self.pending.get_mut(&id) else { return };
         match &abandoned.watch {
             Some(watch) if watch.started.is_some() => self.try_again(context, id),
             // Reads once the watch is on.

@@ -49,16 +49,6 @@ pub enum Purpose {
     Recheck(Vec<(Asker, Vec<Vec<u8>>)>),
 }
 
-impl Purpose {
-    /// The ticket of the write that this is, if it is one.
-    fn ticket(self) -> Option<Ticket> {
-        if let Purpose::Proclaim { ticket, .. } = self {
-            return ticket;
-        }
-        if let Purpose::Write { ticket, .. } = self { Some(ticket) } else { None }
-    }
-}
-
 /// Whose watches are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Asker {
@@ -267,7 +257,14 @@ impl Context {
         core::mem::take(&mut self.calls)
             .into_iter()
             .inspect(|&(id, _)| self.timers.cancel(Timer::GiveUp(id)))
-            .filter_map(|(_, purpose)| purpose.ticket())
+            .filter_map(|(_, purpose)| {
+                let (Purpose::Write { ticket, .. }
+                | Purpose::Proclaim { ticket: Some(ticket), .. }) = purpose
+                else {
+                    return None;
+                };
+                Some(ticket)
+            })
             .collect()
     }
 
@@ -295,9 +292,7 @@ impl Context {
     /// Ends a watch.
     pub fn unwatch(&mut self, watch: WatchHandle) {
         self.timers.cancel(Timer::Rewatch(watch.id));
-        let Some(open) = self.watches.remove(&watch.id) else {
-            return;
-        };
+        let Some(open) = self.watches.remove(&watch.id) else { return };
         if let Some(request) = open.request {
             self.requests.remove(&request);
             self.commands.push(Command::Unwatch(request));
@@ -329,9 +324,7 @@ impl Context {
     /// Opens a watch with the store, under a request id of its own, for the first time or again.
     pub fn open(&mut self, watch: WatchId) {
         let id = self.next_request();
-        let Some(open) = self.watches.get_mut(&watch) else {
-            return;
-        };
+        let Some(open) = self.watches.get_mut(&watch) else { return };
         open.request = Some(id);
         self.requests.insert(id, watch);
         let (key, prefix) = (open.key.clone(), open.prefix);

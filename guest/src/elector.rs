@@ -278,9 +278,7 @@ impl Elector {
 
     /// Removes a candidacy that is over. The next one of its name begins.
     fn remove(&mut self, election: ElectionId) {
-        let Some(Participation::Candidate(over)) = self.elections.remove(&election) else {
-            return;
-        };
+        let Some(Participation::Candidate(over)) = self.elections.remove(&election) else { return };
         self.candidates -= 1;
         self.context.lease_is_dirty = true;
         let name = over.layout().name();
@@ -403,9 +401,7 @@ impl Elector {
         if let Some(change) = self.session.renewed(&mut self.context, id, &outcome) {
             return self.lease_changed(change);
         }
-        let Some(purpose) = self.context.answered(id) else {
-            return;
-        };
+        let Some(purpose) = self.context.answered(id) else { return };
         match purpose {
             Purpose::Grant { sent } => self.session.granted(&mut self.context, sent, outcome),
             Purpose::Revoke(lease) => self.session.revoked(&mut self.context, lease, &outcome),

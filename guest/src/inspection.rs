@@ -118,9 +118,7 @@ impl Inspection {
     /// Takes the values of the first keys, and leaves out candidates that have gone.
     fn take_values(&mut self, found: Vec<Vec<Entry>>) {
         for found in found {
-            let Some((place, _)) = self.keys.first() else {
-                return;
-            };
+            let Some((place, _)) = self.keys.first() else { return };
             self.keys.remove(&place);
             let entry = found.into_iter().next().filter(|entry| entry.created == place.0);
             self.bytes += entry.as_ref().map_or(0, |entry| entry.value.len());

@@ -104,6 +104,8 @@ pub struct Validity {
     pub lease: LeaseId,
     pub until: Mark,
     pub deadlines_passed: u32,
+    /// If renewals fail and less than half of the time is left: how often that has happened.
+    pub danger: Option<u32>,
 }
 
 /// What the answer to a renewal changes for the candidates on the lease.
@@ -147,7 +149,8 @@ impl Session {
         match &self.lease {
             Lease::Held(held) => {
                 let Held { id: lease, valid_until: until, deadlines_passed, .. } = *held;
-                Some(Validity { lease, until, deadlines_passed })
+                let danger = held.endangered.then_some(held.dangers);
+                Some(Validity { lease, until, deadlines_passed, danger })
             }
             Lease::None | Lease::Granting(_) => None,
         }
@@ -161,14 +164,6 @@ impl Session {
                 let past = self.past.iter().find(|(of, _)| *of == lease);
                 past.map_or(0, |(_, until)| *until)
             }
-        }
-    }
-
-    /// If renewals fail and less than half of the time is left: how often that has happened.
-    pub fn danger(&self) -> Option<u32> {
-        match &self.lease {
-            Lease::Held(held) => held.endangered.then_some(held.dangers),
-            Lease::None | Lease::Granting(_) => None,
         }
     }
 
@@ -278,9 +273,7 @@ impl Session {
 
     /// Sends a keep-alive.
     pub fn renew(&mut self, context: &mut Context) {
-        let Lease::Held(held) = &mut self.lease else {
-            return;
-        };
+        let Lease::Held(held) = &mut self.lease else { return };
         let now = context.now;
         let ttl = held.ttl;
         // A renewal that was sent a lease time ago proves nothing any more.
@@ -293,9 +286,7 @@ impl Session {
     /// Counts a renewal as failed that got no answer in time. Returns false if the call is not
     /// a renewal.
     pub fn give_up(&mut self, context: &mut Context, id: RequestId) -> bool {
-        let Lease::Held(held) = &mut self.lease else {
-            return false;
-        };
+        let Lease::Held(held) = &mut self.lease else { return false };
         let Some(renewal) = held.renewals.iter_mut().find(|renewal| renewal.id == id) else {
             return false;
         };
@@ -347,9 +338,7 @@ impl Session {
 
     /// Takes the answer to a grant that was sent at `sent`.
     pub fn granted(&mut self, context: &mut Context, sent: Mark, outcome: Answer) {
-        let Lease::Granting(granting) = &mut self.lease else {
-            return;
-        };
+        let Lease::Granting(granting) = &mut self.lease else { return };
         granting.call = None;
         let (id, asked) = (granting.id, granting.asked);
         let failure = match outcome {
@@ -395,9 +384,7 @@ impl Session {
         id: RequestId,
         outcome: &Answer,
     ) -> Option<LeaseChange> {
-        let Lease::Held(held) = &mut self.lease else {
-            return None;
-        };
+        let Lease::Held(held) = &mut self.lease else { return None };
         let index = held.renewals.iter().position(|renewal| renewal.id == id)?;
         let renewal = held.renewals.swap_remove(index);
         context.timers.cancel(Timer::GiveUp(id));
@@ -429,9 +416,7 @@ impl Session {
 
     /// Takes the answer to a revocation.
     pub fn revoked(&mut self, context: &mut Context, lease: LeaseId, outcome: &Answer) {
-        let Some(retired) = self.retired.get_mut(&lease) else {
-            return;
-        };
+        let Some(retired) = self.retired.get_mut(&lease) else { return };
         match outcome {
             Ok(Response::Revoked | Response::Expired)
             | Err(Failure::Denied(_) | Failure::Invalid(_)) => {
@@ -492,9 +477,7 @@ impl Session {
 
     /// Sets the timers by the last acknowledged grant or renewal.
     fn schedule(&mut self, context: &mut Context) {
-        let Lease::Held(held) = &self.lease else {
-            return;
-        };
+        let Lease::Held(held) = &self.lease else { return };
         context.timers.cancel(Timer::Endangered);
         if held.acknowledged.is_none() {
             return;
@@ -506,9 +489,7 @@ impl Session {
     }
 
     fn renewal_failed(&mut self, context: &mut Context, failure: Failure) {
-        let Lease::Held(held) = &mut self.lease else {
-            return;
-        };
+        let Lease::Held(held) = &mut self.lease else { return };
         held.failed = held.failed.saturating_add(1);
         let valid_until = held.valid_until;
         if held.failed == 1 {

@@ -5,14 +5,13 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::cleanup::{AbandonedKey, Cleanup};
-use crate::context::{Answer, Context, Purpose, WatchHandle};
+use crate::context::{Answer, Context, Purpose, WatchHandle, unfit};
 use crate::layout::Layout;
 use crate::session::{Session, Validity};
 use crate::timers::Timer;
 use crate::types::{
     Change, ElectionId, Entry, Epoch, Failure, Guarded, Joined, LeaseId, Mark, Mutation, Notice,
     Operation, Reason, RequestId, Response, Revision, Selection, Sighting, Snapshot, Ticket,
-    WriteOutcome,
 };
 
 pub const WENT_BACK: &str = "the store went back behind this election's last epoch, as one that \
@@ -181,6 +180,12 @@ pub struct OwnKey {
 }
 
 impl OwnKey {
+    /// Takes the key out of a state that ends.
+    pub fn take(&mut self) -> OwnKey {
+        let OwnKey { lease, created, watch, .. } = *self;
+        OwnKey { key: core::mem::take(&mut self.key), lease, created, watch }
+    }
+
     /// Whether this is the key as we made it. A new value is no loss, because our own
     /// proclamation looks the same.
     pub fn is_intact(&self, entry: Option<&Entry>) -> bool {
@@ -259,7 +264,7 @@ impl Reading {
 pub fn snapshot(outcome: Answer) -> Result<Snapshot, Failure> {
     match outcome {
         Ok(Response::Snapshot(snapshot)) => Ok(snapshot),
-        Ok(_) => Err(crate::context::unfit("read")),
+        Ok(_) => Err(unfit("read")),
         Err(failure) => Err(failure),
     }
 }
@@ -346,18 +351,6 @@ impl CandidateContext<'_> {
             self.context.call(purpose, Operation::Guarded(guarded));
             self.common.proclaiming = true;
         }
-    }
-
-    /// Answers all queued proclamations, and returns their last value.
-    pub fn answer_proclamations(&mut self, outcome: &WriteOutcome) -> Option<Vec<u8>> {
-        let mut last = None;
-        for Proclamation { ticket, value } in core::mem::take(&mut self.common.proclamations) {
-            if let Some(ticket) = ticket {
-                self.context.written(ticket, outcome.clone());
-            }
-            last = Some(value);
-        }
-        last
     }
 
     // Keys that have to go, and the end of a candidacy.

@@ -36,7 +36,7 @@ impl Leading {
         validity: Validity,
         seen: Revision,
     ) -> Leading {
-        let Validity { lease, until, deadlines_passed } = validity;
+        let Validity { lease, until, deadlines_passed, .. } = validity;
         cx.common.failed = 0;
         cx.context.leaders += 1;
         if cx.context.leaders == 1 {
@@ -46,7 +46,7 @@ impl Leading {
         let mut leading = Leading { own, deadlines_passed, danger: None, check, search };
         cx.context.notify(Notice::Elected(leading.leadership(cx, until)));
         // Renewals may fail already.
-        leading.tell_danger(cx, until);
+        leading.tell_danger(cx, validity);
         let _stay = leading.cover(cx);
         leading
     }
@@ -59,7 +59,7 @@ impl Leading {
 
     /// Ends the term.
     fn end(&mut self, cx: &mut CandidateContext<'_>, reason: Reason, key_remains: bool) -> Next {
-        let own = self.own.clone();
+        let own = self.own.take();
         cx.context.forget(self.check.call.take());
         cx.common.newest = own.created;
         cx.context.leaders -= 1;
@@ -87,8 +87,8 @@ impl Leading {
     }
 
     /// Tells the application, once, that renewals fail and less than half of the time is left.
-    fn tell_danger(&mut self, cx: &mut CandidateContext<'_>, until: Mark) {
-        let danger = cx.session.danger();
+    fn tell_danger(&mut self, cx: &mut CandidateContext<'_>, validity: Validity) {
+        let Validity { danger, until, .. } = validity;
         if danger.is_some() && self.danger != danger && until > cx.context.now {
             self.danger = danger;
             cx.context.notify(Notice::Endangered(self.leadership(cx, until)));
@@ -164,7 +164,7 @@ impl Inputs for Leading {
         if self.deadlines_passed != validity.deadlines_passed {
             return self.end(cx, Reason::Expired, true);
         }
-        self.tell_danger(cx, validity.until);
+        self.tell_danger(cx, validity);
         Next::Stay
     }
 

@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::common::{CandidateContext, Check, Inputs, Next, Pause, Reading, snapshot};
+use super::common::{
+    CandidateContext, Check, Inputs, Next, Pause, Proclamation, Reading, snapshot,
+};
 use crate::context::{Answer, WatchHandle};
 use crate::layout::point;
 use crate::types::{Change, Entry, Failure, Revision, Selection, WriteOutcome};
@@ -64,8 +66,11 @@ impl Inputs for LostRace {
 
     /// There is no key to write into: the next claim carries the value.
     fn proclaim_next(&mut self, cx: &mut CandidateContext<'_>) {
-        if let Some(value) = cx.answer_proclamations(&WriteOutcome::Applied(0)) {
+        for Proclamation { ticket, value } in core::mem::take(&mut cx.common.proclamations) {
             cx.common.value = value;
+            if let Some(ticket) = ticket {
+                cx.context.written(ticket, WriteOutcome::Applied(0));
+            }
         }
     }
 

@@ -18,6 +18,10 @@ impl Over {
 
 impl Inputs for Over {
     fn proclaim_next(&mut self, cx: &mut CandidateContext<'_>) {
-        cx.answer_proclamations(&WriteOutcome::Stale);
+        for proclamation in core::mem::take(&mut cx.common.proclamations) {
+            if let Some(ticket) = proclamation.ticket {
+                cx.context.written(ticket, WriteOutcome::Stale);
+            }
+        }
     }
 }

@@ -88,7 +88,7 @@ impl Waiting {
     fn come_first(&mut self, cx: &mut CandidateContext<'_>, seen: Revision) -> Next {
         match cx.validity {
             Some(validity) if validity.until > cx.context.now => {
-                Next::Leading { own: self.own.clone(), validity, seen }
+                Next::Leading { own: self.own.take(), validity, seen }
             }
             Some(_) | None => {
                 self.position = Position::Overdue;
@@ -115,7 +115,7 @@ impl Waiting {
 
     fn leave_queue(&mut self, cx: &mut CandidateContext<'_>) -> OwnKey {
         self.position.release(cx.context);
-        self.own.clone()
+        self.own.take()
     }
 
     /// Reads both keys if the watches may have missed a change.
@@ -177,7 +177,7 @@ impl Inputs for Waiting {
     }
 
     fn reconcile(&mut self, cx: &mut CandidateContext<'_>, validity: Validity) -> Next {
-        if self.position == Position::Overdue && validity.until > cx.context.now {
+        if matches!(self.position, Position::Overdue) && validity.until > cx.context.now {
             return self.check_predecessor(cx, Search::First);
         }
         Next::Stay
@@ -192,9 +192,7 @@ impl Inputs for Waiting {
 
     /// Decides whether this candidate leads.
     fn predecessor_read(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
-        let Position::Unknown { search, call } = &mut self.position else {
-            return Next::Stay;
-        };
+        let Position::Unknown { search, call } = &mut self.position else { return Next::Stay };
         *call = None;
         let unpacked = snapshot(outcome).and_then(|Snapshot { at, found }| {
             let mut found = found.into_iter();
@@ -234,9 +232,7 @@ impl Inputs for Waiting {
     }
 
     fn checked(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
-        let Position::Behind(predecessor) = &mut self.position else {
-            return Next::Stay;
-        };
+        let Position::Behind(predecessor) = &mut self.position else { return Next::Stay };
         predecessor.check.call = None;
         match snapshot(outcome) {
             // The read was sent when our key was there.
@@ -294,9 +290,7 @@ impl Inputs for Waiting {
     }
 
     fn predecessor_changed(&mut self, cx: &mut CandidateContext<'_>, change: Change) -> Next {
-        let Position::Behind(predecessor) = &mut self.position else {
-            return Next::Stay;
-        };
+        let Position::Behind(predecessor) = &mut self.position else { return Next::Stay };
         if predecessor.watch.note(&change) {
             return self.cover(cx);
         }
