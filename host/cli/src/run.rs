@@ -21,11 +21,9 @@
 //! | `launch` | how the command, and a guard, are started |
 //! | `family`, `children` | who is below us, and who has to be reaped |
 //! | `terminal` | whose the keyboard is |
-//! | `delay` | how soon the command may come back |
 
 mod children;
 mod component;
-mod delay;
 mod duty;
 mod events;
 mod family;
@@ -45,11 +43,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use incumbent::{BootClock, Candidate, Credentials, Event, Leadership, Session, StoreUrl};
+use incumbent::{Backoff, BootClock, Candidate, Credentials, Event, Leadership, Session, StoreUrl};
 use tokio::task::JoinHandle;
 
 use self::component::Runner;
-use self::delay::RestartDelay;
 use self::duty::Duty;
 use self::guard::lease::Lease;
 use self::launch::Role;
@@ -64,6 +61,9 @@ use super::input::{check_candidate, credentials};
 use super::output::Output;
 use super::session::{self, farewell, identity, leave};
 use super::signals::Signals;
+
+/// How far the delay doubles before a command that ended early may come back.
+const LONGEST_RESTART_DELAY: Duration = Duration::from_secs(30);
 
 /// Whether we were started to be another part of `run` than the supervisor; if so, we
 /// have been it.
@@ -121,7 +121,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
         common,
         run,
         duty,
-        delay: RestartDelay::new(run.restart_delay),
+        delay: Backoff::new(run.restart_delay, LONGEST_RESTART_DELAY),
         teller,
         store,
         credentials,
@@ -141,7 +141,7 @@ struct Office<'a> {
     common: &'a Common,
     run: &'a Run,
     duty: Duty,
-    delay: RestartDelay,
+    delay: Backoff,
     teller: Teller,
     /// As guard and work are to find it, wherever they are.
     store: StoreUrl,
@@ -267,7 +267,7 @@ impl Office<'_> {
                         return Ok(Next::End(Status::Done));
                     }
                     if ended.after < lease_time {
-                        return Ok(Next::Pause(self.delay.next()));
+                        return Ok(Next::Pause(self.delay.pause_at_least()));
                     }
                     self.delay.reset();
                 }
@@ -276,7 +276,7 @@ impl Office<'_> {
                         return Ok(Next::End(Status::NotFound));
                     }
                     if after < lease_time {
-                        return Ok(Next::Pause(self.delay.next()));
+                        return Ok(Next::Pause(self.delay.pause_at_least()));
                     }
                     self.delay.reset();
                 }

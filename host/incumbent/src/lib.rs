@@ -42,6 +42,7 @@
 //!   tests.
 
 pub mod admin;
+mod backoff;
 mod bindings;
 mod candidate;
 mod clock;
@@ -60,6 +61,7 @@ mod terms;
 pub mod testing;
 pub mod types;
 
+pub use backoff::Backoff;
 pub use candidate::{Candidate, Event};
 pub use clock::{Bell, BootClock, Clock, ManualClock};
 pub use component::{Component, ComponentError, Elector};
