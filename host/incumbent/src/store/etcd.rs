@@ -1,28 +1,34 @@
 //! The store on etcd.
 //!
-//! | room | what is in it |
+//! | module | holds |
 //! | --- | --- |
-//! | `credentials`, `access` | what etcd is shown, and what the files have of it now |
-//! | `connect`, `diagnosis` | the proof that an etcd answers, or why not |
-//! | `endpoints` | the members, and which one is asked |
-//! | `connection` | a member's connection, and its successor with newer credentials |
+//! | `failure` | what etcd's errors mean |
+//! | `error` | why there is no connection |
+//! | `keyspace` | the prefix of all keys |
+//! | `credentials`, `access` | the credentials that the user gives, and as they are on disk now |
+//! | `diagnosis` | why a connection failed |
+//! | `connection` | a connection to one member |
+//! | `endpoint` | one member, and the renewal of its credentials |
+//! | `endpoints` | all members, and which one is asked |
+//! | `connect` | the first connection to a cluster |
 //! | `request` | the operations that are one request each |
 //! | `keep_alive` | renewals |
-//! | `watch` | all watches of a set on one stream, and its repair |
-//! | `keyspace` | the prefix of all keys |
-//! | `failure` | what etcd's errors mean |
+//! | `watch`, `watch_stream` | all watches of a set on one stream, and its repair |
 
 mod access;
 mod connect;
 mod connection;
 mod credentials;
 mod diagnosis;
+mod endpoint;
 mod endpoints;
+mod error;
 mod failure;
 mod keep_alive;
 mod keyspace;
 mod request;
 mod watch;
+mod watch_stream;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -32,9 +38,9 @@ use etcd_client::{Client, Error};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-pub use self::connect::ConnectError;
 pub use self::credentials::Credentials;
 use self::endpoints::Endpoints;
+pub use self::error::ConnectError;
 use self::keep_alive::Renewals;
 use self::keyspace::Keyspace;
 use self::watch::EtcdWatches;
@@ -56,9 +62,8 @@ impl EtcdStore {
     /// Connects to the first member that answers, and logs in if there is a user.
     ///
     /// # Errors
-    /// Where no etcd answers within `dial_timeout`, all members together, or none
-    /// lets us in; and where the credentials cannot be used. To find out what is
-    /// wrong with a member may take 2 s more.
+    /// If no member answers within `dial_timeout` in all, if none lets us in, or if the
+    /// credentials cannot be used. To find out what is wrong with a member may take 2 s more.
     ///
     /// Cancel safe: nothing is left behind.
     pub async fn connect(
@@ -93,7 +98,7 @@ impl Store for EtcdStore {
         operation: Operation,
         within: Duration,
     ) -> BoxFuture<'static, Result<Response, Failure>> {
-        if keyspace::is_nameless(&operation) {
+        if keyspace::has_empty_key(&operation) {
             let refused = Failure::Invalid("etcdserver: key is not provided".into());
             return std::future::ready(Err(refused)).boxed();
         }

@@ -1,52 +1,52 @@
-//! What connections are made with, as the files have it now.
+//! The credentials as they are on disk now.
 //!
-//! The files are looked at when somebody wants a connection, at most once a
-//! second; there is no task that would have to be ended. Their contents are
-//! compared, not their dates: a file may be replaced twice within one tick of a
-//! file system's clock.
+//! The files are read when a connection is wanted, at most once a second: so there is no task
+//! to end. Their contents are compared, not their dates, because a file may be replaced twice
+//! within one tick of a file system's clock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::connect::ConnectError;
 use super::credentials::{Credentials, Files, Secrets};
+use super::error::ConnectError;
 use super::keyspace::Keyspace;
 use crate::store::url::EtcdUrl;
 
-/// How often the files are looked at, at the most.
+/// How often the files are read, at the most.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long anybody waits for a look at them. Where the disk takes longer, what
-/// was known is used meanwhile.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a caller waits for the files. Where the disk takes longer, the last known
+/// credentials serve meanwhile.
+const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// What all connections have in common.
 pub(super) struct Access {
     credentials: Credentials,
     pub(super) with_tls: bool,
     pub(super) dial_timeout: Duration,
-    /// A key to prove a connection with: everyone who uses this store is allowed
-    /// to read it, if any, and it is not there.
+    /// A key to prove a connection with: every user of this store may read it, if any key at
+    /// all, and it does not exist.
     pub(super) probe: Vec<u8>,
     known: Mutex<Known>,
-    /// Held by whoever looks.
-    looking: Arc<tokio::sync::Mutex<()>>,
+    /// Held while the files are read.
+    reading: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What came of the looks so far.
+/// What was read so far.
 struct Known {
     secrets: Arc<Secrets>,
-    /// What the last look found, usable or not.
+    /// What was read last, usable or not.
     found: Result<Files, String>,
-    looked: Instant,
+    read: Instant,
 }
 
 impl Access {
     /// Reads the files.
     ///
     /// # Errors
-    /// Where anything of the credentials cannot be used.
+    /// If any part of the credentials cannot be used.
     pub(super) async fn new(
         url: &EtcdUrl,
         credentials: &Credentials,
@@ -69,24 +69,24 @@ impl Access {
             known: Mutex::new(Known {
                 secrets: Arc::new(secrets),
                 found: Ok(files),
-                looked: Instant::now(),
+                read: Instant::now(),
             }),
-            looking: Arc::default(),
+            reading: Arc::default(),
         })
     }
 
-    /// What to connect with, as the files had it within the last second.
+    /// What to connect with, no older than a second.
     pub(super) async fn secrets(self: &Arc<Self>) -> Arc<Secrets> {
-        let is_due = self.known(|known| known.looked.elapsed() >= INTERVAL);
-        if is_due && self.looking.try_lock().is_ok() {
-            self.look_again().await;
+        let is_due = self.known(|known| known.read.elapsed() >= INTERVAL);
+        if is_due && self.reading.try_lock().is_ok() {
+            self.read_again().await;
         }
         self.known(|known| Arc::clone(&known.secrets))
     }
 
-    /// What to connect with, as the files have it at this moment.
+    /// What to connect with, as it is on disk at this moment.
     pub(super) async fn newest_secrets(self: &Arc<Self>) -> Arc<Secrets> {
-        self.look_again().await;
+        self.read_again().await;
         self.known(|known| Arc::clone(&known.secrets))
     }
 
@@ -95,27 +95,27 @@ impl Access {
         self.known(|known| known.secrets.files.clone())
     }
 
-    /// Looks, once whoever does so already is done.
-    async fn look_again(self: &Arc<Self>) {
+    /// Reads the files, after a reading that is under way.
+    async fn read_again(self: &Arc<Self>) {
         if !self.credentials.have_files() {
             return;
         }
-        let Ok(turn) = timeout(PATIENCE, Arc::clone(&self.looking).lock_owned()).await else {
+        let Ok(turn) = timeout(TIMEOUT, Arc::clone(&self.reading).lock_owned()).await else {
             return;
         };
         let access = Arc::clone(self);
-        // A disk that hangs holds up this task alone, and no second one is begun.
-        let look = tokio::spawn(async move {
-            access.look().await;
+        // A disk that hangs holds up this task alone, and no second one is started.
+        let read = tokio::spawn(async move {
+            access.read().await;
             drop(turn);
         });
-        let _ = timeout(PATIENCE, look).await;
+        let _ = timeout(TIMEOUT, read).await;
     }
 
-    async fn look(&self) {
+    async fn read(&self) {
         let found = Files::read(&self.credentials).await.map_err(|error| error.to_string());
         let is_new = self.known(|known| {
-            known.looked = Instant::now();
+            known.read = Instant::now();
             let is_new = known.found != found;
             known.found = found.clone();
             is_new
@@ -143,6 +143,6 @@ impl Access {
     }
 
     fn known<T>(&self, of: impl FnOnce(&mut Known) -> T) -> T {
-        of(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+        of(&mut self.known.lock())
     }
 }

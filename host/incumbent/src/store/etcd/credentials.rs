@@ -1,4 +1,5 @@
-//! What etcd is shown to be let in: what the user names, and what is made of it.
+//! The credentials for etcd: the files and names that the user gives, and what is made of
+//! them.
 
 use std::fmt;
 use std::io;
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 
-use super::connect::ConnectError;
+use super::error::ConnectError;
 use super::failure::chain;
 
 const CA: &str = "CA certificate (--cacert)";
@@ -14,16 +15,15 @@ const CERT: &str = "certificate (--cert)";
 const KEY: &str = "key (--key)";
 const PASSWORD: &str = "password file (--password-file)";
 
-/// What etcd is shown to be let in.
+/// The certificates and the user that etcd lets in.
 ///
-/// The files are read again when they change: what is new in them is taken up
-/// while the store is in use, within seconds, and costs no leadership. What
-/// cannot be used, or is refused by etcd, is logged as a warning, and the store
-/// goes on with what it had.
+/// The files are read again when they change: new contents are taken up while the store is in
+/// use, within seconds, and no leadership is lost. If they cannot be used, or etcd refuses
+/// them, a warning is logged, and the store goes on with the old ones.
 #[non_exhaustive]
 #[derive(Default, Clone)]
 pub struct Credentials {
-    /// Who vouches for etcd's certificate: a PEM file. The system's authorities
+    /// The authorities that signed etcd's certificate: a PEM file. The system's authorities
     /// unless given.
     pub ca: Option<PathBuf>,
     /// Our own certificate: a PEM file. Goes with `key`.
@@ -53,7 +53,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Whether what they name goes together, with and without TLS.
+    /// Whether its parts go together, with and without TLS.
     pub(super) fn check(&self, with_tls: bool) -> Result<(), ConnectError> {
         if !with_tls && (self.ca.is_some() || self.cert.is_some() || self.key.is_some()) {
             return Err(ConnectError::Mismatched(
@@ -79,13 +79,13 @@ impl Credentials {
         Ok(())
     }
 
-    /// Whether there is anything that may change while we look away.
+    /// Whether any part is in a file, which may change.
     pub(super) fn have_files(&self) -> bool {
         [&self.ca, &self.cert, &self.key, &self.password_file].into_iter().any(Option::is_some)
     }
 }
 
-/// The files that the credentials name, as they were at one time. Holds secrets:
+/// The files that the credentials name, as they were at one time. It holds secrets:
 /// no `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Files {
@@ -116,17 +116,17 @@ impl Files {
     }
 }
 
-/// What connections are made with. Holds secrets: no `Debug`.
+/// What connections are made with. It holds secrets: no `Debug`.
 pub(super) struct Secrets {
     pub(super) tls: Option<TlsOptions>,
     /// Name and password.
     pub(super) user: Option<(String, String)>,
-    /// What it was made of.
+    /// The files that it was made of.
     pub(super) files: Files,
 }
 
 impl Secrets {
-    /// Proves that TLS can be made of the files, and that there is a password.
+    /// Fails if TLS cannot be made of the files, or if a password is missing.
     pub(super) async fn new(
         credentials: &Credentials,
         with_tls: bool,
@@ -176,10 +176,10 @@ async fn tls(credentials: &Credentials, files: &Files) -> Result<TlsOptions, Con
     Ok(options)
 }
 
-/// Whether TLS can be made of this, or what it does not like.
+/// Fails with a reason if TLS cannot be made of these options.
 async fn usable(options: &TlsOptions) -> Result<(), String> {
     let options = ConnectOptions::new().with_tls(options.clone());
-    // Without a user there is nothing that it would connect for.
+    // Without a user it builds the TLS configuration, and does not connect.
     match Client::connect(["https://localhost"], Some(options)).await {
         Ok(_) => Ok(()),
         Err(error) => Err(chain(&error)),

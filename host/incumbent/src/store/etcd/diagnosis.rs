@@ -1,9 +1,10 @@
-//! Why nothing came of a connection: another look by hand, for a sentence that
-//! says what to mend.
+//! Why a connection failed: a second attempt, made by hand, for an error that says what
+//! to correct.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::Error;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -15,67 +16,92 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, rustls};
 
-use super::connect::{ConnectError, not_an_etcd, refused, unreachable};
+use super::access::Access;
 use super::credentials::Files;
-use super::endpoints::Endpoint;
+use super::error::ConnectError;
+use super::failure::{chain, failure, is_from_another_service, tls_objection};
+use crate::types::Failure;
 
-/// How long each look may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long each attempt may take.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is wrong with a member that did not answer within this time.
-pub(super) async fn silence(endpoint: &Endpoint, within: Duration) -> ConnectError {
-    match look(endpoint.address()).await {
-        Look::Closed(reason) => unreachable(endpoint, reason),
-        Look::Open | Look::SpeaksTls => unreachable(
-            endpoint,
-            format!("it takes connections, but gave no answer within {within:.1?}"),
-        ),
+/// Why the member at this address did not let us in. Takes 2 s at most.
+pub(super) async fn objection(address: &str, access: &Access, error: Error) -> ConnectError {
+    if is_from_another_service(&error) {
+        return ConnectError::not_an_etcd(address, "it speaks HTTP/2, but not etcd's services");
+    }
+    let said = chain(&error);
+    let tls = tls_objection(&error).cloned();
+    match failure(error) {
+        Failure::Denied(text) if text.contains("user name is empty") => {
+            ConnectError::refused(address, "it wants a user: give --user and --password-file")
+        }
+        Failure::Denied(text) => {
+            ConnectError::refused(address, format!("{text}: check --user and --password-file"))
+        }
+        Failure::Unavailable if said.contains("etcdserver:") => {
+            ConnectError::unreachable(address, said)
+        }
+        Failure::Unavailable => diagnose(address, access, tls).await,
+        Failure::Timeout | Failure::Compacted(_) | Failure::Invalid(_) | Failure::Other(_) => {
+            ConnectError::unreachable(address, said)
+        }
     }
 }
 
-/// What is wrong with a member that was not connected to, or closed the
-/// connection. `objection` is what TLS had against it on our side.
-pub(super) async fn diagnose(
-    endpoint: &Endpoint,
+/// Why a member did not answer within this time.
+pub(super) async fn silence(address: &str, within: Duration) -> ConnectError {
+    let reason = match look(address).await {
+        Look::Closed(reason) => reason,
+        Look::Open | Look::SpeaksTls => {
+            format!("it takes connections, but gave no answer within {within:.1?}")
+        }
+    };
+    ConnectError::unreachable(address, reason)
+}
+
+/// Why a member took no connection, or closed it. `objection` is what TLS on our side found
+/// wrong.
+async fn diagnose(
+    address: &str,
+    access: &Access,
     objection: Option<rustls::Error>,
 ) -> ConnectError {
+    let refused = |reason: &str| ConnectError::refused(address, reason);
     match objection {
         Some(rustls::Error::InvalidCertificate(fault)) => {
-            return refused(endpoint, its_certificate(endpoint, &fault));
+            return refused(&its_certificate(address, &fault));
         }
-        Some(rustls::Error::AlertReceived(_)) => {
-            return refused(endpoint, our_certificate(&endpoint.access().files()));
-        }
+        Some(rustls::Error::AlertReceived(_)) => return refused(our_certificate(&access.files())),
         Some(_) | None => {}
     }
-    let with_tls = endpoint.access().with_tls;
-    match look(endpoint.address()).await {
-        Look::Closed(reason) => unreachable(endpoint, reason),
-        // With TLS 1.3, what a server has against a client comes when the client
-        // takes the connection for made, and is lost on the way.
-        Look::SpeaksTls if with_tls => {
-            let files = endpoint.access().files();
-            match shake_hands(endpoint.address(), &files).await {
-                Some(rustls::Error::AlertReceived(_)) => refused(endpoint, our_certificate(&files)),
+    match look(address).await {
+        Look::Closed(reason) => ConnectError::unreachable(address, reason),
+        // With TLS 1.3, a server's alert about our certificate comes after our side has
+        // finished the handshake, and etcd-client does not see it.
+        Look::SpeaksTls if access.with_tls => {
+            let files = access.files();
+            match shake_hands(address, &files).await {
+                Some(rustls::Error::AlertReceived(_)) => refused(our_certificate(&files)),
                 Some(_) | None => refused(
-                    endpoint,
                     "it closes the connection after the TLS handshake: give a certificate that \
                      its CA has signed with --cert and --key, unless it is no etcd",
                 ),
             }
         }
-        Look::SpeaksTls => refused(endpoint, "it speaks TLS: write etcds:// in place of etcd://"),
-        Look::Open if with_tls => {
-            refused(endpoint, "it does not speak TLS: write etcd:// in place of etcds://")
+        Look::SpeaksTls => refused("it speaks TLS: write etcds:// in place of etcd://"),
+        Look::Open if access.with_tls => {
+            refused("it does not speak TLS: write etcd:// in place of etcds://")
         }
-        Look::Open => not_an_etcd(endpoint, "it takes connections, but speaks no gRPC"),
+        Look::Open => {
+            ConnectError::not_an_etcd(address, "it takes connections, but speaks no gRPC")
+        }
     }
 }
 
-/// What we have against etcd's certificate.
-fn its_certificate(endpoint: &Endpoint, fault: &CertificateError) -> String {
+/// What is wrong with etcd's certificate, with the remedy where an operator has one.
+fn its_certificate(address: &str, fault: &CertificateError) -> String {
     use CertificateError as Fault;
-    // Named are those that an operator can do something about.
     if matches!(fault, Fault::Expired | Fault::ExpiredContext { .. }) {
         "its certificate has expired: renew it, unless it is this machine's clock that is wrong"
             .into()
@@ -83,10 +109,10 @@ fn its_certificate(endpoint: &Endpoint, fault: &CertificateError) -> String {
         "its certificate is not valid yet: wait, unless it is this machine's clock that is wrong"
             .into()
     } else if matches!(fault, Fault::NotValidForName | Fault::NotValidForNameContext { .. }) {
-        let host = host(endpoint.address());
+        let host = host(address);
         format!("its certificate is not for {host} ({fault}): name it in --store as it is there")
     } else if matches!(fault, Fault::UnknownIssuer | Fault::BadSignature) {
-        // The latter is what a CA of the right name comes to, with another key.
+        // A CA of the right name, but with another key, gives a bad signature.
         "its certificate is signed by nobody that we trust: give the CA that signed it with \
          --cacert"
             .into()
@@ -98,7 +124,7 @@ fn its_certificate(endpoint: &Endpoint, fault: &CertificateError) -> String {
     }
 }
 
-/// What etcd has against our certificate. Not all versions say.
+/// What etcd finds wrong with our certificate. Not all versions say.
 fn our_certificate(files: &Files) -> &'static str {
     match files.certificates().1 {
         None => {
@@ -120,7 +146,7 @@ fn has_expired(pem: &[u8]) -> bool {
     let Ok(certificate) = ParsedCertificate::try_from(&certificate) else {
         return false;
     };
-    // Nobody vouches for it here, which is found out after its dates.
+    // No authority is given, but the dates are verified first.
     let verdict = verify_server_cert_signed_by_trust_anchor(
         &certificate,
         &RootCertStore::empty(),
@@ -136,27 +162,27 @@ fn has_expired(pem: &[u8]) -> bool {
     )
 }
 
-/// What there is at an address.
+/// What an address answers.
 enum Look {
-    /// No connection, and why.
+    /// It takes no connection, and why.
     Closed(String),
     Open,
     SpeaksTls,
 }
 
-/// Connects once more by hand, and says something that any TLS server objects to
-/// in TLS, and no other.
+/// Connects once more by hand, and sends a broken TLS record: every TLS server answers it
+/// with an alert, and no other server does.
 async fn look(address: &str) -> Look {
-    // A record that claims to hold a ClientHello, and holds nothing of one.
+    // A record that announces a ClientHello, and holds none.
     const BROKEN_HELLO: [u8; 9] = [0x16, 3, 1, 0, 4, 1, 0, 0, 0];
     const ALERT: u8 = 0x15;
-    let mut stream = match timeout(PATIENCE, TcpStream::connect(address)).await {
+    let mut stream = match timeout(TIMEOUT, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Look::Closed(error.to_string()),
         Err(_) => return Look::Closed("it does not take connections".into()),
     };
     let mut answer = [0; 2];
-    let objection = timeout(PATIENCE, async {
+    let objection = timeout(TIMEOUT, async {
         stream.write_all(&BROKEN_HELLO).await?;
         stream.read_exact(&mut answer).await
     });
@@ -166,12 +192,12 @@ async fn look(address: &str) -> Look {
     }
 }
 
-/// Shakes hands in TLS, and waits for what the server has against us. None where
-/// there is nothing, or without a CA of our own.
+/// Shakes hands in TLS, and waits for the server's alert. None without an alert, or
+/// without a CA of our own.
 async fn shake_hands(address: &str, files: &Files) -> Option<rustls::Error> {
     let config = config(files)?;
     let name = ServerName::try_from(host(address).to_owned()).ok()?;
-    let objection = timeout(PATIENCE, async {
+    let objection = timeout(TIMEOUT, async {
         let stream = TcpStream::connect(address).await?;
         let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
         stream.read_u8().await
@@ -184,7 +210,7 @@ fn config(files: &Files) -> Option<ClientConfig> {
     let (ca, cert) = files.certificates();
     let mut roots = RootCertStore::empty();
     for ca in CertificateDer::pem_slice_iter(ca?) {
-        // A bundle may hold what is of no use.
+        // A bundle may hold certificates that rustls cannot use.
         let _ = roots.add(ca.ok()?);
     }
     let config = ClientConfig::builder_with_provider(provider())

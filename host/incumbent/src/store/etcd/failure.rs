@@ -1,5 +1,5 @@
-//! What etcd's and etcd-client's errors mean. The only place that reads their
-//! texts: etcd has one code for many things, and tells them apart in words.
+//! What etcd's and etcd-client's errors mean. Only this file reads their texts: etcd has one
+//! code for many errors, which differ in their words.
 
 use std::borrow::Borrow;
 use std::error::Error as _;
@@ -10,7 +10,7 @@ use tokio_rustls::rustls;
 
 use crate::types::Failure;
 
-/// The codes of gRPC, which etcd-client has no names for.
+/// The codes of gRPC, for which etcd-client has no names.
 mod code {
     pub(super) const CANCELLED: i32 = 1;
     pub(super) const UNKNOWN: i32 = 2;
@@ -27,7 +27,63 @@ mod code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
-/// What an error of any call means to whoever called.
+/// What a refusal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    Timeout,
+    Unavailable,
+    /// The login was made before a change of etcd's users. With a new one, the request passes.
+    LoginOutdated,
+    /// etcd does not know the user, or not any more.
+    LoginRefused,
+    Forbidden,
+    Invalid,
+    AnswerTooLarge,
+}
+
+/// What etcd, or etcd-client, means by a code and a part of a text. The first row that fits
+/// counts; a refusal that no row fits is [`Failure::Other`].
+#[rustfmt::skip]
+const REFUSALS: &[(&[i32], &str, Refusal)] = {
+    use code::*;
+    use Refusal::*;
+    &[
+        (&[DEADLINE_EXCEEDED],               "",                                  Timeout),
+        (&[UNAVAILABLE],                     "request timed out",                 Timeout),
+        (&[CANCELLED, ABORTED, UNAVAILABLE], "",                                  Unavailable),
+        (&[RESOURCE_EXHAUSTED, UNKNOWN],     "too many requests",                 Unavailable),
+        (&[INVALID_ARGUMENT, UNKNOWN],       "revision of auth store is old",     LoginOutdated),
+        // 3.4 and 3.5 say this of writes.
+        (&[INVALID_ARGUMENT, UNKNOWN],       "revision in header is old",         LoginOutdated),
+        (&[INVALID_ARGUMENT],                "authentication failed",             LoginRefused),
+        (&[INVALID_ARGUMENT],                "user name is empty",                LoginRefused),
+        (&[INVALID_ARGUMENT],                "user name not",                     LoginRefused),
+        (&[UNAUTHENTICATED],                 "invalid auth token",                LoginRefused),
+        (&[UNAUTHENTICATED],                 "",                                  LoginRefused),
+        (&[PERMISSION_DENIED],               "permission denied",                 Forbidden),
+        (&[PERMISSION_DENIED],               "",                                  Forbidden),
+        (&[OUT_OF_RANGE],                    "too large lease TTL",               Invalid),
+        (&[RESOURCE_EXHAUSTED],              "larger than max",                   Invalid),
+        (&[INVALID_ARGUMENT],                "",                                  Invalid),
+        // Said by etcd-client, of an answer that it did not take in.
+        (&[OUT_OF_RANGE],                    "decoded message length too large",  AnswerTooLarge),
+    ]
+};
+
+impl Refusal {
+    fn of(code: i32, text: &str) -> Option<Self> {
+        let row =
+            REFUSALS.iter().find(|(codes, part, _)| codes.contains(&code) && text.contains(part));
+        row.map(|(.., refusal)| *refusal)
+    }
+
+    /// Whether the user may not do what was asked for.
+    fn is_denial(self) -> bool {
+        matches!(self, Self::LoginOutdated | Self::LoginRefused | Self::Forbidden)
+    }
+}
+
+/// What an error of any call means to the caller.
 pub(super) fn failure(error: impl Borrow<Error>) -> Failure {
     match error.borrow() {
         // A status with a source was made on this side, from an error of the
@@ -48,49 +104,41 @@ pub(super) fn failure(error: impl Borrow<Error>) -> Failure {
     }
 }
 
-/// What etcd means by a code and a text.
-fn said(status: i32, text: &str) -> Failure {
-    let has = |part: &str| text.contains(part);
-    match status {
-        code::DEADLINE_EXCEEDED => Failure::Timeout,
-        code::UNAVAILABLE if has("request timed out") => Failure::Timeout,
-        code::CANCELLED | code::ABORTED | code::UNAVAILABLE => Failure::Unavailable,
-        // Requests that met a change of etcd's users; asked again, they pass.
-        code::INVALID_ARGUMENT | code::UNKNOWN if is_about_an_old_login(text) => {
-            Failure::Unavailable
-        }
-        code::INVALID_ARGUMENT
-            if has("authentication failed")
-                || has("user name is empty")
-                || has("user name not") =>
-        {
-            Failure::Denied(text.into())
-        }
-        code::PERMISSION_DENIED | code::UNAUTHENTICATED => Failure::Denied(text.into()),
-        code::INVALID_ARGUMENT => Failure::Invalid(text.into()),
-        // Said on this side, of an answer that was not taken in.
-        code::OUT_OF_RANGE if has("decoded message length too large") => Failure::Other(format!(
+fn said(code: i32, text: &str) -> Failure {
+    match Refusal::of(code, text) {
+        Some(Refusal::Timeout) => Failure::Timeout,
+        Some(Refusal::Unavailable | Refusal::LoginOutdated) => Failure::Unavailable,
+        Some(Refusal::LoginRefused | Refusal::Forbidden) => Failure::Denied(text.into()),
+        Some(Refusal::Invalid) => Failure::Invalid(text.into()),
+        Some(Refusal::AnswerTooLarge) => Failure::Other(format!(
             "the store's answer is too large ({text}): ask for less, or for the keys alone"
         )),
-        code::OUT_OF_RANGE if has("too large lease TTL") => Failure::Invalid(text.into()),
-        code::RESOURCE_EXHAUSTED if has("larger than max") => Failure::Invalid(text.into()),
-        code::RESOURCE_EXHAUSTED | code::UNKNOWN if has("too many requests") => {
-            Failure::Unavailable
-        }
-        _ => Failure::Other(text.into()),
+        None => Failure::Other(text.into()),
+    }
+}
+
+/// Why etcd took a watch away: it gives the text without the code.
+pub(super) fn cancellation(reason: &str) -> Failure {
+    let is_denied = REFUSALS
+        .iter()
+        .any(|(_, part, refusal)| refusal.is_denial() && !part.is_empty() && reason.contains(part));
+    if is_denied {
+        Failure::Denied(reason.into())
+    } else {
+        Failure::Other(format!("etcd ended the watch: {reason:?}"))
     }
 }
 
 /// Whether the lease that a call named is gone.
 pub(super) fn is_lease_missing(error: &Error) -> bool {
-    // How etcd-client puts a time to live of 0 in a stream's first answer.
+    // etcd-client's error for a time to live of 0 in a stream's first answer.
     if let Error::LeaseKeepAliveError(text) = error {
         return text == "lease not found";
     }
     is_status(error, code::NOT_FOUND, "lease not found")
 }
 
-/// Whether a lease of the wanted id is there already.
+/// Whether a lease of this id exists already.
 pub(super) fn is_lease_present(error: &Error) -> bool {
     is_status(error, code::FAILED_PRECONDITION, "lease already exists")
 }
@@ -102,7 +150,7 @@ pub(super) fn is_revision_unreadable(error: &Error) -> bool {
         .any(|text| is_status(error, code::OUT_OF_RANGE, text))
 }
 
-/// Whether a user was named to an etcd that knows of none.
+/// Whether a user was named to an etcd without users.
 pub(super) fn is_without_users(error: &Error) -> bool {
     is_status(error, code::FAILED_PRECONDITION, "authentication is not enabled")
 }
@@ -110,29 +158,21 @@ pub(super) fn is_without_users(error: &Error) -> bool {
 /// Whether the login was made before a change of etcd's users: with tokens that
 /// carry what they were made for (jwt), etcd wants a new one.
 pub(super) fn is_login_outdated(error: &Error) -> bool {
-    matches!(error, Error::GRpcStatus(status) if is_about_an_old_login(status.message()))
+    refusal(error) == Some(Refusal::LoginOutdated)
 }
 
-fn is_about_an_old_login(text: &str) -> bool {
-    // The second is what 3.4 and 3.5 say of what is written.
-    text.contains("revision of auth store is old") || text.contains("revision in header is old")
-}
-
-/// Whether etcd does not know whoever asked, or not any more.
+/// Whether etcd does not know the user, or not any more.
 pub(super) fn is_login_refused(error: &Error) -> bool {
-    is_status(error, code::UNAUTHENTICATED, "")
-        || ["authentication failed", "user name is empty", "user name not"]
-            .iter()
-            .any(|text| is_status(error, code::INVALID_ARGUMENT, text))
+    refusal(error) == Some(Refusal::LoginRefused)
 }
 
-/// Whether etcd knows who asked, and does not let them have this key.
+/// Whether etcd knows the user, and forbids this key.
 pub(super) fn is_key_forbidden(error: &Error) -> bool {
     is_status(error, code::PERMISSION_DENIED, "permission denied")
 }
 
-/// Whether the answer came from something that is no etcd: it does not know the
-/// call, or it speaks HTTP/2 but no gRPC.
+/// Whether the answer came from another service than etcd: it does not know the call, or it
+/// speaks HTTP/2 but no gRPC.
 pub(super) fn is_from_another_service(error: &Error) -> bool {
     let Error::GRpcStatus(status) = error else {
         return false;
@@ -141,22 +181,7 @@ pub(super) fn is_from_another_service(error: &Error) -> bool {
         || status.message().contains("grpc-status header missing")
 }
 
-/// Why etcd took a watch away.
-pub(super) fn cancellation(reason: &str) -> Failure {
-    let denials = [
-        "permission denied",
-        "invalid auth token",
-        "user name is empty",
-        "revision of auth store is old",
-    ];
-    if denials.iter().any(|denial| reason.contains(denial)) {
-        Failure::Denied(reason.into())
-    } else {
-        Failure::Other(format!("etcd ended the watch: {reason:?}"))
-    }
-}
-
-/// What TLS had against a connection, if that is what the error comes from.
+/// What TLS found wrong with a connection, if the error comes from that.
 pub(super) fn tls_objection(error: &Error) -> Option<&rustls::Error> {
     let mut next = match error {
         Error::GRpcStatus(status) => status.source(),
@@ -174,7 +199,7 @@ pub(super) fn tls_objection(error: &Error) -> Option<&rustls::Error> {
         | Error::Internal(_) => None,
     };
     while let Some(error) = next {
-        // An error of I/O does not count what is inside it as its source.
+        // An error of I/O does not name the error inside it as its source.
         let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         if let Some(objection) = inside.and_then(|inside| inside.downcast_ref()) {
             return Some(objection);
@@ -184,7 +209,7 @@ pub(super) fn tls_objection(error: &Error) -> Option<&rustls::Error> {
     None
 }
 
-/// An error and all that led to it, for a person, in one line.
+/// An error and its causes, for a person, in one line.
 pub(super) fn chain(error: &Error) -> String {
     let mut texts = Vec::new();
     let mut next: Option<&(dyn std::error::Error + 'static)> = None;
@@ -205,12 +230,23 @@ pub(super) fn chain(error: &Error) -> String {
     texts.join(": ")
 }
 
-/// Whether etcd itself said so.
+/// What etcd itself refuses by this error.
+fn refusal(error: &Error) -> Option<Refusal> {
+    let (code, text) = status(error)?;
+    Refusal::of(code, text)
+}
+
+/// Whether etcd itself says this.
 fn is_status(error: &Error, code: i32, part: &str) -> bool {
+    status(error).is_some_and(|(found, text)| found == code && text.contains(part))
+}
+
+/// The code and the text of an error that etcd itself sent.
+fn status(error: &Error) -> Option<(i32, &str)> {
     let Error::GRpcStatus(status) = error else {
-        return false;
+        return None;
     };
-    status.source().is_none() && status.code() as i32 == code && status.message().contains(part)
+    status.source().is_none().then(|| (status.code() as i32, status.message()))
 }
 
 #[cfg(test)]
@@ -287,7 +323,7 @@ mod tests {
         assert!(sentence.contains("ask for less"), "{sentence}");
     }
 
-    fn status(code: i32, text: &str) -> Error {
+    fn error(code: i32, text: &str) -> Error {
         Error::GRpcStatus(Status::new(code.into(), text))
     }
 
@@ -318,32 +354,32 @@ mod tests {
             (is_key_forbidden, code::PERMISSION_DENIED, "etcdserver: permission denied"),
         ];
         for (is_so, code, text) in questions {
-            assert!(is_so(&status(code, text)), "{text}");
-            assert!(!is_so(&status(code, "something else")), "another text than {text}");
-            assert!(!is_so(&status(code::UNKNOWN, text)), "another code than that of {text}");
+            assert!(is_so(&error(code, text)), "{text}");
+            assert!(!is_so(&error(code, "something else")), "another text than {text}");
+            assert!(!is_so(&error(code::UNKNOWN, text)), "another code than that of {text}");
         }
         assert!(is_lease_missing(&Error::LeaseKeepAliveError("lease not found".into())));
         assert!(!is_lease_missing(&Error::LeaseKeepAliveError("create watch failed".into())));
-        assert!(is_login_refused(&status(code::UNAUTHENTICATED, "invalid auth token")));
+        assert!(is_login_refused(&error(code::UNAUTHENTICATED, "invalid auth token")));
         for text in ["revision of auth store is old", "auth: revision in header is old"] {
-            assert!(is_login_outdated(&status(code::INVALID_ARGUMENT, text)), "{text}");
+            assert!(is_login_outdated(&error(code::INVALID_ARGUMENT, text)), "{text}");
         }
-        assert!(!is_login_outdated(&status(code::INVALID_ARGUMENT, "user name is empty")));
+        assert!(!is_login_outdated(&error(code::INVALID_ARGUMENT, "user name is empty")));
     }
 
     #[test]
     fn what_knows_no_call_of_etcds_is_no_etcd() {
-        assert!(is_from_another_service(&status(code::UNIMPLEMENTED, "unknown service")));
-        let without = status(code::UNKNOWN, "grpc-status header missing, mapped from HTTP 404");
+        assert!(is_from_another_service(&error(code::UNIMPLEMENTED, "unknown service")));
+        let without = error(code::UNKNOWN, "grpc-status header missing, mapped from HTTP 404");
         assert!(is_from_another_service(&without));
-        assert!(!is_from_another_service(&status(code::UNAVAILABLE, "no leader")));
+        assert!(!is_from_another_service(&error(code::UNAVAILABLE, "no leader")));
         assert!(!is_from_another_service(&Error::EndpointsNotManaged));
     }
 
     #[test]
     fn a_chain_has_what_says_something() {
-        assert_eq!(chain(&status(code::UNAVAILABLE, "no leader")), "no leader");
-        assert_eq!(chain(&status(code::UNAVAILABLE, "transport error")), "");
+        assert_eq!(chain(&error(code::UNAVAILABLE, "no leader")), "no leader");
+        assert_eq!(chain(&error(code::UNAVAILABLE, "transport error")), "");
     }
 
     #[test]
@@ -353,6 +389,9 @@ mod tests {
             "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token",
             "etcdserver: user name is empty",
             "etcdserver: revision of auth store is old",
+            "auth: revision in header is old",
+            "etcdserver: user name not found",
+            "etcdserver: authentication failed, invalid user ID or password",
         ] {
             assert_eq!(cancellation(denial), Failure::Denied(denial.into()));
         }

@@ -1,29 +1,30 @@
 //! Renewals, on streams of their own.
 //!
-//! etcd's answers to keep-alives carry no number, so there is never more than
-//! one attempt on a stream: the answer that comes is that attempt's, however late
-//! it is. An attempt that begins while another is overdue opens another stream.
-//! A stream that no attempt is using ends with its lease.
+//! etcd's answers to keep-alives carry no number. So a stream serves one attempt at a time,
+//! and the next answer belongs to it, however late that comes. An attempt that begins while
+//! another is overdue opens another stream. A stream that no attempt uses ends with its lease.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Error, LeaseKeepAliveStream, LeaseKeeper};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::connection::Connection;
-use super::endpoints::{Contact, Endpoints};
+use super::endpoint::Contact;
+use super::endpoints::Endpoints;
 use super::failure::{failure, is_lease_missing};
 use super::request::time_to_live;
 use crate::types::{Failure, LeaseId, Response};
 
-/// How long a late answer is waited for, where the connection lives on.
+/// How long to wait for a late answer, where the connection lives on.
 const LATE: Duration = Duration::from_secs(60);
 
-/// What there is of each lease that is renewed.
+/// The streams of each lease that is renewed.
 #[derive(Default)]
 pub(super) struct Renewals {
     slots: Slots,
@@ -40,7 +41,7 @@ struct Slot {
     idle: Option<Idle>,
 }
 
-/// A stream that no attempt is using.
+/// A stream that no attempt uses.
 struct Idle {
     stream: Stream,
     /// The task that ends the stream once the lease has run out.
@@ -48,9 +49,9 @@ struct Idle {
 }
 
 impl Renewals {
-    /// Lets the lease live on. Where no answer has come in half of `within`, another
-    /// member is asked as well, so that a member that fails costs none of the
-    /// attempts; the answers are still waited for after it.
+    /// Renews the lease. Where no answer has come in half of `within`, another member is asked
+    /// as well, so that the attempt survives the failure of a member. Answers still count
+    /// after `within`.
     pub(super) async fn renew(
         &self,
         endpoints: &Endpoints,
@@ -76,8 +77,8 @@ impl Renewals {
     async fn attempt(&self, contact: Contact, lease: LeaseId) -> Result<Response, Failure> {
         let (attempt, idle) = Attempt::begin(&self.slots, lease);
         if let Some(mut stream) = idle.filter(|stream| stream.is_on(&contact)) {
-            // A stream that broke while it was idle says nothing of etcd now, and
-            // one whose login is too old is made anew with a fresh one.
+            // A stream may have broken while it was idle, or its login may be too old: that
+            // says nothing about etcd now, and the attempt goes on with a new stream.
             if let Ok(answer) = stream.renew().await {
                 attempt.keep(stream, &answer);
                 return Ok(answer);
@@ -101,7 +102,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Begins one, with the idle stream if there is any.
+    /// Begins one, with the idle stream if there is one.
     fn begin(slots: &Slots, lease: LeaseId) -> (Self, Option<Stream>) {
         let idle = change(slots, lease, |slot| {
             slot.attempts += 1;
@@ -137,9 +138,9 @@ impl Drop for Attempt {
     }
 }
 
-/// Changes what there is of a lease. Where nothing is left, there is no slot.
+/// Changes the slot of a lease, and removes it if nothing is left in it.
 fn change<T>(slots: &Slots, lease: LeaseId, change: impl FnOnce(&mut Slot) -> T) -> T {
-    let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slots = slots.lock();
     let slot = slots.entry(lease).or_default();
     let changed = change(slot);
     if slot.attempts == 0 && slot.idle.is_none() {
@@ -150,7 +151,7 @@ fn change<T>(slots: &Slots, lease: LeaseId, change: impl FnOnce(&mut Slot) -> T)
 
 impl fmt::Debug for Renewals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.lock();
         f.debug_set().entries(slots.keys()).finish()
     }
 }
@@ -199,9 +200,9 @@ mod tests {
     fn attempts_that_are_over_leave_nothing_behind() {
         let slots = Slots::default();
         let attempts = [7, 7, 8].map(|lease| Attempt::begin(&slots, lease).0);
-        assert_eq!(slots.lock().unwrap().len(), 2);
+        assert_eq!(slots.lock().len(), 2);
         drop(attempts);
-        assert!(slots.lock().unwrap().is_empty());
+        assert!(slots.lock().is_empty());
     }
 
     #[test]
@@ -209,8 +210,8 @@ mod tests {
         let renewals = Renewals::default();
         let (attempt, _) = Attempt::begin(&renewals.slots, 7);
         renewals.forget(7);
-        assert!(renewals.slots.lock().unwrap()[&7].is_over);
+        assert!(renewals.slots.lock()[&7].is_over);
         drop(attempt);
-        assert!(renewals.slots.lock().unwrap().is_empty());
+        assert!(renewals.slots.lock().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The part of etcd's keys that is the store's own.
+//! The prefix of all keys of a store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use etcd_client::KeyValue;
 use crate::types::{Entry, Mutation, Operation, Put};
 
 /// Puts the store's prefix before each key that goes to etcd, and takes it off
-/// each that comes back: nobody above knows of it.
+/// each that comes back: no other module of the library knows the prefix.
 #[derive(Clone)]
 pub(super) struct Keyspace {
     prefix: Arc<[u8]>,
@@ -24,7 +24,7 @@ impl Keyspace {
         [&self.prefix, key].concat()
     }
 
-    /// The key as everyone else knows it.
+    /// The key without the prefix.
     pub(super) fn own(&self, wire: &[u8]) -> Vec<u8> {
         wire.strip_prefix(&*self.prefix).unwrap_or(wire).to_vec()
     }
@@ -40,9 +40,8 @@ impl Keyspace {
     }
 }
 
-/// Whether an operation is on a key without a name: etcd refuses that, unless a prefix
-/// hides it.
-pub(super) fn is_nameless(operation: &Operation) -> bool {
+/// Whether an operation is on an empty key: etcd refuses that, unless a prefix hides it.
+pub(super) fn has_empty_key(operation: &Operation) -> bool {
     match operation {
         Operation::Grant(_) | Operation::KeepAlive(_) | Operation::Revoke(_) => false,
         Operation::Claim(claim) => claim.key.is_empty(),

@@ -1,5 +1,4 @@
-//! The operations that are one request each: how they are put to etcd, and what
-//! its answers mean.
+//! The operations that are one request each: what etcd is asked, and what its answers mean.
 
 use std::iter;
 use std::panic::catch_unwind;
@@ -20,9 +19,9 @@ use crate::types::{
 };
 
 const NANOSECONDS: u64 = 1_000_000_000;
-/// How many bytes an answer may have: more than etcd takes of a value unless it is told to.
+/// How many bytes an answer may have: more than etcd takes in one value by default.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// How many selections of one read are asked for at once.
+/// How many selections of one read are requested at once.
 const SIDE_BY_SIDE: usize = 16;
 
 pub(super) async fn grant(client: Client, grant: Grant) -> Result<Response, Error> {
@@ -76,37 +75,37 @@ pub(super) async fn claim(
     Ok(Response::Taken(Claimed { entry, at }))
 }
 
-/// Reads all selections at one revision, and by no transaction: etcd 3.5.0 to 3.5.4 panic
-/// when a transaction that only reads is given up while it is served (etcd#14110), and a
-/// caller may go away, or be killed, at any moment. The first selection is read as it is
-/// now, and tells the revision; the others are read at that revision, side by side.
+/// Reads all selections at one revision, without a transaction: etcd 3.5.0 to 3.5.4 panic
+/// when a caller gives up a transaction that only reads while it is served (etcd#14110), and
+/// callers go away, or are killed, at any moment. The first selection is read as it is
+/// now, and its answer names the revision. The others are read at that revision, side by side.
 ///
-/// The first read is linearizable: the member asks the cluster how far it is. The others may
-/// be answered from what the member has. A revision is the same on every member that has it,
+/// The first read is linearizable: the member asks the cluster for the latest revision. The
+/// member may answer the others by itself: a revision is the same on every member that has it,
 /// and a member that does not have it says so.
 ///
 /// No read of an election may be answered by a member that is behind:
 ///
-/// - **Survey** (those in front of our key, and our key). An old answer that shows our key
-///   shows everything that was created before it, so it makes nobody a leader beside another
-///   candidate in front. But it shows our key after an operator has deleted it, and it shows a
-///   predecessor that has gone: the candidate would then wait for a deletion that its watch,
-///   which begins later, never tells. An old answer without our key ends the candidate's place
-///   in line, though its key stands.
+/// - **Predecessor check** (the keys in front of ours, and our key). An old answer that shows
+///   our key shows everything that was created before it, so it never makes two candidates
+///   leaders. But it may show our key after an operator has deleted it, or a predecessor that
+///   has gone: the candidate would then wait for a deletion that its watch, which begins later,
+///   never tells. An old answer without our key ends the candidate's place in the queue,
+///   although its key exists.
 /// - **Check** of single keys, once their watches have started. It covers the gap before the
-///   watches. An old answer shows the predecessor as it was before the gap, and nobody looks
-///   again for half a minute.
-/// - **Check after a silence.** It finds what a watch did not tell. A member that is behind
-///   tells its watches nothing, and would answer just as little.
-/// - **A look** of an observer, `leader`, `candidates` and the list of an inspection. An old
-///   answer names a leader that is none any more, or leaves the present one out.
-/// - **`depose` and a write with `--fence` from outside** look for the leader first. The guard
-///   makes an old answer harmless, but not true: a write of the present leader is refused as
-///   stale, and nobody is deposed though somebody leads.
+///   watches. An old answer shows the predecessor as it was before the gap, and the next check
+///   comes half a minute later.
+/// - **Check after a silence.** It finds changes that a watch did not tell. A member that is
+///   behind tells its watches nothing, and its answers would show nothing either.
+/// - **Reads for an observer, `leader`, `candidates` and an inspection.** An old answer names a
+///   former leader, or leaves the present one out.
+/// - **`depose`, and a write with `--fence` from another process,** look for the leader first.
+///   The guard makes an old answer harmless, but not true: a write of the present leader is
+///   refused as stale, and the present leader is not deposed.
 /// - **A fence's `get`, and `get --consistency l`.** A leader that reads, changes and writes
 ///   would build on a value that is gone, which only an expectation finds out.
 ///
-/// Only [`peek`], which is `get --consistency s`, may tell what was true once.
+/// Only the answer of [`peek`], which is `get --consistency s`, may be old.
 pub(super) async fn read(
     client: Client,
     keyspace: Keyspace,
@@ -128,7 +127,7 @@ async fn snapshot(
 ) -> Result<Snapshot, Error> {
     let ranges: Vec<_> = selections.iter().map(|selection| range(keyspace, selection)).collect();
     let mut ranges = ranges.into_iter();
-    // Nothing at all is read at a revision, too.
+    // A read of nothing has a revision, too.
     let nothing = || (vec![0], GetOptions::new().with_count_only());
     let (key, options) = ranges.next().unwrap_or_else(nothing);
     let first = kv(client).get(key, Some(options)).await?;
@@ -195,8 +194,8 @@ pub(super) fn time_to_live(seconds: i64) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// A client that takes answers of some length: others may have put large values where
-/// candidates are. One that is longer is not taken in, and its call fails.
+/// A client with a limit on the length of an answer, because other applications may put large
+/// values beside the candidates. The call of a longer answer fails.
 fn kv(client: &Client) -> etcd_client::KvClient {
     client.kv_client().max_decoding_message_size(LONGEST_ANSWER)
 }
@@ -229,15 +228,15 @@ fn range(keyspace: &Keyspace, selection: &Selection) -> (Vec<u8>, GetOptions) {
         options = options.with_max_create_revision(before.saturating_sub(1).max(1));
     }
     if is_beyond || !selection.prefix {
-        return (named(key), options);
+        return (non_empty(key), options);
     }
-    // What etcd takes for the end of all keys.
+    // etcd's name for the end of all keys.
     let end = end.unwrap_or_else(|| vec![0]);
-    (named(from.unwrap_or(key)), options.with_range(end))
+    (non_empty(from.unwrap_or(key)), options.with_range(end))
 }
 
-/// The key, or where it has no name, which etcd does not take, the first that can be.
-fn named(key: Vec<u8>) -> Vec<u8> {
+/// The key, or the first key that etcd takes in place of an empty one.
+fn non_empty(key: Vec<u8>) -> Vec<u8> {
     if key.is_empty() { vec![0] } else { key }
 }
 

@@ -1,0 +1,80 @@
+//! Why there is no connection to an etcd.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no connection to an etcd: one sentence each, which says what to
+/// do about it.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A certificate or key cannot be read.
+    #[error("the {what} {} cannot be read: {source}", path.display())]
+    Unreadable {
+        /// Which one, and its flag.
+        what: &'static str,
+        /// Where it was looked for.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A file holds no certificate or key that can be used.
+    #[error("the {what} {} cannot be used: {reason}", path.display())]
+    Unusable {
+        /// Which one, and its flag.
+        what: &'static str,
+        /// Where it is.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The credentials do not go together.
+    #[error("{0}")]
+    Mismatched(&'static str),
+    /// Nothing answers in time.
+    #[error("no etcd answers at {endpoint} ({reason}): is it running, and is --store right?")]
+    Unreachable {
+        /// `HOST:PORT`
+        endpoint: String,
+        /// What happened.
+        reason: String,
+    },
+    /// Something answers, but does not let us in.
+    #[error("{endpoint} refuses the connection: {reason}")]
+    Refused {
+        /// `HOST:PORT`
+        endpoint: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// Something answers, and it is no etcd.
+    #[error("what answers at {endpoint} is no etcd ({reason}): is --store right?")]
+    NotAnEtcd {
+        /// `HOST:PORT`
+        endpoint: String,
+        /// What gave it away.
+        reason: String,
+    },
+}
+
+impl ConnectError {
+    /// Whether the request for the connection was wrong, so that no store was tried.
+    pub fn is_configuration(&self) -> bool {
+        match self {
+            Self::Unreadable { .. } | Self::Unusable { .. } | Self::Mismatched(_) => true,
+            Self::Unreachable { .. } | Self::Refused { .. } | Self::NotAnEtcd { .. } => false,
+        }
+    }
+
+    pub(super) fn unreachable(endpoint: &str, reason: impl Into<String>) -> Self {
+        Self::Unreachable { endpoint: endpoint.to_owned(), reason: reason.into() }
+    }
+
+    pub(super) fn refused(endpoint: &str, reason: impl Into<String>) -> Self {
+        Self::Refused { endpoint: endpoint.to_owned(), reason: reason.into() }
+    }
+
+    pub(super) fn not_an_etcd(endpoint: &str, reason: impl Into<String>) -> Self {
+        Self::NotAnEtcd { endpoint: endpoint.to_owned(), reason: reason.into() }
+    }
+}
