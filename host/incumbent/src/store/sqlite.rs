@@ -1,29 +1,29 @@
 //! The store in a file, for the processes of one machine.
 //!
-//! All of them open one SQLite database. What etcd's server does is done by whoever
-//! comes next: each transaction begins by ending the leases that are over, at the time
-//! that the machine's clock shows once the lock is held.
+//! All of them open one SQLite database. There is no server: each transaction begins by ending
+//! the leases that are over, at the time that the machine's clock shows once the lock is held.
 //!
-//! | room | what is in it |
+//! | module | holds |
 //! | --- | --- |
-//! | `place` | where a file may be, and where not |
-//! | `database` | the open file, what is in it, and whether it is ours |
-//! | `error` | why there is no store, and what SQLite's errors mean |
+//! | `error` | why a file cannot be a store, and what SQLite's errors mean |
+//! | `place` | where a store's file may be, what lies beside it, and who may reach it |
 //! | `time` | the clock that all processes of a machine share |
-//! | `sharing` | one store for all sessions of a process |
-//! | `limits` | what etcd would not take either |
+//! | `database` | the open file, its tables, and whether it is a store |
+//! | `limits` | the limits of etcd |
 //! | `quota` | how much the store may hold |
-//! | `writing`, `reading` | the operations |
-//! | `writer` | the thread that does them, those that wait together in one commit |
+//! | `reading`, `writing` | the operations |
+//! | `waker`, `hub` | how the thread that serves the watches is reached and woken |
+//! | `notification` | how a process learns that another one has committed |
+//! | `writer` | the thread that does the operations, all that wait in one commit |
+//! | `watcher` | the thread that serves the watches, and has leases swept |
 //! | `watch` | the sets of watches |
-//! | `watcher` | the thread that tells them, and sees to leases that are over |
-//! | `bell` | how a process hears that another one has committed |
-//! | `waker` | what wakes that thread |
+//! | `sharing` | one store for all sessions of a process |
 
-mod bell;
 mod database;
 mod error;
+mod hub;
 mod limits;
+mod notification;
 mod place;
 mod quota;
 mod reading;
@@ -47,26 +47,27 @@ use tokio::time::timeout;
 
 use self::database::Database;
 pub use self::error::SqliteError;
+use self::hub::Hub;
 pub use self::place::{SharedWith, shared_with};
 use self::quota::QUOTA;
 use self::time::Time;
-use self::watch::{Hub, SqliteWatches};
-use self::writer::{Errand, Job, Writer};
+use self::watch::SqliteWatches;
+use self::writer::{Job, Writer, WriterRequest};
 use super::{Store, Watches};
 use crate::clock::Clock;
 use crate::types::{Failure, Operation, Response};
 
 /// As many files as a store has open at once, and some more: the database and its log for each
-/// of its two threads, their memory, a journal, the bell, the directory.
+/// of its two threads, their memory, a journal, the notifier file, the directory.
 const FILES: usize = 16;
 
 /// Leases and keys in a file, for the processes of one machine. A cheap clone: all
 /// clones share one thread, which ends with the last of them.
 ///
-/// It means what etcd means, with two differences: a lease lives for exactly the time
-/// that was asked for, from 1 s on; and a process that is stopped inside of a transaction
-/// holds up all others until it goes on or dies. They do nothing wrong meanwhile: they get
-/// no answers. All leases end when the machine is started anew.
+/// It behaves as etcd, with two differences: a lease lives for exactly the requested time, from
+/// 1 s on; and a process that is stopped inside of a transaction holds up all others until it
+/// goes on or dies. Nothing wrong happens meanwhile: the others get no answers. All leases end
+/// when the machine is started anew.
 ///
 /// ```
 /// use incumbent::{Options, Session, SqliteStore};
@@ -91,36 +92,36 @@ pub struct SqliteStore {
     shared: Arc<Shared>,
 }
 
-/// What clones and watches have in common.
+/// What clones and watches share.
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
     time: Time,
-    /// The writer's, which ends with the last sender.
-    errands: mpsc::Sender<Errand>,
+    /// The writer ends with the last sender.
+    writer: mpsc::Sender<WriterRequest>,
     hub: Arc<Hub>,
 }
 
 impl SqliteStore {
-    /// Opens the file, and makes it if it is not there, for this user alone; not its
-    /// directory. Next to it SQLite puts `-wal` and `-shm`, and the store `-bell`, all with the
-    /// permissions of the file: [`shared_with`] tells who else may lock it. Blocks no thread
-    /// of the runtime.
+    /// Opens the file, and makes it if it does not exist, for this user alone; not its
+    /// directory. Beside it SQLite puts `-wal` and `-shm`, and the store `-bell`, all with the
+    /// permissions of the file: [`shared_with`] tells which other users may lock it. Blocks no
+    /// thread of the runtime.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be a store: see [`SqliteError`].
+    /// If the file cannot be a store: see [`SqliteError`].
     ///
     /// Cancel safe: at most the empty store is left behind.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, SqliteError> {
         Self::open_with_quota(path, QUOTA).await
     }
 
-    /// The same with a quota, in bytes, instead of 2 GiB: for what is written through this store
+    /// The same with a quota, in bytes, instead of 2 GiB, for all operations through this store
     /// and its clones. Once the file holds as much, an operation that would put something there
     /// fails: a grant, a claim, a guarded write or a proclamation. Renewals, deletions and reads
-    /// go on, and with them the leaderships that there are. Of the history, which watches can
-    /// begin in, at most a quarter of the quota is kept, and never more than 64 MiB.
+    /// go on, and with them the present leaderships. Of the history, in which watches can begin,
+    /// at most a quarter of the quota is kept, and never more than 64 MiB.
     ///
     /// # Errors
     ///
@@ -153,7 +154,7 @@ impl SqliteStore {
 
     async fn start(path: PathBuf, time: Time, quota: u64) -> Result<Self, SqliteError> {
         let (opens, opened) = oneshot::channel();
-        let (errands, received) = mpsc::channel();
+        let (writer, requests) = mpsc::channel();
         let hub = place::may_open(FILES).and_then(|()| Hub::new());
         let hub = Arc::new(hub.map_err(|error| SqliteError::too_few_files(&path, &error))?);
         let write = {
@@ -161,17 +162,17 @@ impl SqliteStore {
             move || match Database::open(&path, &time) {
                 Ok(database) => {
                     if opens.send(Ok(database.path().to_owned())).is_ok() {
-                        Writer::new(database, time, received, hub, quota).run();
+                        Writer::new(database, time, requests, hub, quota).run();
                     }
                 }
                 Err(error) => {
-                    // Nobody waits for it any more.
+                    // The caller may have gone.
                     let _ = opens.send(Err(error));
                 }
             }
         };
         let spawned = thread::Builder::new().name("incumbent-sqlite".into()).spawn(write);
-        // Watches will need another one, and have nobody to tell.
+        // Watches will need another thread, and have no caller to report an error to.
         let another = spawned.and_then(|_| thread::Builder::new().spawn(|| ()));
         another.map_err(|error| SqliteError::TooFewThreads {
             path: path.clone(),
@@ -179,7 +180,7 @@ impl SqliteStore {
         })?;
         let failed = |reason| SqliteError::Failed { path: path.clone(), reason };
         let path = opened.await.map_err(|_| failed("its thread has ended".into()))??;
-        Ok(Self { shared: Arc::new(Shared { path, time, errands, hub }) })
+        Ok(Self { shared: Arc::new(Shared { path, time, writer, hub }) })
     }
 }
 
@@ -195,12 +196,12 @@ impl Store for SqliteStore {
             let (reply, answered) = oneshot::channel();
             let renewal = matches!(operation, Operation::KeepAlive(_));
             let job = Job { operation, give_up: Instant::now().checked_add(within), reply };
-            if shared.errands.send(Errand::Do(job)).is_err() {
+            if shared.writer.send(WriterRequest::Perform(job)).is_err() {
                 return Err(Failure::Unavailable);
             }
             let answer = answered.map(|answer| answer.unwrap_or(Err(Failure::Unavailable)));
             if renewal {
-                // One that was begun in time counts however late the answer is.
+                // A renewal that was started in time counts, however late its answer is.
                 answer.await
             } else {
                 timeout(within, answer).await.unwrap_or(Err(Failure::Timeout))

@@ -1,10 +1,11 @@
-//! The open file, what is in it, and whether it is ours.
+//! The open file, its tables, and whether it is a store.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rusqlite::{Connection, Error, OpenFlags, Transaction, TransactionBehavior};
 
 use super::error::{SqliteError, is_busy};
@@ -13,9 +14,9 @@ use super::time::Time;
 
 /// "Incu", in the head of the file.
 const APPLICATION_ID: i64 = 0x496e_6375;
-/// What the tables look like.
+/// The format of the tables.
 const VERSION: i64 = 2;
-/// Before history was counted.
+/// The format before history was counted.
 const UNCOUNTED: i64 = 1;
 
 const TABLES: &str = "
@@ -51,40 +52,40 @@ const TABLES: &str = "
         PRIMARY KEY (revision, part)
     ) STRICT, WITHOUT ROWID;
 ";
-/// Those who watch are told that they have missed something, and look anew.
+/// History starts anew, with a count: watches learn that they have missed something.
 const COUNT: &str = "
     ALTER TABLE meta ADD COLUMN history INTEGER NOT NULL DEFAULT 0;
     DELETE FROM history;
     UPDATE meta SET compacted = revision + 1;
 ";
 
-/// How long to wait for whoever holds the lock while a file is opened.
+/// How long to wait for the lock while a file is opened.
 const OPENING: Duration = Duration::from_secs(5);
 /// A larger one is not read through when it is opened.
 const READ_THROUGH: u64 = 4 << 20;
 /// How large SQLite leaves its log between two uses.
 const LOG_LIMIT: i64 = 4 << 20;
-/// As many statements as there are, and more.
+/// More than there are.
 const STATEMENTS: usize = 64;
-/// Waiting for the lock is not fair: who looks often gets it soon. After a while it is
-/// clear that somebody holds it for long.
-const LOOK: Duration = Duration::from_micros(500);
-const LOOKS: i32 = 400;
-const GLANCE: Duration = Duration::from_millis(5);
+/// Waiting for the lock is not fair: a process that polls often gets it soon. After so many
+/// polls, another process holds it for long.
+const POLL: Duration = Duration::from_micros(500);
+const POLLS: i32 = 400;
+const SLOW_POLL: Duration = Duration::from_millis(5);
 
-/// Held while the file is made and opened. To close what was made would take away the locks of
+/// Held while the file is made and opened: closing the made file would release the locks of
 /// another store of this process that has opened it meanwhile.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// A connection, which knows what file it is about.
+/// A connection to a file.
 #[derive(Debug)]
 pub(super) struct Database {
     path: PathBuf,
     identity: Identity,
-    /// The memory that all who use it share.
+    /// The shared memory of all processes that use the file.
     memory: Option<Identity>,
     connection: Connection,
-    patience: Arc<Patience>,
+    wait: Arc<LockWait>,
 }
 
 impl Database {
@@ -102,8 +103,8 @@ impl Database {
         })
     }
 
-    /// What is there in its place. Not where the memory is still the old file's: opened once
-    /// more and closed, it would lose the locks of this process.
+    /// The file that is in its place now. It fails if the shared memory is still that of the old
+    /// file: to open and close that once more would release the locks of this process.
     pub(super) fn successor(&self, time: &Time) -> Result<Self, SqliteError> {
         if self.memory.is_some() && Identity::of(&beside(&self.path, MEMORY)).ok() == self.memory {
             return Err(SqliteError::Remnants { path: self.path.clone() });
@@ -119,46 +120,46 @@ impl Database {
         &self.connection
     }
 
-    /// Whether this is still the file of that name: what is written to another one is
-    /// lost to everybody else.
+    /// Whether this is still the file of that name: other processes do not see changes of
+    /// another one.
     pub(super) fn is_in_place(&self) -> bool {
         Identity::of(&self.path).is_ok_and(|found| found == self.identity)
     }
 
     /// How long to wait for the lock from now on.
     pub(super) fn wait_until(&self, until: Instant) {
-        *self.patience.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        *self.wait.until.lock() = Some(until);
     }
 
     fn connect(path: &Path) -> Result<Self, Objection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = {
-            let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+            let _making = MAKING.lock();
             place::make(path).map_err(|error| place::not_reached(path, &error))?;
             Connection::open_with_flags(path, flags)?
         };
-        let patience = Arc::<Patience>::default();
-        let waiter = Arc::clone(&patience);
-        connection.busy_handler(Some(move |looks| waiter.wait(looks)))?;
+        let wait = Arc::<LockWait>::default();
+        let handler = Arc::clone(&wait);
+        connection.busy_handler(Some(move |polls| handler.sleep(polls)))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        let identity = Identity::of(path).map_err(|error| {
-            let reason = error.to_string();
-            Objection::Ours(SqliteError::Failed { path: path.into(), reason })
+        let identity = Identity::of(path).map_err(|error| SqliteError::Failed {
+            path: path.into(),
+            reason: error.to_string(),
         })?;
         let path = path.into();
-        let database = Self { path, identity, memory: None, connection, patience };
+        let database = Self { path, identity, memory: None, connection, wait };
         database.wait_until(Instant::now() + OPENING);
         Ok(database)
     }
 
-    /// Sees to it that the file is a store.
+    /// Makes the file a store, unless it is one.
     fn prepare(&mut self, time: &Time) -> Result<(), Objection> {
         let until = Instant::now() + OPENING;
         loop {
             match self.try_prepare(time) {
-                // Where several make the file at once, SQLite does not always wait.
+                // SQLite does not always wait for another process that makes the file.
                 Err(Objection::Sqlite(error)) if is_busy(&error) && Instant::now() < until => {
-                    sleep(LOOK);
+                    sleep(POLL);
                 }
                 done => return done,
             }
@@ -171,21 +172,21 @@ impl Database {
             let reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
             contents(path, &reading)?
         };
-        // It says what it made of it.
+        // SQLite answers with the mode that it chose.
         let mode: String =
             connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
         if !mode.eq_ignore_ascii_case("wal") {
             let reason = format!("its journal mode stays {mode}");
-            return Err(Objection::Ours(SqliteError::Failed { path: path.clone(), reason }));
+            return Err(SqliteError::Failed { path: path.clone(), reason }.into());
         }
         connection.pragma_update(None, "synchronous", "FULL")?;
-        // Where less leaves it in the drive's own memory (macOS).
+        // On macOS, less than this may leave a commit in the drive's own memory.
         connection.pragma_update(None, "fullfsync", true)?;
         connection.pragma_update(None, "checkpoint_fullfsync", true)?;
         connection.pragma_update_and_check(None, "journal_size_limit", LOG_LIMIT, |_| Ok(()))?;
         if found != Contents::Store {
             let making = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-            // Somebody else may have made it meanwhile.
+            // Another process may have made it meanwhile.
             match contents(path, &making)? {
                 Contents::Nothing => {
                     making.execute_batch(TABLES)?;
@@ -201,7 +202,7 @@ impl Database {
         self.read_through()
     }
 
-    /// Finds damage before anybody relies on the file.
+    /// Finds damage before the file is used.
     fn read_through(&self) -> Result<(), Objection> {
         if std::fs::metadata(&self.path).is_ok_and(|found| found.len() > READ_THROUGH) {
             return Ok(());
@@ -211,7 +212,7 @@ impl Database {
         if found == "ok" {
             return Ok(());
         }
-        Err(Objection::Ours(SqliteError::Damaged { path: self.path.clone(), reason: found }))
+        Err(SqliteError::Damaged { path: self.path.clone(), reason: found }.into())
     }
 }
 
@@ -223,8 +224,8 @@ enum Contents {
     Store,
 }
 
-/// What is in the file, if that is nothing or a store. Inside of a transaction, lest
-/// somebody make it meanwhile.
+/// What the file holds, if that is nothing or a store. Called inside of a transaction, so that
+/// no other process changes it meanwhile.
 fn contents(path: &Path, connection: &Connection) -> Result<Contents, Objection> {
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let application = number("application_id")?;
@@ -234,7 +235,7 @@ fn contents(path: &Path, connection: &Connection) -> Result<Contents, Objection>
         return match version {
             VERSION => Ok(Contents::Store),
             UNCOUNTED => Ok(Contents::Uncounted),
-            _ => Err(Objection::Ours(SqliteError::Newer { path, version })),
+            _ => Err(SqliteError::Newer { path, version }.into()),
         };
     }
     let tables: i64 =
@@ -243,7 +244,7 @@ fn contents(path: &Path, connection: &Connection) -> Result<Contents, Objection>
         return Ok(Contents::Nothing);
     }
     let reason = "it is the SQLite database of another application".into();
-    Err(Objection::Ours(SqliteError::NotAStore { path, reason }))
+    Err(SqliteError::NotAStore { path, reason }.into())
 }
 
 enum Objection {
@@ -265,17 +266,17 @@ impl From<Error> for Objection {
 
 /// How long a connection waits for the lock.
 #[derive(Debug, Default)]
-struct Patience {
+struct LockWait {
     until: Mutex<Option<Instant>>,
 }
 
-impl Patience {
-    /// False when it is over.
-    fn wait(&self, looks: i32) -> bool {
-        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+impl LockWait {
+    /// Sleeps until the next poll. False when the time is over.
+    fn sleep(&self, polls: i32) -> bool {
+        let until = *self.until.lock();
         let waits = until.is_some_and(|until| Instant::now() < until);
         if waits {
-            sleep(if looks < LOOKS { LOOK } else { GLANCE });
+            sleep(if polls < POLLS { POLL } else { SLOW_POLL });
         }
         waits
     }

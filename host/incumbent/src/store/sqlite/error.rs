@@ -1,11 +1,10 @@
-//! Why there is no store, and what SQLite's errors mean.
+//! Why a file cannot be a store, and what SQLite's errors mean.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Error, ErrorCode};
 
-use super::place;
 use crate::types::Failure;
 
 /// Why a file cannot be a store: one sentence each, which says what to do about it.
@@ -24,13 +23,13 @@ pub enum SqliteError {
         /// What was named.
         path: PathBuf,
     },
-    /// It has another name, and what SQLite puts beside it would have two.
+    /// It has another name, and so the files that SQLite puts beside it would exist twice.
     #[error("{} has another name (a hard link): remove one of them", path.display())]
     HardLinked {
         /// The file.
         path: PathBuf,
     },
-    /// What lies beside it is no file of the store's: somebody has put it there.
+    /// A file beside it is not the store's: somebody has put it there.
     #[error(
         "{} is {kind}, and the store needs a file of its own there: stop all that use the store, \
          and remove it",
@@ -42,13 +41,13 @@ pub enum SqliteError {
         /// What it is.
         kind: &'static str,
     },
-    /// It is a mount of its own, and what SQLite puts beside it would not be shared.
+    /// It is a mount of its own, and the files that SQLite puts beside it would not be shared.
     #[error("{} is mounted by itself: mount its directory, for what lies beside it is shared as well", path.display())]
     MountedAlone {
         /// The file.
         path: PathBuf,
     },
-    /// It went while it was in use, and what lies beside it did not.
+    /// It was removed while it was in use, and the files beside it were not.
     #[error(
         "{} was removed or replaced, but not its -wal and -shm: stop all that use it, and remove \
          them as well",
@@ -58,8 +57,8 @@ pub enum SqliteError {
         /// The file.
         path: PathBuf,
     },
-    /// Locks do not reach other machines there, or not reliably, and the memory that the
-    /// processes share does not at all.
+    /// Locks do not reach other machines there, or not reliably, and the processes' shared
+    /// memory never does.
     #[error(
         "{} is on a network or shared file system ({kind}), where locks cannot be relied on: \
          name a file on a local disk, or use etcd for more than one machine",
@@ -71,7 +70,7 @@ pub enum SqliteError {
         /// Which one.
         kind: &'static str,
     },
-    /// All that use it have to write, to the file and beside it.
+    /// Every process that uses it has to write, to the file and beside it.
     #[error(
         "{} cannot be written ({reason}): give this user the right to write the file and its \
          directory, or name another file",
@@ -83,7 +82,7 @@ pub enum SqliteError {
         /// What was found.
         reason: String,
     },
-    /// It holds something else.
+    /// It is a file of another kind.
     #[error("{} is no store of Incumbent's ({reason}): name another file", path.display())]
     NotAStore {
         /// The file.
@@ -91,7 +90,7 @@ pub enum SqliteError {
         /// What was found.
         reason: String,
     },
-    /// A newer version has made it.
+    /// A newer version made it.
     #[error(
         "{} was made by a newer version of Incumbent (format {version}): update this one, or \
          name another file",
@@ -121,7 +120,7 @@ pub enum SqliteError {
         /// The file.
         path: PathBuf,
     },
-    /// The store holds as much as it may: what only takes something away is still done.
+    /// The store holds as much as it may: operations that put nothing there still succeed.
     #[error(
         "{} is full: it holds the {quota} bytes that its quota allows; delete keys, or open it \
          with a larger quota",
@@ -133,7 +132,7 @@ pub enum SqliteError {
         /// In bytes.
         quota: u64,
     },
-    /// SQLite's log cannot be ended, and has taken what room there was.
+    /// SQLite's log cannot be restarted, and fills the quota.
     #[error(
         "{}-wal has grown to {length} bytes: some process is stopped while it reads the store; \
          let it go on (SIGCONT), or end it",
@@ -145,7 +144,7 @@ pub enum SqliteError {
         /// In bytes.
         length: u64,
     },
-    /// Somebody holds its lock all the time.
+    /// Another process holds its lock all the time.
     #[error(
         "{} stays locked: a process is stopped in the middle of a change (resume it with SIGCONT, \
          or end it), or more processes use the file at once than it can serve (use etcd)",
@@ -179,7 +178,7 @@ pub enum SqliteError {
         /// What the system says.
         reason: String,
     },
-    /// Without it, leases would outlive the machine's next start.
+    /// Without a boot id, leases would outlive the machine's next start.
     #[error("this machine does not tell one start from the next ({0}): use etcd")]
     NoBootId(String),
     /// Anything else.
@@ -193,8 +192,8 @@ pub enum SqliteError {
 }
 
 impl SqliteError {
-    /// Whether another file has to be named, this one made fit, or a limit raised; what else
-    /// there is may pass.
+    /// Whether only a change helps: another file, other permissions, or a higher limit. The
+    /// other errors may pass by themselves.
     pub fn is_configuration(&self) -> bool {
         match self {
             Self::NoDirectory { .. }
@@ -239,8 +238,8 @@ impl SqliteError {
     }
 }
 
-/// What callers are told. Nothing has happened, but for an error of the commit itself,
-/// which may come to be after a crash.
+/// The error for callers. Nothing has happened, unless the commit itself failed: after a
+/// crash, its changes may be there.
 pub(super) fn failure(path: &Path, error: &Error) -> Failure {
     match cause(path, error) {
         Cause::Busy => Failure::Timeout,
@@ -276,11 +275,25 @@ fn cause(path: &Path, error: &Error) -> Cause {
     }
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Cause::Full,
-        // So it says where the shared memory finds no room.
-        Some(ErrorCode::SystemIoFailure) if place::is_full(path) => Cause::Full,
+        // SQLite's error if there is no room for the shared memory.
+        Some(ErrorCode::SystemIoFailure) if is_full(path) => Cause::Full,
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Cause::ReadOnly,
         Some(ErrorCode::DatabaseCorrupt) => Cause::Damaged,
         Some(ErrorCode::NotADatabase) => Cause::NotADatabase,
         _ => Cause::Other,
+    }
+}
+
+/// Whether there is no room left where the file is.
+fn is_full(path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        let directory = path.parent().unwrap_or(path);
+        rustix::fs::statvfs(directory).is_ok_and(|found| found.f_bavail == 0)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        false
     }
 }

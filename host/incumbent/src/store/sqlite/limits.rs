@@ -1,5 +1,4 @@
-//! What etcd would not take either: refused here as well, so that moving there holds no
-//! surprise.
+//! The limits of etcd, which hold here as well, so that a move to etcd holds no surprise.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,8 @@
-//! How a process hears that another one has committed: by a file beside the database, to
-//! which a byte is written after each commit.
+//! How a process learns that another one has committed: by a file beside the database, to
+//! which each process writes a byte after each commit.
 //!
-//! SQLite's own files would be heard before there is anything to see. Whoever is killed
-//! between the commit and the bell has not rung: those who listen look from time to time
-//! as well.
+//! SQLite's own files change before the commit is visible. A process that is killed between
+//! the commit and the notification sends none: so listeners poll from time to time as well.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -11,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::place::{self, BELL, Identity, beside};
-use super::watch::Hub;
+use super::hub::Hub;
+use super::place::{self, Identity, NOTIFIER, beside};
 
-/// How long not to try again to hear it.
-const DEAF: Duration = Duration::from_secs(1);
+/// How long to wait before listening is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
-/// Opens the bell, and makes it for all who may write the database.
+/// Opens the file, and makes it for all users that may write the database.
 fn open(path: &Path, database: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
@@ -27,7 +26,7 @@ fn open(path: &Path, database: &Path) -> io::Result<File> {
 
         use rustix::fs::OFlags;
 
-        // Neither to be led elsewhere by a link, nor to wait at a named pipe.
+        // It neither follows a link, nor waits at a named pipe.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         options.mode(0o600).custom_flags(flags.bits().cast_signed());
     }
@@ -36,106 +35,110 @@ fn open(path: &Path, database: &Path) -> io::Result<File> {
     if let Some(kind) = place::foreign(&file.metadata()?) {
         return Err(io::Error::other(format!("it is {kind}")));
     }
-    // Of several users only one can.
-    let _ = belong(&file, database);
+    // Only its owner can, or root.
+    let _ = share(&file, database);
     Ok(file)
 }
 
-/// To whom the database belongs. Only where it does not: each change is heard.
-fn belong(bell: &File, database: &Path) -> io::Result<()> {
-    let (theirs, ours) = (database.metadata()?, bell.metadata()?);
+/// Gives the file the owner and the permissions of the database. Only where they differ,
+/// because listeners are notified of each change.
+fn share(notifier: &File, database: &Path) -> io::Result<()> {
+    let (theirs, ours) = (database.metadata()?, notifier.metadata()?);
     #[cfg(unix)]
     {
         use std::os::unix::fs::{MetadataExt as _, fchown};
         if (theirs.uid(), theirs.gid()) != (ours.uid(), ours.gid()) {
-            fchown(bell, Some(theirs.uid()), Some(theirs.gid()))?;
+            fchown(notifier, Some(theirs.uid()), Some(theirs.gid()))?;
         }
     }
     if theirs.permissions() != ours.permissions() {
-        bell.set_permissions(theirs.permissions())?;
+        notifier.set_permissions(theirs.permissions())?;
     }
     Ok(())
 }
 
-/// Rings.
+/// Notifies other processes.
 #[derive(Debug)]
-pub(super) struct Ringer {
+pub(super) struct Notifier {
     database: PathBuf,
     path: PathBuf,
-    bell: Option<(File, Identity)>,
+    file: Option<(File, Identity)>,
 }
 
-impl Ringer {
+impl Notifier {
     pub(super) fn new(database: &Path) -> Self {
-        Self { database: database.to_owned(), path: beside(database, BELL), bell: None }
+        Self { database: database.to_owned(), path: beside(database, NOTIFIER), file: None }
     }
 
-    /// Who does not hear it looks soon.
-    pub(super) fn ring(&mut self) {
-        if let Err(error) = self.try_ring() {
-            self.bell = None;
-            tracing::debug!(%error, path = %self.path.display(), "the bell is not rung");
+    /// Notifies of a commit. If that fails, listeners find it by polling.
+    pub(super) fn notify(&mut self) {
+        if let Err(error) = self.try_notify() {
+            self.file = None;
+            let path = self.path.display();
+            tracing::debug!(%error, %path, "other processes are not notified of a commit");
         }
     }
 
-    fn try_ring(&mut self) -> io::Result<()> {
+    fn try_notify(&mut self) -> io::Result<()> {
         let in_place = Identity::of(&self.path).ok();
-        self.bell.take_if(|(_, identity)| Some(*identity) != in_place);
-        let bell = match &mut self.bell {
-            Some((bell, _)) => bell,
+        self.file.take_if(|(_, identity)| Some(*identity) != in_place);
+        let file = match &mut self.file {
+            Some((file, _)) => file,
             None => {
-                let bell = open(&self.path, &self.database)?;
-                &mut self.bell.insert((bell, Identity::of(&self.path)?)).0
+                let file = open(&self.path, &self.database)?;
+                &mut self.file.insert((file, Identity::of(&self.path)?)).0
             }
         };
-        bell.seek(SeekFrom::Start(0))?;
-        bell.write_all(b"!")
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(b"!")
     }
 }
 
-/// Has the hub hear whenever somebody rings.
+/// Has the hub woken by the notifications of other processes.
 #[derive(Debug)]
 pub(super) struct Listener {
     database: PathBuf,
     path: PathBuf,
     hub: Arc<Hub>,
-    heard: Option<Identity>,
+    /// The file that the hub listens to.
+    file: Option<Identity>,
     /// When to try again.
-    again: Option<Instant>,
+    retry: Option<Instant>,
 }
 
 impl Listener {
     pub(super) fn new(database: &Path, hub: Arc<Hub>) -> Self {
-        let path = beside(database, BELL);
-        Self { database: database.to_owned(), path, hub, heard: None, again: None }
+        let path = beside(database, NOTIFIER);
+        Self { database: database.to_owned(), path, hub, file: None, retry: None }
     }
 
-    /// Listens to what is the bell now. False where that is not possible.
+    /// Listens to the file that has the name now. False where that is not possible.
     pub(super) fn listen(&mut self) -> bool {
         let in_place = Identity::of(&self.path).ok();
-        if in_place.is_some() && self.heard == in_place {
+        if in_place.is_some() && self.file == in_place {
             return true;
         }
-        if self.again.is_some_and(|again| Instant::now() < again) {
+        if self.retry.is_some_and(|retry| Instant::now() < retry) {
             return false;
         }
         let listened = self.listen_anew();
-        self.again = match &listened {
+        self.retry = match &listened {
             Ok(()) => None,
             Err(error) => {
-                tracing::debug!(%error, path = %self.path.display(), "the bell cannot be heard");
-                Some(Instant::now() + DEAF)
+                let path = self.path.display();
+                tracing::debug!(%error, %path, "cannot listen to the commits of other processes");
+                Some(Instant::now() + RETRY)
             }
         };
         listened.is_ok()
     }
 
     fn listen_anew(&mut self) -> io::Result<()> {
-        self.heard = None;
+        self.file = None;
         open(&self.path, &self.database)?;
         let identity = Identity::of(&self.path)?;
         self.hub.listen(&self.path)?;
-        self.heard = Some(identity);
+        self.file = Some(identity);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
-//! Where a file may be, and where not; who may reach it.
+//! Where a store's file may be, what lies beside it, and who may reach it.
 //!
-//! Nothing here opens a file that is there: closing it again would take the locks away that
-//! SQLite holds on it, in this process, through another store.
+//! Nothing here opens a file that exists: closing it would release the locks that SQLite holds
+//! on it for another store of this process.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 
 use super::error::SqliteError;
 
-/// What lies beside a store: SQLite's journal, log and shared memory, and our bell.
-const BESIDE: [&str; 4] = ["-journal", MEMORY, LOG, BELL];
+/// The files beside a store: SQLite's journal, shared memory and log, and our notifier file.
+const BESIDE: [&str; 4] = ["-journal", MEMORY, LOG, NOTIFIER];
 pub(super) const MEMORY: &str = "-shm";
 pub(super) const LOG: &str = "-wal";
-pub(super) const BELL: &str = "-bell";
+/// A part of the format: processes of every version share this file.
+pub(super) const NOTIFIER: &str = "-bell";
 
 /// The file beside a store whose name ends so.
 pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
@@ -23,7 +24,7 @@ pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// The file without links, so that all processes call what lies beside it by one name.
+/// The file without links, so that all processes use one name for the files beside it.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, SqliteError> {
     let path = match fs::symlink_metadata(path) {
         Ok(_) => fs::canonicalize(path),
@@ -38,8 +39,8 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, SqliteError> {
     Ok(path)
 }
 
-/// Makes the file, unless it is there: empty, and for its owner alone. SQLite gives the files
-/// beside it the same rights. Whoever could read them could take SQLite's locks, and no
+/// Makes the file, unless it exists: empty, and for its owner alone. SQLite gives the files
+/// beside it the same permissions. A user who could read them could take SQLite's locks, and no
 /// leader could renew its lease.
 pub(super) fn make(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
@@ -52,7 +53,7 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A file that is not there yet.
+/// The resolved path of a file that does not exist yet.
 fn in_its_directory(path: &Path) -> Result<io::Result<PathBuf>, SqliteError> {
     let name = path.file_name().ok_or_else(|| SqliteError::NotAFile { path: path.into() })?;
     let directory = match path.parent() {
@@ -66,7 +67,7 @@ fn in_its_directory(path: &Path) -> Result<io::Result<PathBuf>, SqliteError> {
     }
 }
 
-/// Why it is out of reach.
+/// Why a file cannot be reached.
 pub(super) fn not_reached(path: &Path, error: &io::Error) -> SqliteError {
     let path = path.to_owned();
     let kind = error.kind();
@@ -115,9 +116,9 @@ fn check(path: &Path) -> Result<(), SqliteError> {
     Ok(())
 }
 
-/// What it is, if it is anything but a regular file with one name. In a directory that others
-/// may write, somebody may have put it there: to have a file of somebody else written, or to
-/// have everybody wait for ever.
+/// Its kind, if it is not a regular file with one name. In a directory that others may write,
+/// another user may have put it there, to have the store write into somebody else's file or
+/// wait for ever.
 #[cfg(unix)]
 pub(super) fn foreign(found: &fs::Metadata) -> Option<&'static str> {
     use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -138,7 +139,7 @@ pub(super) fn foreign(found: &fs::Metadata) -> Option<&'static str> {
     }
 }
 
-/// Who besides its owner may lock a store's file, and so end all leaderships in it.
+/// The users besides its owner that may lock a store's file, and so end all leaderships in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedWith {
     /// The members of the group of this number.
@@ -156,8 +157,9 @@ impl fmt::Display for SharedWith {
     }
 }
 
-/// Who besides its owner may lock the store in this file: those who may read it or what SQLite
-/// keeps beside it, and those who may put files into its directory. None if nobody else may.
+/// The users besides its owner that may lock the store in this file: all that may read it or the
+/// files that SQLite keeps beside it, and all that may put files into its directory. None if
+/// nobody else may.
 ///
 /// It looks at the permissions of these files and of the directories above them, not at access
 /// control lists.
@@ -168,7 +170,7 @@ pub fn shared_with(path: &Path) -> Option<SharedWith> {
     const SEARCH: u32 = 0o011;
     let path = fs::canonicalize(path).ok()?;
     let directory = fs::metadata(path.parent()?).ok()?;
-    // The bits of a mode that are the group's, and those of all others.
+    // As in a mode: bits of the group, and of all others.
     let mut may = 0;
     let mut group = directory.gid();
     if directory.mode() & 0o003 == 0o003 {
@@ -187,7 +189,7 @@ pub fn shared_with(path: &Path) -> Option<SharedWith> {
         }
     }
     let search = path.ancestors().skip(1).fold(SEARCH, |search, directory| {
-        // Whoever is not of the group of a directory may be one of the others.
+        // A user outside of the group of a directory may be one of the others.
         let mode = fs::metadata(directory).map_or(SEARCH, |found| found.mode());
         let group = if mode & SEARCH == 0 { 0 } else { 0o010 };
         search & (group | mode & 0o001)
@@ -201,14 +203,14 @@ pub fn shared_with(path: &Path) -> Option<SharedWith> {
     }
 }
 
-/// Nobody is known to.
+/// Unknown here.
 #[cfg(not(unix))]
 pub fn shared_with(_: &Path) -> Option<SharedWith> {
     None
 }
 
-/// As containers can have it. What lies beside it is then each container's own: the log,
-/// and the locks.
+/// Whether the file is a mount by itself, as containers can have it. Then each container has a
+/// log and locks of its own beside it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_mounted_alone(path: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
@@ -224,19 +226,19 @@ fn is_mounted_alone(_: &Path) -> bool {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn network_file_system(place: &Path) -> Option<&'static str> {
-    // Where it does not say, opening the file will.
+    // If this fails, opening the file will say why.
     let found = rustix::fs::statfs(place).ok()?;
     shared_kind(found.f_type as u64)
 }
 
-/// Only Linux is known to tell by a number.
+/// Only Linux is known to have such numbers.
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
 fn network_file_system(_: &Path) -> Option<&'static str> {
     None
 }
 
 /// File systems that other machines, or the host of a virtual one, may write as well, by
-/// the numbers that statfs(2) tells.
+/// their numbers in statfs(2).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn shared_kind(magic: u64) -> Option<&'static str> {
     // Some machines count these numbers as signed.
@@ -267,7 +269,7 @@ fn check(_: &Path) -> Result<(), SqliteError> {
     Ok(())
 }
 
-/// Fails if this process may not open so many files more. SQLite itself would not say so.
+/// Fails if this process may not open so many more files. SQLite itself would not say so.
 pub(super) fn may_open(files: usize) -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -281,7 +283,7 @@ pub(super) fn may_open(files: usize) -> io::Result<()> {
                     let is_limit = [Errno::MFILE, Errno::NFILE]
                         .iter()
                         .any(|limit| error.raw_os_error() == Some(limit.raw_os_error()));
-                    // Not every world has this file.
+                    // Not every system has this file.
                     return if is_limit { Err(error) } else { Ok(()) };
                 }
             }
@@ -290,20 +292,6 @@ pub(super) fn may_open(files: usize) -> io::Result<()> {
     #[cfg(not(unix))]
     let _ = files;
     Ok(())
-}
-
-/// Whether there is no room left where the file is.
-pub(super) fn is_full(path: &Path) -> bool {
-    #[cfg(unix)]
-    {
-        let directory = path.parent().unwrap_or(path);
-        rustix::fs::statvfs(directory).is_ok_and(|found| found.f_bavail == 0)
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = path;
-        false
-    }
 }
 
 /// Which file it is, whatever its name.

@@ -9,11 +9,11 @@ use super::error::SqliteError;
 use super::place::{LOG, beside};
 use crate::types::Failure;
 
-/// As etcd has it.
+/// The default, as etcd's.
 pub(super) const QUOTA: u64 = 2 << 30;
 /// History takes this much at most, and a quarter of the quota where that is less.
 const HISTORY: u64 = 64 << 20;
-/// SQLite's log grows no longer than this, unless somebody reads in it all the time.
+/// SQLite's log grows no longer than this, unless some process reads in it all the time.
 const LOG_LENGTH: u64 = 16 << 20;
 
 /// How many bytes the file may hold, and the log beyond its usual length with it.
@@ -34,19 +34,19 @@ impl Quota {
         i64::try_from(HISTORY.min(self.bytes / 4)).unwrap_or(i64::MAX)
     }
 
-    /// Whether readers have kept SQLite from beginning its log anew for long.
+    /// Whether readers have kept SQLite from restarting its log for long.
     pub(super) fn has_long_log(&self) -> bool {
         self.log_beyond() > 0
     }
 
-    /// Fails if there is no room for so many bytes more.
+    /// Fails if there is no room for so many more bytes.
     pub(super) fn check(
         &self,
         connection: &Connection,
         more: u64,
     ) -> Result<std::result::Result<(), Failure>> {
         let log = self.log_beyond();
-        // Mostly both files as they are have room, and there is no need to ask what is in use.
+        // In most cases the whole files are within the quota, and no query is needed.
         let files = length(&self.path).saturating_add(length(&self.log));
         if files.saturating_add(more) <= self.bytes {
             return Ok(Ok(()));

@@ -1,11 +1,11 @@
-//! What is read, inside of a transaction that fixes the view.
+//! Reads, inside of a transaction that fixes the view.
 
 use rusqlite::{Connection, Result, Row, params};
 
 use crate::store::end_of_prefix;
 use crate::types::{Change, Deletion, Entry, Order, Response, Revision, Selection, Snapshot};
 
-/// How far the store is.
+/// The state of the store as a whole.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) revision: Revision,
@@ -13,20 +13,20 @@ pub(super) struct Head {
     pub(super) compacted: Revision,
     /// How many bytes of history there are.
     pub(super) history: i64,
-    /// Leases and history are of this start of the machine.
+    /// Whether leases and history are of this start of the machine.
     pub(super) this_boot: bool,
     /// When the next lease is over.
     pub(super) next_end: Option<i64>,
 }
 
 impl Head {
-    /// Some lease is over, and has to be ended.
+    /// Whether some lease is over, and has to be ended.
     pub(super) fn is_due(&self, now: i64) -> bool {
         !self.this_boot || self.next_end.is_some_and(|end| end <= now)
     }
 }
 
-/// Reads it. Inside of a transaction this is where the view of the store is fixed.
+/// Reads it. As the first read of a transaction it fixes the view.
 pub(super) fn head(connection: &Connection, boot: &str) -> Result<Head> {
     let mut read = connection.prepare_cached(
         "SELECT revision, compacted, boot = ?1, (SELECT min(ends) FROM leases), history FROM meta",
@@ -52,7 +52,7 @@ pub(super) fn read(
     Ok(Response::Snapshot(Snapshot { at, found: found.collect::<Result<_>>()? }))
 }
 
-/// What happened from a revision on: to all keys.
+/// All changes from a revision on.
 pub(super) fn changes_since(
     connection: &Connection,
     since: Revision,

@@ -9,8 +9,8 @@ use crate::clock::{BootClock, Clock};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::types::Mark;
 
-/// The time since the machine was started, and which of its starts that was: a lease
-/// outlives neither a suspended machine nor one that was started anew.
+/// The time since the machine was started, and which of its starts that was: leases run on
+/// while the machine is suspended, and end when it is started anew.
 #[derive(Clone, Debug)]
 pub(super) struct Time {
     clock: Arc<dyn Clock>,
@@ -36,7 +36,7 @@ impl Time {
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const OFFSETS: &str = "/proc/self/timens_offsets";
-/// What statfs(2) tells of /proc.
+/// The number of /proc in statfs(2).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const PROC: u64 = 0x9fa0;
 
@@ -49,8 +49,8 @@ fn read(path: &str) -> Result<String, SqliteError> {
 impl Time {
     pub(super) fn of_this_machine() -> Result<Self, SqliteError> {
         let boot = read(BOOT_ID)?;
-        // Containers may have one of their own, mounted over the machine's: they would end
-        // one another's leases.
+        // A container may have a boot id of its own, mounted over the machine's: containers
+        // would end one another's leases.
         if rustix::fs::statfs(BOOT_ID).is_ok_and(|found| found.f_type as u64 != PROC) {
             return Err(SqliteError::NoBootId("this container has a boot id of its own".into()));
         }
@@ -90,7 +90,7 @@ impl Time {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[derive(Debug)]
 struct Machine {
-    /// How far this process's clock is ahead of it.
+    /// How far this process's clock is ahead of that.
     ahead: i64,
 }
 

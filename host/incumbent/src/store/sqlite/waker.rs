@@ -1,4 +1,4 @@
-//! What wakes the thread that watches: this process, and the bell.
+//! What wakes the thread that serves the watches: this process, and the notifications of others.
 
 pub(super) use self::system::Waker;
 
@@ -8,23 +8,23 @@ mod system {
     use std::io;
     use std::os::fd::OwnedFd;
     use std::path::Path;
-    use std::sync::{Mutex, PoisonError};
     use std::thread::sleep;
     use std::time::{Duration, Instant};
 
+    use parking_lot::Mutex;
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
     use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init, remove_watch};
     use rustix::io::{Errno, read, write};
 
-    /// Where waiting fails.
+    /// How long to sleep if waiting fails.
     const PAUSE: Duration = Duration::from_millis(10);
 
     #[derive(Debug)]
     pub(in super::super) struct Waker {
         woken: OwnedFd,
-        /// None where the system has none left.
+        /// None if the system has none left.
         inotify: Option<OwnedFd>,
-        /// What is listened to.
+        /// The file that it listens to.
         watch: Mutex<Option<i32>>,
     }
 
@@ -39,8 +39,8 @@ mod system {
                     woken.try_clone()?;
                     tracing::warn!(
                         %error,
-                        "no inotify instance is left for this user: the store in a file is looked \
-                         at every 10 ms instead; raise fs.inotify.max_user_instances (sysctl)"
+                        "no inotify instance is left for this user: the store in a file is polled \
+                         every 10 ms instead; raise fs.inotify.max_user_instances (sysctl)"
                     );
                     None
                 }
@@ -49,27 +49,27 @@ mod system {
         }
 
         pub(in super::super) fn wake(&self) {
-            // Where the counter is full, it is awake.
+            // If the counter is full, it is awake.
             let _ = write(&self.woken, &1_u64.to_ne_bytes());
         }
 
         /// Listens to this file, and to none before it.
-        pub(in super::super) fn listen(&self, bell: &Path) -> io::Result<()> {
+        pub(in super::super) fn listen(&self, notifier: &Path) -> io::Result<()> {
             let inotify = self.inotify.as_ref().ok_or(Errno::MFILE)?;
-            let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut watch = self.watch.lock();
             if let Some(watch) = watch.take() {
-                // It went with its file, perhaps.
+                // It may have ended with its file.
                 let _ = remove_watch(inotify, watch);
             }
-            // Links to it that come and go are attributes.
+            // ATTRIB tells of links to the file that come and go.
             let flags = WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::DONT_FOLLOW;
-            *watch = Some(add_watch(inotify, bell, flags)?);
+            *watch = Some(add_watch(inotify, notifier, flags)?);
             Ok(())
         }
 
-        /// Waits to be woken, or for the bell where that is asked for. Whether it was the bell.
-        pub(in super::super) fn wait(&self, until: Option<Instant>, to_bell: bool) -> bool {
-            let listening = self.inotify.as_ref().filter(|_| to_bell);
+        /// Waits to be woken, or with `listening` for a notification too. Whether that came.
+        pub(in super::super) fn wait(&self, until: Option<Instant>, listening: bool) -> bool {
+            let listening = self.inotify.as_ref().filter(|_| listening);
             let mut waiting = vec![PollFd::new(&self.woken, PollFlags::IN)];
             waiting.extend(listening.map(|inotify| PollFd::new(inotify, PollFlags::IN)));
             let at_most = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -77,32 +77,33 @@ mod system {
             match poll(&mut waiting, at_most.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "cannot wait for the bell");
+                    tracing::debug!(%error, "cannot wait for notifications");
                     sleep(PAUSE);
                 }
             }
             let _ = read(&self.woken, &mut [0_u8; 8]);
-            listening.is_some_and(is_heard)
+            listening.is_some_and(is_notified)
         }
     }
 
-    /// Takes all events: each tells the same.
-    fn is_heard(inotify: &OwnedFd) -> bool {
-        let mut heard = false;
+    /// Reads all events: each means the same.
+    fn is_notified(inotify: &OwnedFd) -> bool {
+        let mut notified = false;
         while read(inotify, &mut [0_u8; 1_024]).is_ok_and(|length| length > 0) {
-            heard = true;
+            notified = true;
         }
-        heard
+        notified
     }
 }
 
-/// Elsewhere nobody hears the bell, and the thread looks from time to time.
+/// Elsewhere there are no notifications, and the thread polls.
 #[cfg(not(target_os = "linux"))]
 mod system {
     use std::io;
     use std::path::Path;
-    use std::sync::{Condvar, Mutex, PoisonError};
     use std::time::Instant;
+
+    use parking_lot::{Condvar, Mutex};
 
     #[derive(Debug, Default)]
     pub(in super::super) struct Waker {
@@ -117,28 +118,23 @@ mod system {
         }
 
         pub(in super::super) fn wake(&self) {
-            *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            *self.woken.lock() = true;
             self.waking.notify_all();
         }
 
         #[allow(clippy::unused_self, reason = "Linux has something to listen with")]
-        pub(in super::super) fn listen(&self, _bell: &Path) -> io::Result<()> {
+        pub(in super::super) fn listen(&self, _notifier: &Path) -> io::Result<()> {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        pub(in super::super) fn wait(&self, until: Option<Instant>, _to_bell: bool) -> bool {
-            let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
-            while !*woken {
-                let Some(until) = until else {
-                    woken = self.waking.wait(woken).unwrap_or_else(PoisonError::into_inner);
-                    continue;
-                };
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    break;
+        pub(in super::super) fn wait(&self, until: Option<Instant>, _listening: bool) -> bool {
+            let mut woken = self.woken.lock();
+            let is_asleep = |woken: &mut bool| !*woken;
+            match until {
+                None => self.waking.wait_while(&mut woken, is_asleep),
+                Some(until) => {
+                    self.waking.wait_while_until(&mut woken, is_asleep, until);
                 }
-                let waited = self.waking.wait_timeout(woken, left);
-                woken = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             *woken = false;
             false

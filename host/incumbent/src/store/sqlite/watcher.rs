@@ -1,7 +1,7 @@
-//! The thread that tells the watches, and sees to leases that are over.
+//! The thread that serves the watches, and has leases swept that are over.
 //!
-//! It has a connection of its own, and looks at the store when the bell was rung, here or
-//! by another process, when the next lease is over, and from time to time.
+//! It has a connection of its own, and reads the store when this or another process notifies
+//! of a commit, when the next lease is over, and from time to time.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,21 +11,23 @@ use std::time::{Duration, Instant};
 use rusqlite::{Transaction, TransactionBehavior};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::bell::Listener;
+use super::Shared;
 use super::database::Database;
+use super::error::SqliteError;
+use super::hub::{Hub, WatchRequest};
+use super::notification::Listener;
 use super::reading::{Head, changes_since, head};
 use super::time::Time;
-use super::watch::{Hub, Wish};
-use super::writer::Errand;
-use super::{Shared, SqliteError};
+use super::writer::WriterRequest;
 use crate::types::{Change, Failure, RequestId, Revision, Watch, Watched};
 
-/// How often to look where nobody rings: who was killed after a commit could not.
-const LOOK: Duration = Duration::from_millis(250);
-/// And where the bell cannot be heard.
-const DEAF: Duration = Duration::from_millis(10);
-/// How long to wait for whoever mends the file.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How often to poll without a notification: a process that was killed after its commit sent
+/// none.
+const POLL: Duration = Duration::from_millis(250);
+/// How often to poll where no notifications can be received.
+const POLL_DEAF: Duration = Duration::from_millis(10);
+/// How long to wait for a process that recovers the file.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A watch of a set.
 type Name = (u64, RequestId);
@@ -33,18 +35,18 @@ type Name = (u64, RequestId);
 pub(super) struct Watcher {
     path: PathBuf,
     time: Time,
-    writer: mpsc::Sender<Errand>,
+    writer: mpsc::Sender<WriterRequest>,
     hub: Arc<Hub>,
     listener: Listener,
     database: Option<Database>,
-    /// Asked for, and not on yet.
+    /// Requested, and not started yet.
     opening: Vec<(Name, Followed, Option<Revision>)>,
     watches: BTreeMap<Name, Followed>,
-    /// Who watches a key.
+    /// The watches of each key.
     by_key: BTreeMap<Vec<u8>, Vec<Name>>,
-    /// Who watches all keys that begin alike.
+    /// The watches of prefixes.
     prefixes: Vec<Name>,
-    /// Up to here the store was looked at.
+    /// The last revision that was read.
     seen: Revision,
 }
 
@@ -52,7 +54,7 @@ struct Followed {
     key: Vec<u8>,
     prefix: bool,
     tell: UnboundedSender<Watched>,
-    /// Up to here it knows all.
+    /// Everything up to this revision has been told.
     told: Revision,
 }
 
@@ -61,7 +63,7 @@ impl Watcher {
         Self {
             path: shared.path.clone(),
             time: shared.time.clone(),
-            writer: shared.errands.clone(),
+            writer: shared.writer.clone(),
             hub: Arc::clone(&shared.hub),
             listener: Listener::new(&shared.path, Arc::clone(&shared.hub)),
             database: None,
@@ -73,35 +75,35 @@ impl Watcher {
         }
     }
 
-    /// Until there is no set left.
+    /// Until no set is left.
     pub(super) fn run(mut self) {
         let mut at_most = None;
-        while let Some(wishes) = self.hub.wait(at_most) {
-            for wish in wishes {
-                self.take(wish);
+        while let Some(requests) = self.hub.wait(at_most) {
+            for request in requests {
+                self.take(request);
             }
             if self.watches.is_empty() && self.opening.is_empty() {
                 at_most = None;
                 continue;
             }
-            // Before the look: what is rung from here on is heard.
-            let longest = if self.listener.listen() { LOOK } else { DEAF };
-            let next = self.look().unwrap_or_else(|error| {
-                tracing::debug!(%error, "the store cannot be looked at");
-                LOOK
+            // Before reading, so that no notification from here on is missed.
+            let longest = if self.listener.listen() { POLL } else { POLL_DEAF };
+            let next = self.read().unwrap_or_else(|error| {
+                tracing::debug!(%error, "the store cannot be read for its watches");
+                POLL
             });
             at_most = Some(longest.min(next));
         }
     }
 
-    fn take(&mut self, wish: Wish) {
-        match wish {
-            Wish::Open { set, watch: Watch { id, key, prefix, since }, tell } => {
+    fn take(&mut self, request: WatchRequest) {
+        match request {
+            WatchRequest::Open { set, watch: Watch { id, key, prefix, since }, tell } => {
                 let followed = Followed { key, prefix, tell, told: 0 };
                 self.opening.push(((set, id), followed, since));
             }
-            Wish::Close { set, id } => self.drop_watch((set, id)),
-            Wish::Leave { set } => {
+            WatchRequest::Close { set, id } => self.drop_watch((set, id)),
+            WatchRequest::Leave { set } => {
                 self.opening.retain(|((other, _), ..)| *other != set);
                 let left: Vec<Name> =
                     self.watches.keys().copied().filter(|(other, _)| *other == set).collect();
@@ -112,8 +114,8 @@ impl Watcher {
         }
     }
 
-    /// Tells what has happened, and returns when to look again at the latest.
-    fn look(&mut self) -> Result<Duration, SqliteError> {
+    /// Tells what has happened, and returns when to read again at the latest.
+    fn read(&mut self) -> Result<Duration, SqliteError> {
         let database = match self.database.take() {
             Some(database) if database.is_in_place() => database,
             Some(replaced) => {
@@ -123,17 +125,17 @@ impl Watcher {
             }
             None => Database::open(&self.path, &self.time)?,
         };
-        let looked = self.look_at(&database);
-        let looked = looked.map_err(|error| SqliteError::new(&self.path, &error));
+        let next = self.read_from(&database);
+        let next = next.map_err(|error| SqliteError::new(&self.path, &error));
         self.database = Some(database);
-        looked
+        next
     }
 
-    fn look_at(&mut self, database: &Database) -> rusqlite::Result<Duration> {
-        database.wait_until(Instant::now() + PATIENCE);
+    fn read_from(&mut self, database: &Database) -> rusqlite::Result<Duration> {
+        database.wait_until(Instant::now() + LOCK_TIMEOUT);
         let connection = database.connection();
         if self.opening.is_empty() {
-            // Mostly there is nothing new.
+            // In most cases nothing is new.
             let head = head(connection, self.time.boot())?;
             if head.revision == self.seen {
                 return Ok(self.until(&head));
@@ -141,7 +143,8 @@ impl Watcher {
         }
         let reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
         let head = head(connection, self.time.boot())?;
-        // All is read before any of it is told: what fails is not told in part.
+        // Everything is read before any of it is told, so that a failure leaves nothing half
+        // told.
         let mut changes = Vec::new();
         let asked = self.opening.iter().filter_map(|(.., since)| *since);
         let followed = (!self.watches.is_empty()).then_some(self.seen + 1);
@@ -153,10 +156,10 @@ impl Watcher {
         reading.finish()?;
 
         if head.revision < self.seen {
-            // Somebody has put an older state in its place.
+            // An older state was put in its place.
             self.end_where(|_| true, &Failure::Unavailable);
         }
-        // Who was stopped for long may have missed what is forgotten by now.
+        // A process that was stopped for long may have missed changes that are compacted now.
         let forgotten = Failure::Compacted(head.compacted);
         self.end_where(|watch| watch.told + 1 < head.compacted, &forgotten);
         for (at, change) in &changes {
@@ -184,15 +187,15 @@ impl Watcher {
         Ok(self.until(&head))
     }
 
-    /// How long the next lease lasts. Has it ended where it is over.
+    /// How long the next lease lasts. If it is over, the writer is asked to end it.
     fn until(&self, head: &Head) -> Duration {
         let now = self.time.now();
         if head.is_due(now) {
-            // The writer is there as long as a set is.
-            let _ = self.writer.send(Errand::Sweep);
-            return LOOK;
+            // The writer runs as long as there is a set.
+            let _ = self.writer.send(WriterRequest::Sweep);
+            return POLL;
         }
-        head.next_end.map_or(LOOK, |end| Duration::from_nanos(end.abs_diff(now)))
+        head.next_end.map_or(POLL, |end| Duration::from_nanos(end.abs_diff(now)))
     }
 
     fn tell(&self, at: Revision, change: &Change) {
@@ -248,7 +251,7 @@ impl Followed {
     }
 
     fn hear(&self, (_, id): Name, change: Change) {
-        // The set may be gone.
+        // The set may have been dropped.
         let _ = self.tell.send(Watched { id, change });
     }
 }
@@ -269,10 +272,10 @@ mod tests {
     use crate::clock::ManualClock;
 
     fn watcher() -> Watcher {
-        let (errands, _) = mpsc::channel();
+        let (writer, _) = mpsc::channel();
         let hub = Arc::new(Hub::new().unwrap());
         let time = Time::new(Arc::new(ManualClock::default()), "boot");
-        Watcher::new(&Shared { path: "/nowhere".into(), time, errands, hub })
+        Watcher::new(&Shared { path: "/nowhere".into(), time, writer, hub })
     }
 
     fn followed(key: &str, prefix: bool) -> Followed {
@@ -288,15 +291,15 @@ mod tests {
         watcher.add((2, 2), followed("b", true));
         watcher.opening.push(((1, 3), followed("c", false), None));
         watcher.opening.push(((2, 3), followed("c", false), None));
-        watcher.take(Wish::Close { set: 1, id: 1 });
+        watcher.take(WatchRequest::Close { set: 1, id: 1 });
         assert_eq!(watcher.by_key[&b"a"[..]], [(2, 1)]);
         assert_eq!(watcher.prefixes, [(1, 2), (2, 2)]);
-        watcher.take(Wish::Leave { set: 1 });
+        watcher.take(WatchRequest::Leave { set: 1 });
         assert_eq!(watcher.prefixes, [(2, 2)]);
         assert!(watcher.watches.keys().eq(&[(2, 1), (2, 2)]));
         assert!(watcher.opening.iter().map(|(name, ..)| name).eq(&[(2, 3)]));
         for id in 1..=3 {
-            watcher.take(Wish::Close { set: 2, id });
+            watcher.take(WatchRequest::Close { set: 2, id });
         }
         assert!(watcher.opening.is_empty() && watcher.watches.is_empty());
         assert!(watcher.by_key.is_empty() && watcher.prefixes.is_empty());

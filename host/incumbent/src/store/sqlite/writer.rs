@@ -1,6 +1,6 @@
-//! The thread that does what is asked for: all that waits, in one commit.
+//! The thread that does the operations: all that wait, in one commit.
 //!
-//! Whoever is answered has been committed, and those who watch have been called.
+//! An operation is answered once it is committed, and once the watches are notified.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -9,34 +9,32 @@ use std::time::{Duration, Instant};
 use rusqlite::{Result, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
-use super::bell::Ringer;
 use super::database::Database;
 use super::error::{failure, is_busy};
+use super::hub::Hub;
 use super::limits;
+use super::notification::Notifier;
 use super::quota::Quota;
 use super::reading;
 use super::time::Time;
-use super::watch::Hub;
-use super::writing::Writing;
-use crate::types::{Failure, Operation, Response};
+use super::writing::{Answer, Writing};
+use crate::types::{Failure, Operation};
 
 /// How many operations share a commit at most.
 const TOGETHER: usize = 512;
 /// And how many bytes they put, unless one alone puts more.
 const TOGETHER_BYTES: usize = 4 << 20;
-/// How long to wait for those who read to let SQLite's log be ended, while all who write wait;
-/// and how long not to try again.
-const LOG_PATIENCE: Duration = Duration::from_millis(50);
+/// How long to wait for the readers of SQLite's log, so that it can be restarted, while all
+/// writers wait; and how long to pause before that is tried again.
+const LOG_TIMEOUT: Duration = Duration::from_millis(50);
 const LOG_PAUSE: Duration = Duration::from_secs(1);
-/// How long to wait for the lock before looking who waits for it now.
+/// How long to wait for the lock before looking which operations wait now.
 const TURN: Duration = Duration::from_millis(250);
 
-pub(super) type Answer = std::result::Result<Response, Failure>;
-
-/// What the writer is sent.
+/// A request to the writer.
 #[derive(Debug)]
-pub(super) enum Errand {
-    Do(Job),
+pub(super) enum WriterRequest {
+    Perform(Job),
     /// Leases may be over.
     Sweep,
 }
@@ -45,7 +43,7 @@ pub(super) enum Errand {
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) operation: Operation,
-    /// Not to be begun after that; none is never.
+    /// Not to be started after that, if there is a limit.
     pub(super) give_up: Option<Instant>,
     pub(super) reply: oneshot::Sender<Answer>,
 }
@@ -54,34 +52,34 @@ pub(super) struct Job {
 pub(super) struct Writer {
     database: Database,
     time: Time,
-    errands: Receiver<Errand>,
+    requests: Receiver<WriterRequest>,
     hub: Arc<Hub>,
-    ringer: Ringer,
+    notifier: Notifier,
     quota: Quota,
-    /// When to look for history that is too old.
+    /// When to compact history.
     compaction: i64,
-    /// When to try to end a long log again.
-    ending_log: Option<Instant>,
+    /// When to try again to restart a long log.
+    restart_log: Option<Instant>,
 }
 
 impl Writer {
     pub(super) fn new(
         database: Database,
         time: Time,
-        errands: Receiver<Errand>,
+        requests: Receiver<WriterRequest>,
         hub: Arc<Hub>,
         quota: u64,
     ) -> Self {
-        let ringer = Ringer::new(database.path());
+        let notifier = Notifier::new(database.path());
         let quota = Quota::new(database.path(), quota);
         let compaction = i64::MIN;
-        Self { database, time, errands, hub, ringer, quota, compaction, ending_log: None }
+        Self { database, time, requests, hub, notifier, quota, compaction, restart_log: None }
     }
 
-    /// Until the store, and all that watches, is gone.
+    /// Until the store and all its watches are dropped.
     pub(super) fn run(mut self) {
         let mut waiting = Waiting::default();
-        while waiting.gather(&self.errands) {
+        while waiting.gather(&self.requests) {
             waiting.give_up();
             if waiting.is_empty() {
                 continue;
@@ -93,20 +91,19 @@ impl Writer {
             match self.perform(&waiting) {
                 Ok(answers) => {
                     waiting.answer(answers);
-                    self.end_long_log();
+                    self.restart_long_log();
                 }
-                // Once more, together with those who have come meanwhile.
+                // Once more, together with the operations that have come meanwhile.
                 Err(error) if is_busy(&error) => waiting.sweep = false,
                 Err(error) => {
-                    tracing::debug!(%error, "the store's file");
+                    tracing::debug!(%error, "the store's file fails");
                     waiting.answer_all(&Err(failure(self.database.path(), &error)));
                 }
             }
         }
     }
 
-    /// Where somebody has removed the file, or put another in its place, what is there now
-    /// is the store.
+    /// If the file was removed or replaced, the file that has its name now is the store.
     fn follow_file(&mut self) -> std::result::Result<(), Failure> {
         if self.database.is_in_place() {
             return Ok(());
@@ -115,35 +112,36 @@ impl Writer {
         match self.database.successor(&self.time) {
             Ok(database) => {
                 self.database = database;
-                self.hub.ring();
+                self.hub.notify();
                 Ok(())
             }
             Err(error) => Err(Failure::Other(error.to_string())),
         }
     }
 
-    /// SQLite begins its log anew only at a moment at which nobody reads what is in it. Where
-    /// there is none for long, those who read are waited for.
-    fn end_long_log(&mut self) {
+    /// SQLite restarts its log only at a moment at which nobody reads in it. If there is no such
+    /// moment for long, this waits for the readers.
+    fn restart_long_log(&mut self) {
         let now = Instant::now();
-        if self.ending_log.is_some_and(|again| now < again) || !self.quota.has_long_log() {
+        if self.restart_log.is_some_and(|again| now < again) || !self.quota.has_long_log() {
             return;
         }
-        self.ending_log = Some(now + LOG_PAUSE);
-        self.database.wait_until(now + LOG_PATIENCE);
+        self.restart_log = Some(now + LOG_PAUSE);
+        self.database.wait_until(now + LOG_TIMEOUT);
         let connection = self.database.connection();
-        let ended = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
-        match ended {
+        let restarted =
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+        match restarted {
             Ok(0_i64) => {}
             Ok(_) => tracing::debug!("the store's log is being read, and grows"),
-            Err(error) => tracing::debug!(%error, "the store's log cannot be ended"),
+            Err(error) => tracing::debug!(%error, "the store's log cannot be restarted"),
         }
     }
 
     fn perform(&mut self, waiting: &Waiting) -> Result<Vec<Answer>> {
-        self.database.wait_until(waiting.patience());
+        self.database.wait_until(waiting.lock_timeout());
         let reads = waiting.jobs.iter().all(|job| matches!(job.operation, Operation::Read(_)));
-        // Also where a sweep is all: another process may have done it.
+        // Also if only a sweep is wanted: another process may have done it.
         if reads && let Some(answers) = self.read(&waiting.jobs)? {
             return Ok(answers);
         }
@@ -191,14 +189,14 @@ impl Writer {
         let changed = writing.finish()?;
         transaction.commit()?;
         if changed {
-            self.hub.ring();
-            self.ringer.ring();
+            self.hub.notify();
+            self.notifier.notify();
         }
         Ok(answers)
     }
 }
 
-/// Who waits for an answer.
+/// The operations that wait for an answer.
 #[derive(Debug, Default)]
 struct Waiting {
     jobs: Vec<Job>,
@@ -208,30 +206,30 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Takes in all that is there, or what comes first. False when nothing can come.
-    fn gather(&mut self, errands: &Receiver<Errand>) -> bool {
+    /// Takes in all requests that have come, or the first that comes. False when none can come.
+    fn gather(&mut self, requests: &Receiver<WriterRequest>) -> bool {
         if self.is_empty() {
-            match errands.recv() {
-                Ok(errand) => self.take(errand),
+            match requests.recv() {
+                Ok(request) => self.take(request),
                 Err(_) => return false,
             }
         }
         while self.jobs.len() < TOGETHER && self.bytes < TOGETHER_BYTES {
-            match errands.try_recv() {
-                Ok(errand) => self.take(errand),
+            match requests.try_recv() {
+                Ok(request) => self.take(request),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
         true
     }
 
-    fn take(&mut self, errand: Errand) {
-        match errand {
-            Errand::Do(job) => {
+    fn take(&mut self, request: WriterRequest) {
+        match request {
+            WriterRequest::Perform(job) => {
                 self.bytes += job.bytes();
                 self.jobs.push(job);
             }
-            Errand::Sweep => self.sweep = true,
+            WriterRequest::Sweep => self.sweep = true,
         }
     }
 
@@ -239,7 +237,7 @@ impl Waiting {
         self.jobs.is_empty() && !self.sweep
     }
 
-    /// Lets go of those that nobody waits for any more.
+    /// Drops the operations for which no caller waits any more.
     fn give_up(&mut self) {
         let now = Instant::now();
         for job in self.jobs.extract_if(.., |job| job.is_given_up(now)) {
@@ -248,8 +246,8 @@ impl Waiting {
         }
     }
 
-    /// As long as the most patient one.
-    fn patience(&self) -> Instant {
+    /// Until when to wait for the lock: as long as any of them waits, and no longer than a turn.
+    fn lock_timeout(&self) -> Instant {
         let turn = Instant::now() + TURN;
         let longest = self.jobs.iter().map(|job| job.give_up.unwrap_or(turn)).max();
         longest.unwrap_or(turn).min(turn)

@@ -1,4 +1,4 @@
-//! The operations, inside of one transaction that others wait for.
+//! The operations, inside of one transaction that writes.
 //!
 //! They mean what they mean on etcd: `store/memory/contents.rs` has the same in memory.
 
@@ -8,17 +8,19 @@ use super::limits;
 use super::quota::Quota;
 use super::reading::{entry, head, read};
 use super::time::Time;
-use super::writer::Answer;
 use crate::types::{
-    Claim, Claimed, Entry, Grant, Guarded, LeaseId, Mutation, Operation, Response, Revision,
+    Claim, Claimed, Entry, Failure, Grant, Guarded, LeaseId, Mutation, Operation, Response,
+    Revision,
 };
+
+pub(super) type Answer = std::result::Result<Response, Failure>;
 
 /// The shortest lease, in nanoseconds.
 const SHORTEST_LEASE: u64 = SECOND;
 /// How long history is kept, in nanoseconds.
 const KEPT: i64 = 3_600 * SECOND as i64;
-/// How often it is looked through for what is older, and how many revisions go at once.
-const LOOKED_THROUGH: i64 = 60 * SECOND as i64;
+/// How often history is compacted, and how many revisions are removed at once.
+const COMPACTION_INTERVAL: i64 = 60 * SECOND as i64;
 const AT_ONCE: i64 = 1_000;
 
 /// What a change takes in history besides its key and value, in bytes: with a page of its own
@@ -29,13 +31,13 @@ const PAGE: i64 = 4_096;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The operations that write, and those that are done together with them.
+/// The operations of one transaction.
 #[derive(Debug)]
 pub(super) struct Writing<'a> {
     connection: &'a Connection,
     quota: &'a Quota,
     now: i64,
-    /// Before, and as far as it is now.
+    /// The last revision before this transaction, and now.
     before: Revision,
     revision: Revision,
     /// How many bytes of history there were, and are.
@@ -46,7 +48,7 @@ pub(super) struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    /// Ends what is over, now that nobody else writes.
+    /// Ends the leases that are over, now that no other process writes.
     pub(super) fn begin(connection: &'a Connection, time: &Time, quota: &'a Quota) -> Result<Self> {
         let now = time.now();
         let head = head(connection, time.boot())?;
@@ -69,7 +71,7 @@ impl<'a> Writing<'a> {
         Ok(writing)
     }
 
-    /// What comes of it, once the transaction is committed.
+    /// Does an operation. The answer is true once the transaction is committed.
     pub(super) fn perform(&mut self, operation: &Operation) -> Result<Answer> {
         let response = match operation {
             Operation::Grant(grant) => return self.with_room(operation, |it| it.grant(grant)),
@@ -81,7 +83,7 @@ impl<'a> Writing<'a> {
                     Response::Expired
                 }
             }
-            // Whoever lost a race is told so, whether there is room or not.
+            // A lost race is answered as such, whether there is room or not.
             Operation::Claim(claim) => match self.lost(claim)? {
                 Some(lost) => lost,
                 None => return self.with_room(operation, |it| it.claim(claim)),
@@ -97,7 +99,7 @@ impl<'a> Writing<'a> {
         Ok(Ok(response))
     }
 
-    /// Right before the commit. Whether watches have something to see.
+    /// Right before the commit. Whether watches have something to tell.
     pub(super) fn finish(mut self) -> Result<bool> {
         let changed = self.revision > self.before;
         if changed {
@@ -110,7 +112,7 @@ impl<'a> Writing<'a> {
         Ok(changed)
     }
 
-    /// Does what puts something into the store, if there is room for it.
+    /// Does an operation that puts something into the store, if there is room for it.
     fn with_room(
         &mut self,
         operation: &Operation,
@@ -126,7 +128,7 @@ impl<'a> Writing<'a> {
         perform(self).map(Ok)
     }
 
-    // What clients ask for.
+    // The operations.
 
     fn grant(&self, grant: &Grant) -> Result<Response> {
         let ttl = grant.ttl.max(SHORTEST_LEASE);
@@ -208,7 +210,7 @@ impl<'a> Writing<'a> {
         Ok(Response::Applied(self.revision))
     }
 
-    // What time does.
+    // The effects of time.
 
     /// Ends the leases that are over by `now`, the first one first.
     fn sweep(&mut self, now: i64) -> Result<()> {
@@ -222,7 +224,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// The machine was started anew: no lease is left, and nobody who has seen the
+    /// The machine was started anew: no lease is left, and no process that has seen the
     /// history.
     fn begin_anew(&mut self, boot: &str) -> Result<()> {
         let last = self.revision;
@@ -233,7 +235,7 @@ impl<'a> Writing<'a> {
         self.sweep(i64::MAX)
     }
 
-    /// Forgets what is older than an hour, and returns when to look again.
+    /// Forgets history older than an hour, and returns when to do so again.
     pub(super) fn compact(&mut self) -> Result<i64> {
         let oldest: Vec<(Revision, i64)> = self
             .prepare(
@@ -250,11 +252,11 @@ impl<'a> Writing<'a> {
             self.forget_before(kept)?;
         }
         let more = all_old && oldest.len() > 1;
-        Ok(if more { self.now } else { self.now.saturating_add(LOOKED_THROUGH) })
+        Ok(if more { self.now } else { self.now.saturating_add(COMPACTION_INTERVAL) })
     }
 
-    /// Forgets the oldest changes where all of them take too many bytes; none of this commit,
-    /// which nobody has seen.
+    /// Forgets the oldest changes if history takes too many bytes; none of this commit, which
+    /// no watch has seen.
     fn forget_beyond(&mut self, bytes: i64) -> Result<()> {
         let mut excess = self.history - bytes;
         if excess <= 0 {
@@ -283,7 +285,8 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// What each change up to a revision takes, the oldest first, as long as there is interest.
+    /// Calls `tell` with the size of each change up to a revision, the oldest first, until it
+    /// returns false.
     fn each_size(&self, last: Revision, mut tell: impl FnMut(Revision, i64) -> bool) -> Result<()> {
         let mut sizes = self.prepare(
             "SELECT revision, length(key) + ifnull(length(value), 0) FROM history
@@ -311,7 +314,7 @@ impl<'a> Writing<'a> {
         Ok(true)
     }
 
-    // What there is.
+    // Queries.
 
     fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
         self.prepare("SELECT key, value, lease, created, modified FROM keys WHERE key = ?1")?
