@@ -251,7 +251,7 @@ impl Place for BrokenPlace {
         true
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         // One that keeps its word has all the time.
         if self.broken == Nothing { Duration::from_secs(10) } else { PATIENCE }
     }

@@ -28,7 +28,7 @@ struct Prefix {
 impl Place for Prefix {
     async fn open(&self) -> Arc<dyn Store> {
         let url = format!("{}/{}", self.etcd.url(), self.number).parse().unwrap();
-        let store = EtcdStore::connect(&url, &Credentials::default(), self.patience()).await;
+        let store = EtcdStore::connect(&url, &Credentials::default(), self.timeout()).await;
         Arc::new(store.unwrap())
     }
 
@@ -81,7 +81,7 @@ impl File {
     /// As SQLite has it, past the store.
     fn database(&self) -> rusqlite::Connection {
         let database = rusqlite::Connection::open(self.path()).unwrap();
-        database.busy_timeout(self.patience()).unwrap();
+        database.busy_timeout(self.timeout()).unwrap();
         database
     }
 }

@@ -1,11 +1,12 @@
 //! Claims: a key is made once.
 
-use super::bench::{Bench, Handle, Verdict, delete, guard_of, put};
+use super::stores::{Handle, Stores, delete, guard_of, put};
+use super::verdict::Verdict;
 use incumbent::types::{Response, Revision};
 
-pub(super) async fn a_key_is_claimed_once(bench: Bench) -> Verdict {
-    let (mine, other) = (bench.here.lease().await?, bench.there.lease().await?);
-    let answer = bench.here.claim("k", mine).await?;
+pub(super) async fn a_key_is_claimed_once(stores: Stores) -> Verdict {
+    let (mine, other) = (stores.here.lease().await?, stores.there.lease().await?);
+    let answer = stores.here.claim("k", mine).await?;
     expect!(answer, Response::Claimed(first), "a key that is not there is claimed");
     let entry = &first.entry;
     ensure!(
@@ -16,8 +17,8 @@ pub(super) async fn a_key_is_claimed_once(bench: Bench) -> Verdict {
             && entry.created > 0,
         "a claim makes the key with its value and lease, at a revision, but it made {first:?}"
     );
-    // Again, by oneself and by another: perhaps the first answer was lost.
-    for (handle, lease) in [(&bench.here, mine), (&bench.there, other), (&bench.there, mine)] {
+    // Again, by the same lease and by another one: the first answer may have been lost.
+    for (handle, lease) in [(&stores.here, mine), (&stores.there, other), (&stores.there, mine)] {
         let answer = handle.claim("k", lease).await?;
         expect!(answer, Response::Taken(taken), "a key that is there is taken");
         ensure!(
@@ -25,17 +26,17 @@ pub(super) async fn a_key_is_claimed_once(bench: Bench) -> Verdict {
             "a claim of a key that is there changes nothing, but of {first:?} it made {taken:?}"
         );
     }
-    for handle in bench.handles() {
+    for handle in stores.handles() {
         let found = handle.get("k").await?;
         ensure!(
             found.as_ref() == Some(&first.entry),
             "what was claimed is there, {first:?}, but a read found {found:?}"
         );
     }
-    // One that is under no lease is taken as well.
+    // A key without a lease is taken as well.
     let guard = guard_of(&first.entry);
-    bench.here.applied(&guard, vec![put("free", "of a lease")]).await?;
-    let answer = bench.there.claim("free", mine).await?;
+    stores.here.applied(&guard, vec![put("free", "of a lease")]).await?;
+    let answer = stores.there.claim("free", mine).await?;
     expect!(answer, Response::Taken(taken), "a key that is there is taken");
     ensure!(
         taken.entry.lease == 0 && taken.entry.value == b"of a lease",
@@ -44,7 +45,7 @@ pub(super) async fn a_key_is_claimed_once(bench: Bench) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn of_many_claims_one_wins(bench: Bench) -> Verdict {
+pub(super) async fn of_many_claims_one_wins(stores: Stores) -> Verdict {
     for round in 0..4 {
         let key = format!("k{round}");
         let act = move |handle: Handle, _| {
@@ -57,7 +58,7 @@ pub(super) async fn of_many_claims_one_wins(bench: Bench) -> Verdict {
         };
         let mut claimed = Vec::new();
         let mut told = Vec::new();
-        for (lease, answer) in bench.at_once(16, act).await? {
+        for (lease, answer) in stores.at_once(16, act).await? {
             if let Response::Claimed(of) = &answer {
                 claimed.push((lease, of.entry.clone()));
             }
@@ -79,11 +80,11 @@ pub(super) async fn of_many_claims_one_wins(bench: Bench) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn epochs_rise(bench: Bench) -> Verdict {
-    let lease = bench.here.lease().await?;
+pub(super) async fn epochs_rise(stores: Stores) -> Verdict {
+    let lease = stores.here.lease().await?;
     let mut last: Revision = 0;
     for round in 0..6 {
-        let handle = bench.handle(round);
+        let handle = stores.handle(round);
         // Under the same lease, and under others.
         let own = if round < 3 { lease } else { handle.lease().await? };
         let entry = handle.claimed("k", own).await?;
@@ -101,7 +102,7 @@ pub(super) async fn epochs_rise(bench: Bench) -> Verdict {
         }
         last = entry.created;
         // Gone by a deletion, or with its lease.
-        let other = bench.handle(round + 1);
+        let other = stores.handle(round + 1);
         if round.is_multiple_of(2) {
             last = other.applied(&guard_of(&entry), vec![delete("k")]).await?.max(last);
         } else if own == lease {

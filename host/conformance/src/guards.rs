@@ -1,19 +1,18 @@
-//! Guarded writes: all or nothing, in the transaction that looks at the guard.
+//! Guarded writes: all or nothing, in the transaction that compares the guard.
 
-use super::bench::{
-    Bench, Handle, Stop, Verdict, absent, all, claim, delete, guard_of, guarded, names, one, put,
-};
-use super::ear::of_all;
+use super::listener::of_all;
+use super::stores::{Handle, Stores, absent, all, claim, delete, guard_of, guarded, one, put};
+use super::verdict::{Stop, Verdict, name, names};
 use incumbent::types::{Change, Entry, Expectation, Failure, Guard, Mutation, Operation, Response};
 
-pub(super) async fn a_guarded_write_is_applied_or_stale_or_conflict(bench: Bench) -> Verdict {
-    let lead = bench.here.leader("lead").await?;
+pub(super) async fn a_guarded_write_is_applied_or_stale_or_conflict(stores: Stores) -> Verdict {
+    let lead = stores.here.leader("lead").await?;
     let guard = guard_of(&lead);
     let of_epoch = |epoch| Guard { epoch, ..guard.clone() };
     let both = || vec![put("k", "1"), put("l", "1")];
-    let answer = bench.here.write(&guard, vec![absent("k"), absent("l")], both()).await?;
+    let answer = stores.here.write(&guard, vec![absent("k"), absent("l")], both()).await?;
     expect!(answer, Response::Applied(at), "a write whose guard and expectations hold is applied");
-    let found = bench.there.read(vec![all("")]).await?.found.concat();
+    let found = stores.there.read(vec![all("")]).await?.found.concat();
     let as_written =
         |entry: &Entry| entry.value == b"1" && (entry.created, entry.modified) == (at, at);
     ensure!(
@@ -21,7 +20,7 @@ pub(super) async fn a_guarded_write_is_applied_or_stale_or_conflict(bench: Bench
         "what is applied at {at} is there with that revision, but it was {found:?}"
     );
 
-    // What must change nothing.
+    // Writes that must change nothing.
     let change = || vec![put("k", "2"), delete("l"), put("m", "2")];
     let is = |key: &str, modified| Expectation { key: key.into(), modified };
     let refused = [
@@ -35,31 +34,31 @@ pub(super) async fn a_guarded_write_is_applied_or_stale_or_conflict(bench: Bench
         (&Guard { key: b"none".to_vec(), ..guard.clone() }, vec![], Response::Stale),
     ];
     for (number, (guard, expect, expected)) in refused.into_iter().enumerate() {
-        let answer = bench.handle(number).write(guard, expect.clone(), change()).await?;
+        let answer = stores.handle(number).write(guard, expect.clone(), change()).await?;
         ensure!(
             answer == expected,
             "under {guard:?} and {expect:?}, with `k` of revision {at} and no key `none`, a write \
              is {expected:?}, but the store said {answer:?}"
         );
-        let left = bench.there.read(vec![all("")]).await?.found.concat();
+        let left = stores.there.read(vec![all("")]).await?.found.concat();
         ensure!(left == found, "a refused write changes nothing, but {found:?} became {left:?}");
     }
 
-    // What holds, and deletes, also what is not there.
+    // Expectations that hold, and a deletion of a key that does not exist.
     let mutations = vec![delete("k"), delete("none")];
-    let answer = bench.there.write(&guard, vec![is("k", at), absent("none")], mutations).await?;
+    let answer = stores.there.write(&guard, vec![is("k", at), absent("none")], mutations).await?;
     expect!(answer, Response::Applied(_), "a write whose guard and expectations hold is applied");
     // Nothing to change is a question: does the guard hold?
-    bench.here.applied(&guard, vec![]).await?;
-    let answer = bench.here.write(&of_epoch(guard.epoch + 1), vec![], vec![]).await?;
+    stores.here.applied(&guard, vec![]).await?;
+    let answer = stores.here.write(&of_epoch(guard.epoch + 1), vec![], vec![]).await?;
     expect!(answer, Response::Stale, "a guard that does not hold is stale, whatever is asked");
     // The guard's own key can be deleted under it.
-    bench.here.applied(&guard, vec![delete("lead"), put("m", "last")]).await?;
-    for handle in bench.handles() {
+    stores.here.applied(&guard, vec![delete("lead"), put("m", "last")]).await?;
+    for handle in stores.handles() {
         let answer = handle.write(&guard, vec![], vec![put("m", "late")]).await?;
         expect!(answer, Response::Stale, "a guard whose key is gone is stale");
     }
-    let found = bench.there.read(vec![all("")]).await?.found.concat();
+    let found = stores.there.read(vec![all("")]).await?.found.concat();
     ensure!(
         names(&found) == "l m" && found.iter().all(|entry| entry.value != b"late"),
         "only what was applied has happened, and `l m` are left, but it was {found:?}"
@@ -67,62 +66,62 @@ pub(super) async fn a_guarded_write_is_applied_or_stale_or_conflict(bench: Bench
     Ok(())
 }
 
-pub(super) async fn a_guard_with_a_lease_sees_the_lease(bench: Bench) -> Verdict {
-    let lead = bench.here.leader("lead").await?;
-    let other = bench.here.leader("other").await?;
+pub(super) async fn a_guard_with_a_lease_sees_the_lease(stores: Stores) -> Verdict {
+    let lead = stores.here.leader("lead").await?;
+    let other = stores.here.leader("other").await?;
     let guard = guard_of(&lead);
     let with = |lease| Guard { lease: Some(lease), ..guard.clone() };
-    bench.there.applied(&with(lead.lease), vec![put("k", "1")]).await?;
-    let answer = bench.there.write(&with(other.lease), vec![], vec![put("k", "2")]).await?;
+    stores.there.applied(&with(lead.lease), vec![put("k", "1")]).await?;
+    let answer = stores.there.write(&with(other.lease), vec![], vec![put("k", "2")]).await?;
     expect!(answer, Response::Stale, "a guard with another lease than the key's is stale");
     // Taken off its lease, under another guard.
-    bench.here.applied(&guard_of(&other), vec![put("lead", "taken off")]).await?;
-    let answer = bench.there.write(&with(lead.lease), vec![], vec![put("k", "2")]).await?;
+    stores.here.applied(&guard_of(&other), vec![put("lead", "taken off")]).await?;
+    let answer = stores.there.write(&with(lead.lease), vec![], vec![put("k", "2")]).await?;
     expect!(answer, Response::Stale, "a guard with a lease is stale once the key has none");
-    bench.there.applied(&guard, vec![put("k", "3")]).await?;
+    stores.there.applied(&guard, vec![put("k", "3")]).await?;
     Ok(())
 }
 
-pub(super) async fn a_put_takes_the_lease_off(bench: Bench) -> Verdict {
-    let guard = guard_of(&bench.here.leader("guard").await?);
-    let leased = bench.here.leader("k").await?;
-    let at = bench.there.applied(&guard, vec![put("k", "free")]).await?;
+pub(super) async fn a_put_takes_the_lease_off(stores: Stores) -> Verdict {
+    let guard = guard_of(&stores.here.leader("guard").await?);
+    let leased = stores.here.leader("k").await?;
+    let at = stores.there.applied(&guard, vec![put("k", "free")]).await?;
     let expected = Entry { value: b"free".to_vec(), lease: 0, modified: at, ..leased.clone() };
-    let found = bench.here.get("k").await?;
+    let found = stores.here.get("k").await?;
     ensure!(
         found.as_ref() == Some(&expected),
         "a key has the lease of its last put, here none, and keeps its epoch: {expected:?}, but \
          it was {found:?}"
     );
-    bench.here.revoke(leased.lease).await?;
-    let left = bench.there.get("k").await?;
+    stores.here.revoke(leased.lease).await?;
+    let left = stores.there.get("k").await?;
     ensure!(left == found, "a key goes with its own lease only, but {found:?} became {left:?}");
     Ok(())
 }
 
-pub(super) async fn a_proclamation_keeps_the_lease(bench: Bench) -> Verdict {
-    let lead = bench.here.leader("lead").await?;
+pub(super) async fn a_proclamation_keeps_the_lease(stores: Stores) -> Verdict {
+    let lead = stores.here.leader("lead").await?;
     let guard = Guard { lease: Some(lead.lease), ..guard_of(&lead) };
     let proclaim = || vec![Mutation::Proclaim(b"new".to_vec())];
-    let at = bench.there.applied(&guard, proclaim()).await?;
+    let at = stores.there.applied(&guard, proclaim()).await?;
     let expected = Entry { value: b"new".to_vec(), modified: at, ..lead.clone() };
-    let found = bench.here.get("lead").await?;
+    let found = stores.here.get("lead").await?;
     ensure!(
         found.as_ref() == Some(&expected),
         "a proclamation changes the value of the guarded key alone: {expected:?}, but it was \
          {found:?}"
     );
     // So it goes with its lease, and then there is nothing to proclaim.
-    bench.here.revoke(lead.lease).await?;
-    let answer = bench.there.write(&guard, vec![], proclaim()).await?;
+    stores.here.revoke(lead.lease).await?;
+    let answer = stores.there.write(&guard, vec![], proclaim()).await?;
     expect!(answer, Response::Stale, "a proclamation on a key that is gone is stale");
-    let left = bench.there.get("lead").await?;
+    let left = stores.there.get("lead").await?;
     ensure!(left.is_none(), "a proclaimed key goes with its lease, but there was {left:?}");
     // On a key without a lease it stays without.
-    let other = bench.here.leader("other").await?;
-    bench.here.applied(&guard_of(&other), vec![put("other", "free")]).await?;
-    bench.here.applied(&guard_of(&other), proclaim()).await?;
-    let found = bench.there.get("other").await?;
+    let other = stores.here.leader("other").await?;
+    stores.here.applied(&guard_of(&other), vec![put("other", "free")]).await?;
+    stores.here.applied(&guard_of(&other), proclaim()).await?;
+    let found = stores.there.get("other").await?;
     ensure!(
         found.as_ref().is_some_and(|entry| entry.lease == 0 && entry.value == b"new"),
         "a proclamation on a key without a lease leaves it without, but it was {found:?}"
@@ -130,12 +129,12 @@ pub(super) async fn a_proclamation_keeps_the_lease(bench: Bench) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_write_is_one_revision_or_none(bench: Bench) -> Verdict {
-    let lead = bench.here.leader("lead").await?;
+pub(super) async fn a_write_is_one_revision_or_none(stores: Stores) -> Verdict {
+    let lead = stores.here.leader("lead").await?;
     let guard = guard_of(&lead);
-    let before = bench.here.applied(&guard, vec![put("a", "0"), put("b", "0")]).await?;
-    let mut ear = bench.there.ear();
-    ear.listen(of_all(1, "")).await?;
+    let before = stores.here.applied(&guard, vec![put("a", "0"), put("b", "0")]).await?;
+    let mut listener = stores.there.listener();
+    listener.listen(of_all(1, "")).await?;
     let mutations = vec![
         put("a", "1"),
         delete("b"),
@@ -143,7 +142,7 @@ pub(super) async fn a_write_is_one_revision_or_none(bench: Bench) -> Verdict {
         put("c", "1"),
         Mutation::Proclaim(b"1".to_vec()),
     ];
-    let at = bench.here.applied(&guard, mutations).await?;
+    let at = stores.here.applied(&guard, mutations).await?;
     ensure!(
         at > before,
         "each transaction that changes something has a greater revision than all before, but \
@@ -151,7 +150,7 @@ pub(super) async fn a_write_is_one_revision_or_none(bench: Bench) -> Verdict {
     );
     let mut told = Vec::new();
     for _ in 0..4 {
-        let change = ear.next().await?.change;
+        let change = listener.next().await?.change;
         let (key, revision) = match &change {
             Change::Put(entry) => (&entry.key, entry.modified),
             Change::Deleted(deletion) => (&deletion.key, deletion.at),
@@ -159,7 +158,7 @@ pub(super) async fn a_write_is_one_revision_or_none(bench: Bench) -> Verdict {
                 return Err(Stop::Breach(format!("a watch tells changes, but it told {change:?}")));
             }
         };
-        told.push((super::bench::name(key), revision));
+        told.push((name(key), revision));
     }
     told.sort();
     let expected = ["a", "b", "c", "lead"].map(|key| (key.to_owned(), at));
@@ -169,19 +168,19 @@ pub(super) async fn a_write_is_one_revision_or_none(bench: Bench) -> Verdict {
          {told:?}"
     );
     // What changes nothing has no revision of its own, and is not told.
-    bench.here.applied(&guard, vec![delete("none")]).await?;
-    let now = bench.there.read(vec![]).await?.at;
+    stores.here.applied(&guard, vec![delete("none")]).await?;
+    let now = stores.there.read(vec![]).await?.at;
     // Others may be at work in the same cluster, in other places.
     ensure!(now >= at, "revisions never go back, but after {at} came {now}");
-    let next = bench.here.applied(&guard, vec![put("d", "1")]).await?;
-    ear.put(1, "d", next).await?;
+    let next = stores.here.applied(&guard, vec![put("d", "1")]).await?;
+    listener.put(1, "d", next).await?;
     Ok(())
 }
 
-pub(super) async fn an_impossible_write_is_invalid(bench: Bench) -> Verdict {
-    let lead = bench.here.leader("lead").await?;
+pub(super) async fn an_impossible_write_is_invalid(stores: Stores) -> Verdict {
+    let lead = stores.here.leader("lead").await?;
     let guard = guard_of(&lead);
-    let nobody = Guard { key: Vec::new(), ..guard.clone() };
+    let empty = Guard { key: Vec::new(), ..guard.clone() };
     let impossible = [
         ("puts a key twice", guarded(&guard, vec![], vec![put("k", "1"), put("k", "2")])),
         ("puts and deletes a key", guarded(&guard, vec![], vec![put("k", "1"), delete("k")])),
@@ -192,32 +191,32 @@ pub(super) async fn an_impossible_write_is_invalid(bench: Bench) -> Verdict {
         ("puts a key without a name", guarded(&guard, vec![], vec![put("k", "1"), put("", "1")])),
         ("deletes a key without a name", guarded(&guard, vec![], vec![delete("")])),
         ("expects of a key without a name", guarded(&guard, vec![absent("")], vec![])),
-        ("guards with a key without a name", guarded(&nobody, vec![], vec![])),
+        ("guards with a key without a name", guarded(&empty, vec![], vec![])),
         ("claims a key without a name", claim("", lead.lease)),
     ];
     for (number, (what, operation)) in impossible.into_iter().enumerate() {
-        let answer = bench.handle(number).outcome(operation, bench.patience()).await?;
+        let answer = stores.handle(number).outcome(operation, stores.timeout()).await?;
         ensure!(
             matches!(answer, Err(Failure::Invalid(_))),
             "a write that {what} is invalid, but the store said {answer:?}"
         );
     }
     let nameless = Operation::Read(vec![one("lead"), one("")]);
-    let answer = bench.here.outcome(nameless, bench.patience()).await?;
+    let answer = stores.here.outcome(nameless, stores.timeout()).await?;
     ensure!(
         matches!(answer, Err(Failure::Invalid(_))),
         "a read of a key without a name is invalid, but the store said {answer:?}"
     );
-    let found = bench.there.read(vec![all("")]).await?.found.concat();
+    let found = stores.there.read(vec![all("")]).await?.found.concat();
     ensure!(names(&found) == "lead", "what is invalid changes nothing, but there was {found:?}");
     Ok(())
 }
 
-/// Everybody counts one on, if nobody else did meanwhile.
-pub(super) async fn expectations_count_without_a_loss(bench: Bench) -> Verdict {
+/// Each task adds one to the count, expecting that no other did meanwhile.
+pub(super) async fn expectations_count_without_a_loss(stores: Stores) -> Verdict {
     const TASKS: usize = 6;
     const EACH: usize = 6;
-    let guard = guard_of(&bench.here.leader("lead").await?);
+    let guard = guard_of(&stores.here.leader("lead").await?);
     let act = move |handle: Handle, _| {
         let guard = guard.clone();
         async move {
@@ -242,8 +241,8 @@ pub(super) async fn expectations_count_without_a_loss(bench: Bench) -> Verdict {
             Ok(())
         }
     };
-    bench.at_once(TASKS, act).await?;
-    let count = bench.here.get("count").await?.map(|entry| super::bench::name(&entry.value));
+    stores.at_once(TASKS, act).await?;
+    let count = stores.here.get("count").await?.map(|entry| name(&entry.value));
     let expected = (TASKS * EACH).to_string();
     ensure!(
         count.as_ref() == Some(&expected),
@@ -253,10 +252,10 @@ pub(super) async fn expectations_count_without_a_loss(bench: Bench) -> Verdict {
     Ok(())
 }
 
-/// What fencing is: the end of the guard is before or after each write.
-pub(super) async fn nothing_lands_after_the_guard_is_gone(bench: Bench) -> Verdict {
+/// Fencing: each write is before the end of the guard, or stale.
+pub(super) async fn nothing_lands_after_the_guard_is_gone(stores: Stores) -> Verdict {
     for round in 0..6 {
-        let lead = bench.here.leader(&format!("lead{round}")).await?;
+        let lead = stores.here.leader(&format!("lead{round}")).await?;
         let guard = guard_of(&lead);
         let act = move |handle: Handle, number| {
             let (guard, lead) = (guard.clone(), lead.clone());
@@ -282,7 +281,7 @@ pub(super) async fn nothing_lands_after_the_guard_is_gone(bench: Bench) -> Verdi
                 Ok((number, last))
             }
         };
-        let done = bench.at_once(6, act).await?;
+        let done = stores.at_once(6, act).await?;
         let end = done.iter().find(|(number, _)| *number == 3).and_then(|(_, at)| *at);
         let late = |(number, at): &&(usize, Option<_>)| *number != 3 && *at > end;
         let late: Vec<_> = done.iter().filter(late).collect();
@@ -290,7 +289,7 @@ pub(super) async fn nothing_lands_after_the_guard_is_gone(bench: Bench) -> Verdi
             late.is_empty(),
             "no write is applied after its guard is gone, at {end:?}, but these were: {late:?}"
         );
-        let found = bench.there.read(vec![all(&format!("{round}/"))]).await?.found.concat();
+        let found = stores.there.read(vec![all(&format!("{round}/"))]).await?.found.concat();
         ensure!(
             found.iter().all(|entry| Some(entry.modified) < end),
             "nothing is written after its guard is gone, at {end:?}, but there was {found:?}"

@@ -1,26 +1,27 @@
-//! What is forgotten: a watch that asks for it is told so.
+//! Forgotten history: a watch that asks for it is told so.
 
-use super::bench::{Bench, Stop, Verdict, guard_of, put};
-use super::ear::of_key;
+use super::listener::of_key;
+use super::stores::{Stores, guard_of, put};
+use super::verdict::{Stop, Verdict};
 use incumbent::types::{Change, Failure, Watch};
 
-pub(super) async fn what_is_forgotten_is_told(bench: Bench) -> Verdict {
-    let guard = guard_of(&bench.here.leader("lead").await?);
-    let mut ear = bench.there.ear();
-    let on = ear.listen(of_key(1, "k")).await?;
+pub(super) async fn what_is_forgotten_is_told(stores: Stores) -> Verdict {
+    let guard = guard_of(&stores.here.leader("lead").await?);
+    let mut listener = stores.there.listener();
+    let on = listener.listen(of_key(1, "k")).await?;
     let mut written = Vec::new();
     for number in 0..4 {
-        let at = bench.here.applied(&guard, vec![put("k", &number.to_string())]).await?;
-        ear.put(1, "k", at).await?;
+        let at = stores.here.applied(&guard, vec![put("k", &number.to_string())]).await?;
+        listener.put(1, "k", at).await?;
         written.push(at);
     }
     let [first, .., oldest, last] = written[..] else { return Ok(()) };
-    if !bench.compact(oldest).await {
+    if !stores.compact(oldest).await {
         return Err(Stop::Skip("this place forgets nothing when it is told to".into()));
     }
     let since = |id, since| Watch { since: Some(since), ..of_key(id, "k") };
-    for (handle, id, asked) in [(&bench.here, 2, first), (&bench.there, 3, on + 1)] {
-        let mut late = handle.ear();
+    for (handle, id, asked) in [(&stores.here, 2, first), (&stores.there, 3, on + 1)] {
+        let mut late = handle.listener();
         late.open(since(id, asked));
         // It may start before it finds out.
         let mut watched = late.next().await?;
@@ -37,13 +38,13 @@ pub(super) async fn what_is_forgotten_is_told(bench: Bench) -> Verdict {
         late.put(id + 10, "k", oldest).await?;
         late.put(id + 10, "k", last).await?;
     }
-    // Who was on misses nothing; and keys are not forgotten.
-    let found = bench.there.get("k").await?.map(|entry| entry.modified);
+    // An open watch misses nothing, and keys are not forgotten.
+    let found = stores.there.get("k").await?.map(|entry| entry.modified);
     ensure!(
         found == Some(last),
         "history is forgotten, not keys: `k` is of revision {last}, but it was {found:?}"
     );
-    let at = bench.here.applied(&guard, vec![put("k", "after")]).await?;
-    ear.put(1, "k", at).await?;
+    let at = stores.here.applied(&guard, vec![put("k", "after")]).await?;
+    listener.put(1, "k", at).await?;
     Ok(())
 }

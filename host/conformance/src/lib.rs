@@ -6,7 +6,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use incumbent_conformance::{Place};
+//! use incumbent_conformance::Place;
 //! use incumbent::{MemoryStore, Store};
 //!
 //! struct Memory(MemoryStore);
@@ -25,13 +25,13 @@
 //! # }
 //! ```
 //!
-//! What a kind of store can do beyond that, [`Place`] is told in more lines: whose clock
-//! its leases live by, how history is forgotten, how it is kept from answering. Checks
-//! that need what it cannot do are reported as skipped.
+//! [`Place`] has more methods for what a kind of store can do beyond that: whose clock its
+//! leases live by, how history is forgotten, how it is kept from answering. Checks that need
+//! more than the store can do are reported as skipped.
 //!
-//! A check finds what it happens to see: one that asks many tasks at once may pass a
-//! store that is wrong once in a thousand times. What it calls a breach is one, however
-//! slow the machine.
+//! A check finds only faults that happen while it runs: one with many tasks at once may pass a
+//! store that is wrong once in a thousand times. A reported breach is real, however slow the
+//! machine.
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -42,33 +42,35 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::{sleep, timeout};
 
-use self::bench::{Bench, Stop, Verdict};
+use self::stores::Stores;
+use self::verdict::{Stop, Verdict};
 use incumbent::store::Store;
 use incumbent::types::{Mark, Revision};
 use incumbent::{BootClock, Clock};
 
 #[macro_use]
-mod bench;
+mod verdict;
 mod claims;
-mod ear;
 mod expiry;
 mod guards;
 mod history;
 mod leases;
+mod listener;
 mod load;
 mod lost;
 mod reads;
+mod stores;
 mod watches;
 
-/// How much longer than a place's patience a whole check may take.
-const PATIENCES: u32 = 6;
+/// How many times a place's time-out a whole check may take.
+const TIMEOUTS: u32 = 6;
 
 /// Where a store of some kind keeps its leases and keys: a file, a prefix in a cluster,
 /// the memory of a process. Nothing is in it before the first handle is opened.
 pub trait Place: Send + Sync + 'static {
     /// Opens another handle, as another process would: all handles are of the same place.
     ///
-    /// Where that is not possible it panics, and the check has failed.
+    /// If that is not possible it panics, and the check has failed.
     fn open(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
 
     /// The clock that leases live by, in nanoseconds since any origin. Unless a place
@@ -83,16 +85,16 @@ pub trait Place: Send + Sync + 'static {
         sleep(time)
     }
 
-    /// Forgets what happened before `revision`, and says whether it can. It may be of
-    /// concern to other places too: nothing else is checked meanwhile.
+    /// Forgets the history before `revision`, and says whether it can. Other places may be
+    /// affected: no other check runs meanwhile.
     fn compact(&self, revision: Revision) -> impl Future<Output = bool> + Send {
         let _ = revision;
         ready(false)
     }
 
     /// Keeps the store from answering, or lets it go on, and says whether it can: a
-    /// paused server, a lock that is held. It may be of concern to other places too:
-    /// nothing else is checked meanwhile.
+    /// paused server, a lock that is held. Other places may be affected: no other check runs
+    /// meanwhile.
     fn stall(&self, stalled: bool) -> impl Future<Output = bool> + Send {
         let _ = stalled;
         ready(false)
@@ -100,18 +102,17 @@ pub trait Place: Send + Sync + 'static {
 
     /// How long the store may take to answer, or a watch to tell, before that is a
     /// breach. Be generous: only a check that fails waits for it.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(10)
     }
 }
 
 /// Checks a kind of store: `place` makes an empty place of it each time.
 ///
-/// All checks run, whatever becomes of the others, as tasks of tokio's runtime: the more
-/// threads it has, the more is really done at once. It takes as long as a store's
-/// shortest lease a few times over.
+/// All checks run, even if others fail, as tasks of tokio's runtime: the more threads it has,
+/// the more happens at once. They take a few times as long as a store's shortest lease.
 ///
-/// Not cancel safe: checks that have begun run on as tasks.
+/// Not cancel safe: checks that have started run on as tasks.
 pub async fn check<P, F>(place: impl Fn() -> F) -> Report
 where
     P: Place,
@@ -129,8 +130,8 @@ where
 async fn judged<P: Place>(check: Check, place: impl Future<Output = P> + Send + 'static) -> Judged {
     let verdict = tokio::spawn(async move {
         let place = place.await;
-        let at_most = place.patience() * PATIENCES;
-        let checking = async { (check.run)(Bench::new(Arc::new(place)).await).await };
+        let at_most = place.timeout() * TIMEOUTS;
+        let checking = async { (check.run)(Stores::new(Arc::new(place)).await).await };
         let verdict = timeout(at_most, checking).await;
         verdict.unwrap_or_else(|_| {
             Err(Stop::Breach(format!("the check was not over within {at_most:?}")))
@@ -145,7 +146,7 @@ async fn judged<P: Place>(check: Check, place: impl Future<Output = P> + Send + 
     Judged { check: check.name, outcome: result }
 }
 
-/// The same, with keys and values as text: they print as lists of numbers.
+/// The same with keys and values as text, which print as lists of numbers.
 fn readable(sentence: &str) -> String {
     let as_text = |piece: &str| {
         let (list, rest) = piece.split_once(']')?;
@@ -167,7 +168,7 @@ fn readable(sentence: &str) -> String {
     text
 }
 
-/// What has become of all checks, in the order of the contract.
+/// The outcomes of all checks, in the order of the contract.
 #[derive(Clone, Debug)]
 pub struct Report {
     results: Vec<Judged>,
@@ -192,8 +193,8 @@ impl Report {
         self.failed().next().is_none()
     }
 
-    /// The checks that have failed, and for each a sentence that says what the contract
-    /// says and what the store did.
+    /// The checks that have failed, each with a sentence that says what the contract demands
+    /// and what the store did.
     pub fn failed(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.results.iter().filter_map(|judged| match &judged.outcome {
             Outcome::Failed(sentence) => Some((judged.check, &**sentence)),
@@ -201,7 +202,7 @@ impl Report {
         })
     }
 
-    /// The checks that could not be made, and why.
+    /// The checks that were skipped, and why.
     pub fn skipped(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.results.iter().filter_map(|judged| match &judged.outcome {
             Outcome::Skipped(reason) => Some((judged.check, &**reason)),
@@ -235,16 +236,16 @@ impl fmt::Display for Report {
 #[derive(Clone, Copy)]
 struct Check {
     name: &'static str,
-    run: fn(Bench) -> BoxFuture<'static, Verdict>,
+    run: fn(Stores) -> BoxFuture<'static, Verdict>,
 }
 
 macro_rules! checks {
-    ($($room:ident::$name:ident,)+) => {
-        &[$(Check { name: stringify!($name), run: |bench| $room::$name(bench).boxed() }),+]
+    ($($module:ident::$name:ident,)+) => {
+        &[$(Check { name: stringify!($name), run: |stores| $module::$name(stores).boxed() }),+]
     };
 }
 
-/// Those that do not mind one another.
+/// The checks that do not affect one another.
 const SIDE_BY_SIDE: &[Check] = checks! {
     leases::a_lease_is_granted_once,
     leases::any_time_to_live_is_an_answer,
@@ -283,7 +284,7 @@ const SIDE_BY_SIDE: &[Check] = checks! {
     lost::a_call_without_time_ends,
 };
 
-/// Those that may be of concern to others.
+/// The checks that may affect others.
 const ALONE: &[Check] = checks! {
     history::what_is_forgotten_is_told,
     lost::a_stalled_call_gives_up_and_can_be_asked_again,

@@ -1,22 +1,22 @@
-//! A set of watches, and what it tells.
+//! A set of watches, and the changes that it tells.
 
 use std::future::poll_fn;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::bench::{Stop, Verdict, name};
+use super::verdict::{Stop, Verdict, name};
 use incumbent::store::Watches;
 use incumbent::types::{Change, Entry, RequestId, Revision, Watch, Watched};
 
-pub(super) struct Ear {
+pub(super) struct Listener {
     watches: Box<dyn Watches>,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Ear {
-    pub(super) fn new(watches: Box<dyn Watches>, patience: Duration) -> Self {
-        Self { watches, patience }
+impl Listener {
+    pub(super) fn new(watches: Box<dyn Watches>, timeout: Duration) -> Self {
+        Self { watches, timeout }
     }
 
     pub(super) fn open(&mut self, watch: Watch) {
@@ -39,10 +39,10 @@ impl Ear {
 
     /// The next thing that it has to tell.
     pub(super) async fn next(&mut self) -> Verdict<Watched> {
-        let patience = self.patience;
-        self.within(patience).await.ok_or_else(|| {
+        let timeout = self.timeout;
+        self.within(timeout).await.ok_or_else(|| {
             Stop::Breach(format!(
-                "a watch tells what has happened, but it told nothing within {patience:?}"
+                "a watch tells what has happened, but it told nothing within {timeout:?}"
             ))
         })
     }

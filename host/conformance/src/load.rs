@@ -1,62 +1,63 @@
-//! Watches while many write: what they tell is put together again, and has to be what
-//! was acknowledged, and what is there in the end.
+//! Watches while many tasks write: together, the changes that they tell have to be the
+//! acknowledged ones, and have to lead to the final keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::bench::{Bench, Handle, Verdict, all, delete, guard_of, name, put};
-use super::ear::{Ear, of_all, of_key};
+use super::listener::{Listener, of_all, of_key};
+use super::stores::{Handle, Stores, all, delete, guard_of, put};
+use super::verdict::{Verdict, name};
 use incumbent::types::{Change, Entry, RequestId, Response, Revision, Watch};
 
 const WRITERS: usize = 6;
 const ROUNDS: usize = 15;
 const KEYS: [&str; 4] = ["w/0", "w/1", "w/2", "w/3"];
 
-pub(super) async fn watches_under_load_miss_and_repeat_nothing(bench: Bench) -> Verdict {
-    let guard = guard_of(&bench.here.leader("lead").await?);
-    let mut ears = Vec::new();
-    for handle in bench.handles() {
-        let mut ear = handle.ear();
-        let mut watches = vec![Told::begin(&mut ear, of_all(1, "w/"), None).await?];
+pub(super) async fn watches_under_load_miss_and_repeat_nothing(stores: Stores) -> Verdict {
+    let guard = guard_of(&stores.here.leader("lead").await?);
+    let mut listeners = Vec::new();
+    for handle in stores.handles() {
+        let mut listener = handle.listener();
+        let mut watches = vec![Told::begin(&mut listener, of_all(1, "w/"), None).await?];
         for (id, key) in (2..).zip(KEYS) {
-            watches.push(Told::begin(&mut ear, of_key(id, key), None).await?);
+            watches.push(Told::begin(&mut listener, of_key(id, key), None).await?);
         }
-        ears.push((ear, watches));
+        listeners.push((listener, watches));
     }
 
     // Two others begin in the middle: one at a revision of the past, one from now on.
     let newest = Arc::new(AtomicI64::new(guard.epoch));
-    let acknowledged = bench.at_once(WRITERS, |handle, number| {
+    let acknowledged = stores.at_once(WRITERS, |handle, number| {
         write(handle, number, guard.clone(), Arc::clone(&newest))
     });
     let begin = async {
         let mut begun = Vec::new();
-        for handle in bench.handles() {
-            let mut ear = handle.ear();
+        for handle in stores.handles() {
+            let mut listener = handle.listener();
             let since = newest.load(Ordering::SeqCst);
             let past = Watch { since: Some(since), ..of_all(1, "w/") };
-            let past = Told::begin(&mut ear, past, Some(since)).await?;
-            begun.push((ear, vec![past]));
-            let mut ear = handle.ear();
-            let from_now = Told::begin(&mut ear, of_all(2, "w/"), None).await?;
-            begun.push((ear, vec![from_now]));
+            let past = Told::begin(&mut listener, past, Some(since)).await?;
+            begun.push((listener, vec![past]));
+            let mut listener = handle.listener();
+            let from_now = Told::begin(&mut listener, of_all(2, "w/"), None).await?;
+            begun.push((listener, vec![from_now]));
         }
         Ok(begun)
     };
     let (acknowledged, begun) = futures_util::future::try_join(acknowledged, begin).await?;
-    ears.extend(begun);
+    listeners.extend(begun);
     let mut acknowledged: BTreeSet<Written> = acknowledged.into_iter().flatten().collect();
 
     // The last change is of all keys.
     let last = KEYS.map(|key| put(key, "the end")).into();
-    let end = bench.here.applied(&guard, last).await?;
+    let end = stores.here.applied(&guard, last).await?;
     acknowledged.extend(KEYS.map(|key| (end, key.as_bytes().to_vec())));
-    let left = bench.there.read(vec![all("w/")]).await?.found.concat();
+    let left = stores.there.read(vec![all("w/")]).await?.found.concat();
 
-    for (mut ear, mut watches) in ears {
+    for (mut listener, mut watches) in listeners {
         while !watches.iter().all(|watch| watch.is_over(end)) {
-            let watched = ear.next().await?;
+            let watched = listener.next().await?;
             match watches.iter_mut().find(|watch| watch.watch.id == watched.id) {
                 Some(watch) => watch.tell(watched.change)?,
                 None => ensure!(false, "only open watches tell something, but {watched:?} came"),
@@ -69,10 +70,10 @@ pub(super) async fn watches_under_load_miss_and_repeat_nothing(bench: Bench) -> 
     Ok(())
 }
 
-/// What was put, by which revision.
+/// A put key, and its revision.
 type Written = (Revision, Vec<u8>);
 
-/// Puts, deletes and makes keys that others work on too. What it put for certain.
+/// Puts, deletes and makes keys that other tasks change too. Returns the certain puts.
 async fn write(
     handle: Handle,
     number: usize,
@@ -116,17 +117,21 @@ async fn write(
     Ok(written)
 }
 
-/// A watch, and what it has told.
+/// A watch, and the changes that it has told.
 struct Told {
     watch: Watch,
-    /// What it tells comes after this.
+    /// Its changes come after this revision.
     after: Revision,
     changes: Vec<Change>,
 }
 
 impl Told {
-    async fn begin(ear: &mut Ear, watch: Watch, since: Option<Revision>) -> Verdict<Self> {
-        let started = ear.listen(watch.clone()).await?;
+    async fn begin(
+        listener: &mut Listener,
+        watch: Watch,
+        since: Option<Revision>,
+    ) -> Verdict<Self> {
+        let started = listener.listen(watch.clone()).await?;
         let after = since.map_or(started, |since| since - 1);
         ensure!(
             started <= after,
@@ -168,7 +173,7 @@ impl Told {
         Ok(())
     }
 
-    /// That it is all of what has happened, once.
+    /// Checks that it told every change, once.
     fn judge(&self, acknowledged: &BTreeSet<Written>, left: &[Entry]) -> Verdict {
         let mut told = BTreeSet::new();
         let mut keys: BTreeMap<&[u8], Option<&Entry>> = BTreeMap::new();
@@ -178,7 +183,7 @@ impl Told {
                 told.insert((at, key.to_vec())),
                 "a watch tells each change once, but it repeated {change:?}"
             );
-            // Before the first change it is not known what was there.
+            // Before the first change, the state of a key is unknown.
             let before = keys.get(key).copied();
             match change {
                 Change::Put(entry) => {

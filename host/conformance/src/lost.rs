@@ -1,5 +1,5 @@
-//! Calls whose answers nobody gets: what was asked for happened once or not at all, and
-//! who asks again is told what is true.
+//! Calls whose answers are lost: the operation happened once or not at all, and a caller that
+//! asks again is told what is true.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -8,29 +8,29 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use tokio::time::timeout;
 
-use super::bench::{
-    Bench, HOUR, Handle, Stop, Verdict, absent, all, claim, guard_of, guarded, name, new_lease,
-    one, put,
+use super::listener::{Listener, of_all};
+use super::stores::{
+    HOUR, Handle, Stores, absent, all, claim, guard_of, guarded, new_lease, one, put,
 };
-use super::ear::{Ear, of_all};
+use super::verdict::{Stop, Verdict, name};
 use incumbent::types::{Change, Failure, Grant, Guard, Operation, Response, Revision};
 
 /// How many calls are given up, each at another moment.
 const CALLS: u32 = 24;
 /// Between one moment and the next.
 const MOMENT: Duration = Duration::from_micros(150);
-/// How many claims are made where there is no answer.
+/// How many claims are made while the store does not answer.
 const CLAIMS: usize = 10;
-/// What a call may take that gets no answer.
+/// The time-out of a call that gets no answer.
 const SHORT: Duration = Duration::from_millis(200);
 
-pub(super) async fn what_was_given_up_happened_once_or_never(bench: Bench) -> Verdict {
-    let guard = guard_of(&bench.here.leader("lead").await?);
-    let lease = bench.here.lease().await?;
-    let mut ear = bench.there.ear();
-    ear.listen(of_all(1, "g/")).await?;
+pub(super) async fn what_was_given_up_happened_once_or_never(stores: Stores) -> Verdict {
+    let guard = guard_of(&stores.here.leader("lead").await?);
+    let lease = stores.here.lease().await?;
+    let mut listener = stores.there.listener();
+    listener.listen(of_all(1, "g/")).await?;
     for moment in 0..CALLS {
-        let handle = bench.handle(moment as usize);
+        let handle = stores.handle(moment as usize);
         // A grant, and what is claimed under it.
         let own = new_lease();
         let grant = Operation::Grant(Grant { lease: own, ttl: HOUR });
@@ -45,7 +45,7 @@ pub(super) async fn what_was_given_up_happened_once_or_never(bench: Bench) -> Ve
         give_up(handle, claim(&key, own), moment).await;
         asked_again(handle, &key, own).await?;
 
-        // A write that must not be made twice.
+        // A write that must not happen twice.
         let key = format!("g/write/{moment}");
         let write = || guarded(&guard, vec![absent(&key)], vec![put(&key, "v")]);
         give_up(handle, write(), moment).await;
@@ -68,20 +68,20 @@ pub(super) async fn what_was_given_up_happened_once_or_never(bench: Bench) -> Ve
             "a revocation that was given up is asked for again, and the lease revoked or gone, \
              but the store said {answer:?}"
         );
-        let left = bench.there.get(&format!("g/claim/{moment}")).await?;
+        let left = stores.there.get(&format!("g/claim/{moment}")).await?;
         ensure!(left.is_none(), "no key outlives its lease, but {left:?} did");
     }
     let made = |moment| [format!("g/claim/{moment}"), format!("g/write/{moment}")];
-    once_each(&bench, &mut ear, &guard, (0..CALLS).flat_map(made).collect()).await
+    once_each(&stores, &mut listener, &guard, (0..CALLS).flat_map(made).collect()).await
 }
 
-pub(super) async fn a_call_without_time_ends(bench: Bench) -> Verdict {
-    let guard = guard_of(&bench.here.leader("lead").await?);
-    let lease = bench.here.lease().await?;
-    let mut ear = bench.there.ear();
-    ear.listen(of_all(1, "g/")).await?;
+pub(super) async fn a_call_without_time_ends(stores: Stores) -> Verdict {
+    let guard = guard_of(&stores.here.leader("lead").await?);
+    let lease = stores.here.lease().await?;
+    let mut listener = stores.there.listener();
+    listener.listen(of_all(1, "g/")).await?;
     for (moment, within) in (0..).zip([0, 1, 50, 1_000, 5_000]) {
-        let handle = bench.handle(moment);
+        let handle = stores.handle(moment);
         let within = Duration::from_micros(within);
         let key = format!("g/{moment}");
         let operations = [
@@ -108,20 +108,20 @@ pub(super) async fn a_call_without_time_ends(bench: Bench) -> Verdict {
         asked_again(handle, &key, lease).await?;
     }
     let made = (0..5).map(|moment| format!("g/{moment}"));
-    once_each(&bench, &mut ear, &guard, made.collect()).await
+    once_each(&stores, &mut listener, &guard, made.collect()).await
 }
 
-pub(super) async fn a_stalled_call_gives_up_and_can_be_asked_again(bench: Bench) -> Verdict {
-    let guard = guard_of(&bench.here.leader("lead").await?);
-    let lease = bench.here.lease().await?;
-    let mut ear = bench.there.ear();
-    ear.listen(of_all(1, "g/")).await?;
-    if !bench.stall(true).await {
+pub(super) async fn a_stalled_call_gives_up_and_can_be_asked_again(stores: Stores) -> Verdict {
+    let guard = guard_of(&stores.here.leader("lead").await?);
+    let lease = stores.here.lease().await?;
+    let mut listener = stores.there.listener();
+    listener.listen(of_all(1, "g/")).await?;
+    if !stores.stall(true).await {
         return Err(Stop::Skip("this place cannot be kept from answering".into()));
     }
-    let renewal = bench.here.call(Operation::KeepAlive(lease), SHORT);
+    let renewal = stores.here.call(Operation::KeepAlive(lease), SHORT);
     let renewal = tokio::spawn(renewal);
-    let stalled = bench
+    let stalled = stores
         .at_once(CLAIMS + 4, move |handle, number| async move {
             // Not everything that stops writers stops readers.
             let operation = match number {
@@ -135,7 +135,7 @@ pub(super) async fn a_stalled_call_gives_up_and_can_be_asked_again(bench: Bench)
             }
         })
         .await;
-    bench.stall(false).await;
+    stores.stall(false).await;
     for (outcome, after) in stalled? {
         ensure!(
             outcome == Err(Failure::Timeout) && after >= SHORT,
@@ -145,18 +145,18 @@ pub(super) async fn a_stalled_call_gives_up_and_can_be_asked_again(bench: Bench)
     }
     let made: Vec<_> = (0..CLAIMS).map(|number| format!("g/{number}")).collect();
     for (number, key) in made.iter().enumerate() {
-        asked_again(bench.handle(number), key, lease).await?;
+        asked_again(stores.handle(number), key, lease).await?;
     }
-    // The answer to a renewal still counts; or it ends because none can come.
-    let late = timeout(bench.patience(), renewal).await;
+    // The answer to a renewal still counts; or the call ends because none can come.
+    let late = timeout(stores.timeout(), renewal).await;
     ensure!(
         matches!(late, Ok(Ok(Ok(Response::Renewed(_)) | Err(_)))),
         "a renewal that is late is answered, or ends, but it was {late:?}"
     );
-    once_each(&bench, &mut ear, &guard, made).await
+    once_each(&stores, &mut listener, &guard, made).await
 }
 
-/// Asks, and goes away: never asked, after the first poll, or a moment later.
+/// Makes a call, and drops it: before the first poll, after it, or a moment later.
 async fn give_up(handle: &Handle, operation: Operation, moment: u32) {
     let mut call = handle.call(operation, Duration::from_secs(1));
     match moment {
@@ -174,7 +174,7 @@ async fn give_up(handle: &Handle, operation: Operation, moment: u32) {
     }
 }
 
-/// A claim that was given up belongs to who asks again.
+/// The key of a claim that was given up belongs to the caller that asks again.
 async fn asked_again(handle: &Handle, key: &str, lease: i64) -> Verdict {
     expect!(
         handle.claim(key, lease).await?,
@@ -189,13 +189,18 @@ async fn asked_again(handle: &Handle, key: &str, lease: i64) -> Verdict {
     Ok(())
 }
 
-/// That a watch told one put of each of these keys, until now.
-async fn once_each(bench: &Bench, ear: &mut Ear, guard: &Guard, keys: Vec<String>) -> Verdict {
-    // What was given up may still come: it is there, or will change nothing more.
-    let end = bench.there.applied(guard, vec![put("g/end", "")]).await?;
+/// Checks that a watch told one put of each of these keys, until now.
+async fn once_each(
+    stores: &Stores,
+    listener: &mut Listener,
+    guard: &Guard,
+    keys: Vec<String>,
+) -> Verdict {
+    // A call that was given up may still happen, but changes nothing more.
+    let end = stores.there.applied(guard, vec![put("g/end", "")]).await?;
     let mut puts: Vec<(String, Revision)> = Vec::new();
     loop {
-        let watched = ear.next().await?;
+        let watched = listener.next().await?;
         match watched.change {
             Change::Put(entry) if entry.modified == end => break,
             Change::Put(entry) => puts.push((name(&entry.key), entry.modified)),
@@ -209,7 +214,7 @@ async fn once_each(bench: &Bench, ear: &mut Ear, guard: &Guard, keys: Vec<String
             "what is asked for again happens once, but `{key}` was put {made} times: {puts:?}"
         );
     }
-    let found = bench.here.read(vec![all("g/")]).await?.at;
+    let found = stores.here.read(vec![all("g/")]).await?.at;
     ensure!(found >= end, "revisions never go back, but after {end} came {found}");
     Ok(())
 }

@@ -1,21 +1,22 @@
-//! Reads: all at one revision, and nothing old.
+//! Reads: all selections at one revision, and no old answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::bench::{Bench, Handle, Verdict, all, guard_of, names, one, put};
+use super::stores::{Handle, Stores, all, guard_of, one, put};
+use super::verdict::{Verdict, names};
 use incumbent::types::{Entry, Mutation, Order, Put, Revision, Selection};
 
 /// How often a writer writes while others read.
 const WRITES: usize = 40;
 
-pub(super) async fn a_read_finds_what_it_selects(bench: Bench) -> Verdict {
-    let lead = bench.here.leader("lead").await?;
+pub(super) async fn a_read_finds_what_it_selects(stores: Stores) -> Verdict {
+    let lead = stores.here.leader("lead").await?;
     let guard = guard_of(&lead);
     // Not in the order of their names; the last change is of the oldest.
     let mut middle = 0;
     for key in ["q/3", "q/1", "q/2", "q", "q0", "q/3"] {
-        let at = bench.here.applied(&guard, vec![put(key, "v")]).await?;
+        let at = stores.here.applied(&guard, vec![put(key, "v")]).await?;
         if key == "q/2" {
             middle = at;
         }
@@ -43,7 +44,7 @@ pub(super) async fn a_read_finds_what_it_selects(bench: Bench) -> Verdict {
         (all("q"), "q/3 q/1 q/2 q q0"),
         (all(""), "lead q/3 q/1 q/2 q q0"),
     ];
-    for handle in bench.handles() {
+    for handle in stores.handles() {
         let asked = cases.iter().map(|(selection, _)| selection.clone()).collect();
         let snapshot = handle.read(asked).await?;
         for ((selection, expected), found) in cases.iter().zip(&snapshot.found) {
@@ -88,19 +89,19 @@ pub(super) async fn a_read_finds_what_it_selects(bench: Bench) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_list_is_read_from_a_key_on(bench: Bench) -> Verdict {
-    let guard = guard_of(&bench.here.leader("lead").await?);
+pub(super) async fn a_list_is_read_from_a_key_on(stores: Stores) -> Verdict {
+    let guard = guard_of(&stores.here.leader("lead").await?);
     let mut middle = 0;
     for key in ["p/c", "p/a", "p/e", "p", "p/b", "p0", "p/d"] {
-        let at = bench.here.applied(&guard, vec![put(key, "v")]).await?;
+        let at = stores.here.applied(&guard, vec![put(key, "v")]).await?;
         if key == "p/b" {
             middle = at;
         }
     }
-    // Beyond the last key that a prefix of letters has.
+    // Beyond the last key that begins with a letter.
     for key in [vec![0xff], vec![0xff, b'a'], vec![0xff, 0xff]] {
         let put = Mutation::Put(Put { key, value: vec![] });
-        bench.here.applied(&guard, vec![put]).await?;
+        stores.here.applied(&guard, vec![put]).await?;
     }
     let of = |order, limit| Selection { order, limit, ..all("p/") };
     let from = |from: &str, selection| Selection { from: Some(from.into()), ..selection };
@@ -141,7 +142,7 @@ pub(super) async fn a_list_is_read_from_a_key_on(bench: Bench) -> Verdict {
         (high(Some(&[0xff, b'b'])), "\u{fffd}\u{fffd}"),
         (high(Some(&[0xff, 0xff, 0])), ""),
     ];
-    for handle in bench.handles() {
+    for handle in stores.handles() {
         // Each by itself as well: a store may have another way for one.
         let asked: Vec<_> = cases.iter().map(|(selection, _)| selection.clone()).collect();
         let together = handle.read(asked.clone()).await?.found;
@@ -177,10 +178,10 @@ pub(super) async fn a_list_is_read_from_a_key_on(bench: Bench) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_read_of_keys_tells_no_values(bench: Bench) -> Verdict {
-    let lead = bench.here.leader("k/lead").await?;
+pub(super) async fn a_read_of_keys_tells_no_values(stores: Stores) -> Verdict {
+    let lead = stores.here.leader("k/lead").await?;
     for key in ["k/2", "k/1", "k/3"] {
-        bench.here.applied(&guard_of(&lead), vec![put(key, "v")]).await?;
+        stores.here.applied(&guard_of(&lead), vec![put(key, "v")]).await?;
     }
     let mut asked = vec![one("k/2"), one("k/lead"), Selection { limit: 1, ..all("k/") }];
     for order in [Order::OldestFirst, Order::NewestFirst, Order::ByKey] {
@@ -188,7 +189,7 @@ pub(super) async fn a_read_of_keys_tells_no_values(bench: Bench) -> Verdict {
             asked.push(Selection { order, created_before, ..all("k/") });
         }
     }
-    for handle in bench.handles() {
+    for handle in stores.handles() {
         for whole in &asked {
             let keys = Selection { keys_only: true, ..whole.clone() };
             let snapshot = handle.read(vec![whole.clone(), keys.clone()]).await?;
@@ -208,9 +209,9 @@ pub(super) async fn a_read_of_keys_tells_no_values(bench: Bench) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_read_is_at_one_revision(bench: Bench) -> Verdict {
-    let guard = guard_of(&bench.here.leader("lead").await?);
-    bench.here.applied(&guard, vec![put("k/1", "0"), put("k/2", "0")]).await?;
+pub(super) async fn a_read_is_at_one_revision(stores: Stores) -> Verdict {
+    let guard = guard_of(&stores.here.leader("lead").await?);
+    stores.here.applied(&guard, vec![put("k/1", "0"), put("k/2", "0")]).await?;
     let act = move |handle: Handle, number| {
         let guard = guard.clone();
         async move {
@@ -246,12 +247,12 @@ pub(super) async fn a_read_is_at_one_revision(bench: Bench) -> Verdict {
             Ok(())
         }
     };
-    bench.at_once(6, act).await?;
+    stores.at_once(6, act).await?;
     Ok(())
 }
 
-pub(super) async fn a_read_shows_what_was_acknowledged(bench: Bench) -> Verdict {
-    let guard = guard_of(&bench.here.leader("lead").await?);
+pub(super) async fn a_read_shows_what_was_acknowledged(stores: Stores) -> Verdict {
+    let guard = guard_of(&stores.here.leader("lead").await?);
     let acknowledged = Arc::new(AtomicI64::new(0));
     let known = Arc::clone(&acknowledged);
     let act = move |handle: Handle, number| {
@@ -277,14 +278,14 @@ pub(super) async fn a_read_shows_what_was_acknowledged(bench: Bench) -> Verdict 
             Ok(())
         }
     };
-    bench.at_once(6, act).await?;
+    stores.at_once(6, act).await?;
 
     // One after the other, what one handle did is there for the other one.
-    let guard = guard_of(&bench.there.leader("other").await?);
+    let guard = guard_of(&stores.there.leader("other").await?);
     for number in 0..20 {
         let value = number.to_string();
-        let at = bench.handle(number).applied(&guard, vec![put("l", &value)]).await?;
-        let found = bench.handle(number + 1).get("l").await?.map(|entry| entry.modified);
+        let at = stores.handle(number).applied(&guard, vec![put("l", &value)]).await?;
+        let found = stores.handle(number + 1).get("l").await?.map(|entry| entry.modified);
         ensure!(
             found == Some(at),
             "a write that was acknowledged at {at} shows through another handle, but it found \
@@ -294,9 +295,9 @@ pub(super) async fn a_read_shows_what_was_acknowledged(bench: Bench) -> Verdict 
     Ok(())
 }
 
-pub(super) async fn a_peek_finds_the_key_in_the_end(bench: Bench) -> Verdict {
-    let entry = bench.here.leader("k").await?;
-    for handle in bench.handles() {
+pub(super) async fn a_peek_finds_the_key_in_the_end(stores: Stores) -> Verdict {
+    let entry = stores.here.leader("k").await?;
+    for handle in stores.handles() {
         let none = handle.peek("none").await?;
         ensure!(none.is_none(), "nothing is found where nothing ever was, but it was {none:?}");
         let see = async {
@@ -313,7 +314,7 @@ pub(super) async fn a_peek_finds_the_key_in_the_end(bench: Bench) -> Verdict {
                 tokio::task::yield_now().await;
             }
         };
-        let seen = tokio::time::timeout(bench.patience(), see).await;
+        let seen = tokio::time::timeout(stores.timeout(), see).await;
         ensure!(seen.is_ok(), "a peek finds a key in the end, but it never did");
         seen.unwrap_or(Ok(()))?;
     }

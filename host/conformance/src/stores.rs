@@ -1,4 +1,4 @@
-//! What the checks work with: handles, answers, and sentences about them.
+//! The stores under check, and their operations.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::Place;
-use super::ear::Ear;
+use super::listener::Listener;
+use super::verdict::{Stop, Verdict};
 use incumbent::store::Store;
 use incumbent::types::{
     Claim, Entry, Expectation, Failure, Grant, Guard, Guarded, LeaseId, Mark, Mutation, Operation,
@@ -20,52 +21,19 @@ use incumbent::types::{
 /// In nanoseconds: longer than any check.
 pub(super) const HOUR: u64 = 3_600_000_000_000;
 
-/// Why a check went no further.
-#[derive(Clone, Debug)]
-pub(super) enum Stop {
-    /// What the contract says, and what the store did.
-    Breach(String),
-    /// It could not be found out.
-    Skip(String),
-}
-
-pub(super) type Verdict<T = ()> = Result<T, Stop>;
-
-/// A breach, unless this holds.
-macro_rules! ensure {
-    ($holds:expr, $($sentence:tt)+) => {
-        if !$holds {
-            return Err($crate::bench::Stop::Breach(format!($($sentence)+)));
-        }
-    };
-}
-
-/// Takes an answer apart, or says what it should have been.
-macro_rules! expect {
-    ($answer:expr, $pattern:pat, $($sentence:tt)+) => {
-        let answer = $answer;
-        let $pattern = answer.clone() else {
-            return Err($crate::bench::Stop::Breach(format!(
-                "{}, but the store said {answer:?}",
-                format_args!($($sentence)+),
-            )));
-        };
-    };
-}
-
 /// A place, and two handles on it, as two processes would have them.
 #[derive(Clone)]
-pub(super) struct Bench {
+pub(super) struct Stores {
     place: Arc<dyn AnyPlace>,
     pub(super) here: Handle,
     pub(super) there: Handle,
 }
 
-impl Bench {
+impl Stores {
     pub(super) async fn new(place: Arc<impl Place>) -> Self {
-        let patience = place.patience();
-        let here = Handle { store: place.open().await, patience };
-        let there = Handle { store: place.open().await, patience };
+        let timeout = place.timeout();
+        let here = Handle { store: place.open().await, timeout };
+        let there = Handle { store: place.open().await, timeout };
         Self { place, here, there }
     }
 
@@ -78,8 +46,8 @@ impl Bench {
         if number.is_multiple_of(2) { &self.here } else { &self.there }
     }
 
-    pub(super) fn patience(&self) -> Duration {
-        self.here.patience
+    pub(super) fn timeout(&self) -> Duration {
+        self.here.timeout
     }
 
     pub(super) fn now(&self) -> Mark {
@@ -98,7 +66,7 @@ impl Bench {
         self.place.stall(stalled).await
     }
 
-    /// Has as many tasks do this side by side, through both handles in turn.
+    /// Has so many tasks do this side by side, through both handles in turn.
     pub(super) async fn at_once<T, F>(
         &self,
         tasks: usize,
@@ -124,11 +92,11 @@ impl Bench {
 #[derive(Clone)]
 pub(super) struct Handle {
     store: Arc<dyn Store>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Handle {
-    /// As it is, without anybody who waits for it.
+    /// The call itself.
     pub(super) fn call(
         &self,
         operation: Operation,
@@ -137,23 +105,23 @@ impl Handle {
         self.store.call(operation, within)
     }
 
-    /// What the store says, or that it fails.
+    /// The store's answer or failure.
     pub(super) async fn outcome(
         &self,
         operation: Operation,
         within: Duration,
     ) -> Verdict<Result<Response, Failure>> {
         let name = operation.name();
-        let outcome = timeout(within + self.patience, self.call(operation, within)).await;
+        let outcome = timeout(within + self.timeout, self.call(operation, within)).await;
         outcome.map_err(|_| {
             Stop::Breach(format!("a call ends within its time, but a {name} did not end at all"))
         })
     }
 
-    /// What the store says, where it has no reason to fail.
+    /// The store's answer. A failure is a breach.
     pub(super) async fn ask(&self, operation: Operation) -> Verdict<Response> {
         let name = operation.name();
-        self.outcome(operation, self.patience).await?.map_err(|failure| {
+        self.outcome(operation, self.timeout).await?.map_err(|failure| {
             Stop::Breach(format!(
                 "nothing is in the way of a {name}, but the store said {failure:?}"
             ))
@@ -223,8 +191,8 @@ impl Handle {
     }
 
     pub(super) async fn peek(&self, key: &str) -> Verdict<Option<Entry>> {
-        let peek = self.store.peek(key.into(), self.patience);
-        match timeout(self.patience * 2, peek).await {
+        let peek = self.store.peek(key.into(), self.timeout);
+        match timeout(self.timeout * 2, peek).await {
             Ok(Ok(entry)) => Ok(entry),
             wrong => Err(Stop::Breach(format!("a peek finds a key or none, but: {wrong:?}"))),
         }
@@ -253,16 +221,16 @@ impl Handle {
         Ok(revision)
     }
 
-    pub(super) fn ear(&self) -> Ear {
-        Ear::new(self.store.watches(), self.patience)
+    pub(super) fn listener(&self) -> Listener {
+        Listener::new(self.store.watches(), self.timeout)
     }
 }
 
-/// An id that nobody else has.
+/// An id that no other lease has.
 pub(super) fn new_lease() -> LeaseId {
     use std::sync::atomic::{AtomicU64, Ordering};
     static LAST: AtomicU64 = AtomicU64::new(0);
-    // Other processes check their places in the same cluster.
+    // Other processes may check their places in the same cluster.
     let number = getrandom::u64().unwrap_or_else(|_| LAST.fetch_add(1, Ordering::Relaxed));
     LeaseId::try_from(number >> 1).unwrap_or_default().max(1)
 }
@@ -313,16 +281,6 @@ pub(super) fn one(key: &str) -> Selection {
 /// All keys that begin so.
 pub(super) fn all(prefix: &str) -> Selection {
     Selection { prefix: true, ..one(prefix) }
-}
-
-/// The names of the keys that a selection found, with blanks between them.
-pub(super) fn names(found: &[Entry]) -> String {
-    let names: Vec<_> = found.iter().map(|entry| name(&entry.key)).collect();
-    names.join(" ")
-}
-
-pub(super) fn name(key: &[u8]) -> String {
-    String::from_utf8_lossy(key).into_owned()
 }
 
 /// [`Place`], behind a pointer.
