@@ -1,9 +1,8 @@
-//! What an election needs of a place that holds leases and keys.
+//! The contract between elections and a store of leases and keys.
 //!
-//! A store knows nothing of elections. It does what it is told, one operation at
-//! a time, and reports what came of it; whom that makes leader is the elector's
-//! business. Connections, their health and the repair of streams are the
-//! store's.
+//! A store knows nothing of elections. It does one operation at a time, and reports the
+//! outcome; the elector decides who leads. The store keeps its connections and streams in
+//! repair.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,36 +25,35 @@ pub mod url;
 
 pub use self::connect::connect;
 
-/// A place that holds leases and keys: etcd, or something that means the same.
+/// A place that holds leases and keys: etcd, or a store that behaves as etcd does.
 ///
-/// What every store promises; `incumbent-conformance` checks it,
-/// but for restarts and suspended time:
+/// Every store makes these promises. `incumbent-conformance` checks them, except across
+/// restarts and in suspended time:
 ///
-/// - **Revisions.** Each transaction that changes something gets a revision, greater
-///   than all before. What changes nothing has none. A key's `created` is the revision
-///   that made it: made again, it has a greater one. They never go back, not over a
-///   restart either: they are the epochs.
-/// - **One order.** Transactions happen one after the other, each whole or not at all.
-///   What was acknowledged to anyone shows in every [`Operation::Read`] that is sent
-///   later, and is not lost.
-/// - **Leases.** A lease is granted for no less than was asked. It lives for at least the
-///   time that the store said it grants, from the moment on that the grant or the renewal
-///   was *sent*. Then it ends, soon, and all keys that are attached to it are deleted, at
-///   once and in one revision, though nobody asks for anything. Whatever was over is not
-///   renewed. Suspended time counts. The id of one that is gone is free.
-/// - **A key has one lease or none**: that of the last put. It has a name, of a byte at
-///   least: what is asked of one without is [`Failure::Invalid`].
-/// - **Guards** are looked at in the transaction that they guard. A write that changes a
-///   key twice, but for deletions, is [`Failure::Invalid`].
-/// - **Once.** Reads and renewals aside, what may have happened is not tried again by the
-///   store itself. Whoever got no answer asks again, and is told what is true: that the
-///   lease exists, that the key is taken, by the caller's own lease, or that there is a
+/// - **Revisions.** Each transaction that changes something gets a revision, greater than all
+///   before; one that changes nothing gets none. A key's `created` is the revision that made
+///   it: a key that is made again has a greater one. Revisions never go back, not even over a
+///   restart: they are the epochs.
+/// - **One order.** Transactions happen one after the other, each whole or not at all. An
+///   acknowledged change shows in every [`Operation::Read`] that is sent later, and is not
+///   lost.
+/// - **Leases.** A lease is granted for no less than the requested time. It lives for at least
+///   the granted time, from the moment on that the grant or the renewal was *sent*. Then it
+///   ends, soon, and all keys that are attached to it are deleted, at once and in one revision,
+///   without any request. A lease that is over is not renewed. Suspended time counts. The id of
+///   a lease that is gone is free.
+/// - **A key has one lease or none**: that of the last put. Keys have at least one byte; an
+///   operation on an empty key fails with [`Failure::Invalid`].
+/// - **Guards** are compared in the transaction that they guard. A write that changes a key
+///   twice fails with [`Failure::Invalid`], unless both changes are deletions.
+/// - **Once.** Apart from reads and renewals, the store itself does not repeat an operation that
+///   may have happened. A caller without an answer asks again, and learns what is true: that
+///   the lease exists, that the key is taken, by the caller's own lease, or that there is a
 ///   conflict.
-/// - **Watches** tell each change once, those of one revision before those of the next,
-///   and all of them from the beginning on; or that they have ended. One that begins at a
-///   revision of the past tells what has happened since, or
-///   [`Compacted`](Failure::Compacted) with the oldest revision that is still known; one
-///   that begins in the future tells nothing before.
+/// - **Watches** tell each change once, those of one revision before those of the next, and all
+///   of them from the start on; or that they have ended. A watch that begins at a past revision
+///   tells the changes since, or [`Compacted`](Failure::Compacted) with the oldest revision that
+///   is still known; one that begins in the future tells nothing before.
 ///
 /// ```
 /// use incumbent::types::{Claim, Grant, Operation, Response};
@@ -78,19 +76,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Starts one operation: one request, or one transaction, whole or not at
     /// all. The request is sent in the order of the first polls.
     ///
-    /// The answer may take until `within` is over; then the future ends by
-    /// itself with [`Failure::Timeout`], but for a [`Operation::KeepAlive`],
-    /// whose late answer still counts: it ends when the answer comes or can no
-    /// longer come. Dropping the future gives up the answer, not what was asked
-    /// for: that may have happened, or happen yet.
+    /// Without an answer, the future ends with [`Failure::Timeout`] when `within` is over. Only
+    /// that of a [`Operation::KeepAlive`] ends when the answer comes or can no longer come,
+    /// because a late answer still counts. Dropping the future gives up the answer, not the
+    /// operation: it may have happened, or may still happen.
     fn call(
         &self,
         operation: Operation,
         within: Duration,
     ) -> BoxFuture<'static, Result<Response, Failure>>;
 
-    /// Reads one key as whoever answers has it, without asking the others: it may be
-    /// old. Unless a store knows a quicker way, the same as [`admin::get`].
+    /// Reads one key from the member that answers, which does not ask the others: the entry may
+    /// be old. By default the same as [`admin::get`]; a store may have a quicker way.
     fn peek(
         &self,
         key: Vec<u8>,
@@ -100,8 +97,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         async move { admin::found(answer.await?) }.boxed()
     }
 
-    /// A new set of watches, with a stream of its own for all of them. None of
-    /// it outlives the set, and their ids are the set's own.
+    /// A new set of watches. The set has a stream and ids of its own, and nothing of it
+    /// outlives it.
     fn watches(&self) -> Box<dyn Watches>;
 }
 
@@ -127,18 +124,17 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Any number of watches, and one sequence of what they see.
+/// Any number of watches, and one sequence of the changes that they see.
 pub trait Watches: fmt::Debug + Send {
-    /// Opens a watch. What becomes of it is told by [`poll_next`](Self::poll_next),
-    /// under the watch's id.
+    /// Opens a watch. [`poll_next`](Self::poll_next) tells its start, its changes and its end,
+    /// under its id.
     fn open(&mut self, watch: Watch);
 
-    /// Closes a watch: nothing more of it is told. An id that is not known is
-    /// ignored.
+    /// Closes a watch: nothing more of it is told. An unknown id is ignored.
     fn close(&mut self, id: RequestId);
 
-    /// The next thing that any of the watches saw. Never at an end: a set
-    /// without watches is pending.
+    /// The next change that any of the watches saw. It never ends: a set without watches is
+    /// pending.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Watched>;
 }
 

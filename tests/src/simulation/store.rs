@@ -1,12 +1,14 @@
-//! A model of what etcd holds and does: what the library's store in memory is made of,
-//! by etcd's rules. `tests/fidelity.rs` compares it with etcd, answer by answer.
+//! A model of etcd: the contents of the library's store in memory, by etcd's rules.
+//! `tests/fidelity.rs` compares it with etcd, answer by answer.
 //!
-//! It knows no members and no network: those are the cluster's.
+//! It knows no members and no network: `cluster` has those.
 
 use incumbent_guest::types::{self, Duration, Entry, LeaseId, Mark, Revision};
 
 use super::SECOND;
 
+// By source, because the types differ: the library's are made by wasmtime, which the simulation
+// has to build without.
 #[path = "../../../host/incumbent/src/store/memory/contents.rs"]
 mod contents;
 

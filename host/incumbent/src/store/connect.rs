@@ -1,7 +1,9 @@
-//! The store of a URL.
+//! Opens the store that a URL names.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::Store;
 use super::memory::MemoryStore;
@@ -9,13 +11,13 @@ use super::url::{EtcdUrl, StoreUrl};
 use crate::error::Error;
 use crate::session::Options;
 
-/// Connects to the store of a URL, with what the options say of connections. Cancel
-/// safe. Wants tokio's runtime, and lives on it.
+/// Opens the store that a URL names, with the credentials and the dial time-out of the options.
+/// It needs tokio's runtime, and lives on it. Cancel safe.
 ///
 /// # Errors
 ///
-/// [`Error::Configuration`] if it cannot be as asked for, [`Error::Connect`] if no etcd
-/// answers or it refuses, [`Error::Sqlite`] if the file cannot serve.
+/// [`Error::Configuration`] if the URL and the options do not fit, [`Error::Connect`] if no etcd
+/// answers or it refuses the connection, [`Error::Sqlite`] if the file cannot be a store.
 pub async fn connect(url: &StoreUrl, options: &Options) -> Result<Arc<dyn Store>, Error> {
     match url {
         StoreUrl::Etcd(url) => etcd(url, options).await,
@@ -51,7 +53,7 @@ async fn file(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
     Ok(Arc::new(super::sqlite::sharing::open(path).await?))
 }
 
-/// For its owner alone: what is in the store is nobody else's.
+/// For its owner alone: the store is no other user's.
 #[cfg(feature = "sqlite")]
 fn make(directory: &std::path::Path) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
@@ -73,9 +75,8 @@ fn left_out(url: &impl std::fmt::Display, feature: &str) -> Error {
     ))
 }
 
-/// All who name it alike meet there, as long as the process lives.
+/// One store for each name, as long as the process lives.
 fn memory(name: &str) -> MemoryStore {
     static NAMED: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
-    let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
-    named.entry(name.to_owned()).or_default().clone()
+    NAMED.lock().entry(name.to_owned()).or_default().clone()
 }

@@ -1,12 +1,13 @@
-//! The store in memory, for one process: what tests of applications elect on.
+//! The store in memory, for one process: tests of applications elect on it.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 
 use self::contents::{Contents, Rules};
 use self::watches::{MemoryWatches, Seen};
@@ -22,14 +23,14 @@ mod watches;
 /// As on the store in a file.
 const RULES: Rules = Rules { shortest: 1_000_000_000, unit: 1 };
 
-/// How many changes a watch can ask for that begins in the past, at least.
+/// How many past changes are kept, at least, for watches that begin in the past.
 const HISTORY: usize = 10_000;
 
 /// Leases and keys in the memory of this process. A cheap clone: all clones are the
-/// same store, and it is gone with the last one.
+/// same store, which ends with the last one.
 ///
-/// It grants the lease time that is asked for, but no less than a second, and counts
-/// it by its clock. It answers at once, on whatever thread asks.
+/// It grants the requested lease time, but no less than a second, and counts it by its
+/// clock. It answers at once, on the caller's thread.
 ///
 /// ```
 /// use incumbent::store::memory::MemoryStore;
@@ -51,14 +52,14 @@ pub struct MemoryStore {
 
 struct Shared {
     clock: Arc<dyn Clock>,
-    held: Mutex<Held>,
+    state: Mutex<State>,
 }
 
-struct Held {
+struct State {
     contents: Contents,
-    /// Whoever watches, by a number of its own.
+    /// The sets of watches, by their numbers.
     watching: BTreeMap<u64, Seen>,
-    last_watcher: u64,
+    last_set: u64,
 }
 
 impl Default for MemoryStore {
@@ -72,17 +73,17 @@ impl MemoryStore {
     /// An empty store, whose leases live by this clock.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let contents = Contents::new(RULES);
-        let held = Held { contents, watching: BTreeMap::new(), last_watcher: 0 };
-        Self { shared: Arc::new(Shared { clock, held: Mutex::new(held) }) }
+        let state = Mutex::new(State { contents, watching: BTreeMap::new(), last_set: 0 });
+        Self { shared: Arc::new(Shared { clock, state }) }
     }
 
-    /// Sets a key to a value under no lease, as an operator would, whosever it is.
+    /// Sets a key to a value under no lease, as an operator would, whoever made the key.
     pub fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
         // Space is never short here.
         let _ = self.shared.act(|contents, _| contents.put(key.into(), value.into(), 0));
     }
 
-    /// Deletes a key, as an operator would, if it is there.
+    /// Deletes a key, as an operator would, if it exists.
     pub fn delete(&self, key: impl AsRef<[u8]>) {
         self.shared.act(|contents, _| contents.delete(key.as_ref()));
     }
@@ -92,8 +93,8 @@ impl MemoryStore {
         self.shared.act(|contents, _| contents.end_lease(lease))
     }
 
-    /// Forgets what happened before a revision. False if that is forgotten already, or
-    /// the revision not there yet.
+    /// Forgets the history before a revision. False if that is forgotten already, or the
+    /// revision does not exist yet.
     pub fn compact(&self, revision: Revision) -> bool {
         self.shared.act(|contents, _| contents.compact(revision))
     }
@@ -103,7 +104,7 @@ impl MemoryStore {
         self.shared.act(|contents, _| contents.revision())
     }
 
-    /// Does what is asked for, now.
+    /// Does an operation, now.
     pub(crate) fn perform(&self, operation: &Operation) -> Result<Response, Failure> {
         self.shared.act(|contents, now| contents.perform(now, operation))
     }
@@ -111,16 +112,16 @@ impl MemoryStore {
     /// When the next lease runs out.
     #[cfg(feature = "testing")]
     pub(crate) fn next_end(&self) -> Option<Mark> {
-        self.shared.settle()
+        self.shared.sweep()
     }
 }
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.shared.lock();
+        let state = self.shared.lock();
         f.debug_struct("MemoryStore")
-            .field("revision", &held.contents.revision())
-            .field("watching", &held.watching.len())
+            .field("revision", &state.contents.revision())
+            .field("watching", &state.watching.len())
             .finish_non_exhaustive()
     }
 }
@@ -141,11 +142,11 @@ impl Store for MemoryStore {
 }
 
 impl Shared {
-    /// Acts on what is there now, where nothing of a lease is left whose time is over,
-    /// and tells whoever watches.
+    /// Acts on the contents as they are now, without the leases that are over, and tells the
+    /// watches.
     fn act<T>(&self, act: impl FnOnce(&mut Contents, Mark) -> T) -> T {
-        let mut held = self.lock();
-        let Held { contents, watching, .. } = &mut *held;
+        let mut state = self.lock();
+        let State { contents, watching, .. } = &mut *state;
         let now = self.clock.now();
         let first_end = contents.next_end();
         contents.tick(now);
@@ -154,23 +155,23 @@ impl Shared {
         contents.forget(HISTORY);
         let next_end = contents.next_end();
         if next_end.is_some_and(|end| first_end.is_none_or(|first| end < first)) {
-            // Somebody has to be awake when that lease runs out.
+            // A set has to be awake when that lease runs out.
             watching.values_mut().for_each(Seen::wake);
         }
         acted
     }
 
-    /// Ends what is over, and tells whoever watches. When the next lease runs out.
-    fn settle(&self) -> Option<Mark> {
+    /// Ends the leases that are over, and tells the watches. When the next lease runs out.
+    fn sweep(&self) -> Option<Mark> {
         self.act(|contents, _| contents.next_end())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 }
 
-/// Here, not in `contents`: the simulation, which has that file, keeps all history.
+/// Here, not in `contents`: the simulation, which includes that file, keeps all history.
 impl Contents {
     /// Drops the oldest changes where there are twice as many as are to be kept.
     fn forget(&mut self, keep: usize) {

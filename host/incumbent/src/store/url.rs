@@ -1,4 +1,4 @@
-//! Where a store is, as a person writes it.
+//! The URL of a store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,13 +8,12 @@ mod etcd;
 
 pub use self::etcd::EtcdUrl;
 
-/// The place of a store, as a person writes it:
+/// The URL of a store:
 ///
 /// - `etcd://HOST[:PORT][,HOST[:PORT]…][/PREFIX]`, or `etcds://…` for TLS: an etcd;
-/// - `local`: a file of this user's, for the processes of this machine;
-/// - `sqlite:PATH`: a file of one's choice, for the same;
-/// - `memory:` or `memory:NAME`: this process's memory. All who name it alike meet
-///   there.
+/// - `local`: a file of this user, for the processes of this machine;
+/// - `sqlite:PATH`: any other file, for the same;
+/// - `memory:` or `memory:NAME`: this process's memory, one store for each name.
 ///
 /// ```
 /// use incumbent::store::url::StoreUrl;
@@ -36,8 +35,8 @@ pub enum StoreUrl {
     Memory(String),
 }
 
-/// The etcd that etcdctl talks to unless told otherwise: never a store of one machine,
-/// or three hosts would have three leaders for want of a word.
+/// etcdctl's default etcd. Never a store of one machine: a forgotten flag would give three hosts
+/// three leaders.
 impl Default for StoreUrl {
     fn default() -> Self {
         Self::Etcd(EtcdUrl::default())
@@ -45,12 +44,12 @@ impl Default for StoreUrl {
 }
 
 impl StoreUrl {
-    /// The file of a store that is one; none for others.
+    /// The file of a store in a file; none for others.
     ///
-    /// That of `local` is `incumbent/local.db` in the user's directory for state:
-    /// `$XDG_STATE_HOME`, or else `$HOME/.local/state`, which is the same for a login, a
-    /// service and a timer unless one of them sets the variable, and outlives a restart of
-    /// the machine, as epochs have to.
+    /// The file of `local` is `incumbent/local.db` in the user's directory for state:
+    /// `$XDG_STATE_HOME`, or else `$HOME/.local/state`. That is the same for a login, a service
+    /// and a timer unless one of them sets the variable, and it outlives a restart of the
+    /// machine, as epochs have to.
     ///
     /// # Errors
     ///
@@ -63,7 +62,7 @@ impl StoreUrl {
         }
     }
 
-    /// The same store, whatever environment and directory it is opened from.
+    /// The same store for every environment and working directory.
     ///
     /// # Errors
     ///
@@ -122,7 +121,7 @@ impl FromStr for StoreUrl {
     }
 }
 
-/// As it is parsed again; a path that is no text is shown as well as it can be.
+/// As it is parsed; a path that is no valid text is shown as well as possible.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -134,13 +133,13 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// What is wrong with the place of a store: one sentence, which names it and
-/// says what to write instead.
+/// What is wrong with the URL of a store: one sentence, which names the URL and says what to
+/// write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreUrlError(String);
 
-/// The text without what may be a password.
+/// The text without the part that may hold a password.
 fn shown(text: &str) -> String {
     match (text.split_once("://"), text.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://…@{rest}"),

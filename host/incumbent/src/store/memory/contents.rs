@@ -1,9 +1,8 @@
-//! What a store holds and does: leases, keys, revisions, transactions, history,
-//! with the meaning that they have on etcd, which a test compares with it answer by
-//! answer.
+//! The contents of a store, without I/O: leases, keys, revisions, transactions and history,
+//! as on etcd. `fidelity.rs` compares them with etcd answer by answer.
 //!
-//! It answers at once, and time is an argument. The simulation has this very file as
-//! its model of etcd, with the guest's types: hence `super::types`.
+//! It answers at once, and time is an argument. The simulation includes this very file as its
+//! model of etcd, with the guest's types: hence `super::types`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +21,7 @@ const LONGEST_LEASE: Duration = 9_000_000_000_000_000_000;
 pub struct Contents {
     pub(super) rules: Rules,
     pub(super) revision: Revision,
-    /// What is older than this is forgotten.
+    /// Changes before this revision are forgotten.
     pub(super) compacted: Revision,
     pub(super) keys: BTreeMap<Vec<u8>, Entry>,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
@@ -34,7 +33,7 @@ pub struct Contents {
     pub full: bool,
 }
 
-/// In what stores differ.
+/// How stores differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
     /// The shortest lease.
@@ -103,13 +102,13 @@ impl Contents {
         Ok(self.dropped + self.log.partition_point(|&(at, _)| at < revision))
     }
 
-    // What clients ask for.
+    // The operations.
 
-    /// Does what is asked, at the time `now`.
+    /// Does an operation, at the time `now`.
     ///
     /// # Errors
     ///
-    /// What etcd refuses.
+    /// If etcd refuses it.
     pub fn perform(&mut self, now: Mark, operation: &Operation) -> Result<Response, Failure> {
         check_keys(operation)?;
         match operation {
@@ -142,7 +141,7 @@ impl Contents {
 
     fn keep_alive(&mut self, now: Mark, lease: LeaseId) -> Response {
         match self.leases.get_mut(&lease) {
-            // One that is over lives on until the next tick, but for good.
+            // A lease that is over stays until the next tick, but is not renewed.
             Some(lease) if lease.ends > now => {
                 lease.ends = now.saturating_add(lease.ttl);
                 Response::Renewed(lease.ttl)
@@ -178,7 +177,7 @@ impl Contents {
         let found: Vec<&Entry> = match order {
             Order::OldestFirst => sorted(there, |entry| entry.created),
             Order::NewestFirst => sorted(there, |entry| Reverse(entry.created)),
-            // As they are, and no further than they are wanted.
+            // In the order of the map, which is read no further than the limit.
             Order::ByKey => there.take(limit).collect(),
         };
         let told = |entry: &Entry| match keys_only {
@@ -205,8 +204,7 @@ impl Contents {
         if !holds {
             return Ok(Response::Conflict);
         }
-        // Space is not asked for: etcd does not count what a transaction within
-        // another puts.
+        // Without a check of space: etcd does not count the puts of a nested transaction.
         self.change(|changes| {
             for mutation in &guarded.mutations {
                 match mutation {
@@ -228,10 +226,10 @@ impl Contents {
         Ok(())
     }
 
-    // What an operator does.
+    // An operator's commands.
 
-    /// Writes a key, whosever it is, under a lease unless that is 0; or nothing, if
-    /// the lease is not there.
+    /// Writes a key, whoever made it, under a lease unless that is 0; or nothing, if
+    /// the lease does not exist.
     ///
     /// # Errors
     ///
@@ -250,7 +248,7 @@ impl Contents {
         Ok(self.keys.get(&key).cloned())
     }
 
-    /// Deletes a key, if it is there.
+    /// Deletes a key, if it exists.
     pub fn delete(&mut self, key: &[u8]) {
         self.change(|changes| changes.delete(key));
     }
@@ -266,8 +264,8 @@ impl Contents {
         found
     }
 
-    /// Forgets what happened before a revision. False if that is forgotten
-    /// already, or the revision not there yet.
+    /// Forgets the changes before a revision. False if they are forgotten already, or the
+    /// revision does not exist yet.
     pub fn compact(&mut self, revision: Revision) -> bool {
         let possible = self.compacted < revision && revision <= self.revision;
         if possible {
@@ -276,7 +274,7 @@ impl Contents {
         possible
     }
 
-    // What time does.
+    // The effects of time.
 
     /// Ends the leases whose time is over.
     pub fn tick(&mut self, now: Mark) {
@@ -328,7 +326,7 @@ impl Changes<'_> {
     }
 }
 
-/// All of them, the least first; equals stay as they are.
+/// All of them, the least first; equals keep their order.
 fn sorted<'a, K: Ord>(
     entries: impl Iterator<Item = &'a Entry>,
     by: impl Fn(&Entry) -> K,
@@ -338,7 +336,7 @@ fn sorted<'a, K: Ord>(
     sorted
 }
 
-/// Whether these are keys that etcd takes together, whatever it holds.
+/// Refuses keys that etcd never takes, or never takes together.
 fn check_keys(operation: &Operation) -> Result<(), Failure> {
     let mut keys: Vec<&Vec<u8>> = Vec::new();
     let mut put: BTreeSet<&Vec<u8>> = BTreeSet::new();

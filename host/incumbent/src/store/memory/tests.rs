@@ -1,5 +1,5 @@
-//! What is the store's own: its clock, its watches, its memory. What it answers is compared
-//! with etcd elsewhere.
+//! The store's own parts: its clock, its watches, its history. `fidelity.rs` compares its answers
+//! with etcd's.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -48,7 +48,7 @@ impl Wake for Count {
     }
 }
 
-/// What is told by now.
+/// The next change that is told by now.
 fn told(watches: &mut Box<dyn Watches>) -> Option<Watched> {
     poll_fn(|context| watches.poll_next(context)).now_or_never()
 }

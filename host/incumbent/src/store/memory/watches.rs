@@ -9,18 +9,19 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::contents::Contents;
-use super::{Held, Shared, Watches};
+use super::{Shared, State};
+use crate::store::Watches;
 use crate::types::{Change, Mark, RequestId, Watch, Watched};
 
 /// One set of watches.
 pub(super) struct MemoryWatches {
     shared: Arc<Shared>,
     number: u64,
-    /// Until the first lease runs out: somebody has to end it.
+    /// Until the first lease runs out, which this set then ends.
     sleep: Option<(Mark, BoxFuture<'static, ()>)>,
 }
 
-/// What the watches of a set have seen.
+/// The watches of a set, and the changes that they have still to tell.
 #[derive(Default)]
 pub(super) struct Seen {
     watches: BTreeMap<RequestId, Watch>,
@@ -33,11 +34,11 @@ pub(super) struct Seen {
 impl MemoryWatches {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let number = {
-            let mut held = shared.lock();
-            held.last_watcher += 1;
-            let number = held.last_watcher;
-            let seen = Seen { looked_at: held.contents.changes(), ..Seen::default() };
-            held.watching.insert(number, seen);
+            let mut state = shared.lock();
+            state.last_set += 1;
+            let number = state.last_set;
+            let seen = Seen { looked_at: state.contents.changes(), ..Seen::default() };
+            state.watching.insert(number, seen);
             number
         };
         Self { shared, number, sleep: None }
@@ -46,7 +47,7 @@ impl MemoryWatches {
     /// Ends the leases that are over, and sleeps until the next one is.
     fn watch_the_clock(&mut self, context: &mut Context<'_>) {
         loop {
-            let Some(end) = self.shared.settle() else {
+            let Some(end) = self.shared.sweep() else {
                 self.sleep = None;
                 return;
             };
@@ -65,10 +66,10 @@ impl MemoryWatches {
 
 impl Watches for MemoryWatches {
     fn open(&mut self, watch: Watch) {
-        // What has changed by now is not for a watch that begins now.
-        self.shared.settle();
-        let mut held = self.shared.lock();
-        let Held { contents, watching, .. } = &mut *held;
+        // A watch that begins now does not tell the end of leases that are over by now.
+        self.shared.sweep();
+        let mut state = self.shared.lock();
+        let State { contents, watching, .. } = &mut *state;
         if let Some(seen) = watching.get_mut(&self.number) {
             seen.open(contents, watch);
         }
@@ -83,8 +84,8 @@ impl Watches for MemoryWatches {
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Watched> {
         self.watch_the_clock(context);
-        let mut held = self.shared.lock();
-        let Some(seen) = held.watching.get_mut(&self.number) else {
+        let mut state = self.shared.lock();
+        let Some(seen) = state.watching.get_mut(&self.number) else {
             return Poll::Pending;
         };
         if let Some(watched) = seen.untold.pop_front() {
@@ -128,7 +129,7 @@ impl Seen {
         self.wake();
     }
 
-    /// Looks at what has changed since the last time.
+    /// Takes in the changes since the last time.
     pub(super) fn take(&mut self, contents: &Contents) {
         let changes = contents.changes_after(self.looked_at);
         self.looked_at = contents.changes();
@@ -149,7 +150,7 @@ impl Seen {
 }
 
 impl Watch {
-    /// What is told of a change, if it is of a key that is watched.
+    /// What the watch tells of a change, if it watches its key.
     fn sees(&self, change: &Change) -> Option<Watched> {
         let (key, at) = match change {
             Change::Put(entry) => (&entry.key, entry.modified),

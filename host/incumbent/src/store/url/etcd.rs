@@ -1,4 +1,4 @@
-//! Where an etcd is: `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`.
+//! The URL of an etcd: `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -9,12 +9,12 @@ use super::{StoreUrlError, shown};
 /// etcd's port for clients.
 const DEFAULT_PORT: u16 = 2379;
 
-/// The place of an etcd, as a person writes it:
+/// The URL of an etcd:
 /// `etcd://HOST[:PORT][,HOST[:PORT]…][/PREFIX]`, or `etcds://…` for TLS.
 ///
 /// The port is 2379 unless given; an IPv6 address stands in brackets. With a
-/// prefix, every key begins with `PREFIX/`; only the first slash after the hosts
-/// is not a part of it.
+/// prefix, every key begins with `PREFIX/`. The first slash after the hosts is not a part of the
+/// prefix; all others are.
 ///
 /// ```
 /// use incumbent::store::url::EtcdUrl;
@@ -42,13 +42,13 @@ impl EtcdUrl {
         &self.endpoints
     }
 
-    /// What every key begins with: empty, or something that ends in a slash.
+    /// The prefix of every key: empty, or a text that ends in a slash.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 }
 
-/// The one that etcdctl talks to unless told otherwise.
+/// etcdctl's default.
 impl Default for EtcdUrl {
     fn default() -> Self {
         Self {
@@ -128,7 +128,7 @@ impl fmt::Display for EtcdUrl {
     }
 }
 
-/// `HOST:PORT`, or what is wrong with it.
+/// `HOST:PORT`, or what is wrong with the text.
 fn endpoint(text: &str) -> Result<String, String> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (address, after) = rest
