@@ -108,8 +108,7 @@ pub(super) async fn epochs_rise(stores: Stores) -> Verdict {
         } else if own == lease {
             last = other.applied(&guard_of(&entry), vec![put("l", ""), delete("k")]).await?;
         } else {
-            let answer = other.revoke(own).await?;
-            expect!(answer, Response::Revoked, "a lease that lives is revoked");
+            expect!(other.revoke(own).await?, Response::Revoked, "a lease that lives is revoked");
         }
     }
     Ok(())

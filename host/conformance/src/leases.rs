@@ -14,8 +14,7 @@ pub(super) async fn a_lease_is_granted_once(stores: Stores) -> Verdict {
         "a lease is granted for no less than what was asked for, but it was {ttl} ns of {HOUR}"
     );
     for handle in stores.handles() {
-        let again = handle.grant(lease, HOUR).await?;
-        expect!(again, Response::Exists, "a lease that is there exists");
+        expect!(handle.grant(lease, HOUR).await?, Response::Exists, "a lease that is there exists");
     }
     // Of many grants at once, one succeeds.
     let lease = new_lease();
@@ -107,8 +106,7 @@ pub(super) async fn a_revoked_lease_takes_its_keys_along(stores: Stores) -> Verd
     let mut listener = stores.there.listener();
     let before = listener.listen(of_all(1, "")).await?;
 
-    let answer = stores.here.revoke(lease).await?;
-    expect!(answer, Response::Revoked, "a lease that lives is revoked");
+    expect!(stores.here.revoke(lease).await?, Response::Revoked, "a lease that lives is revoked");
     let found = stores.there.read(vec![all("")]).await?;
     ensure!(
         names(found.found.concat().as_slice()) == "guard moved",
@@ -135,8 +133,7 @@ pub(super) async fn a_revoked_lease_takes_its_keys_along(stores: Stores) -> Verd
 
     // The id is free, and nothing of the old lease comes back.
     for handle in stores.handles() {
-        let answer = handle.revoke(lease).await?;
-        expect!(answer, Response::Expired, "a lease is revoked once");
+        expect!(handle.revoke(lease).await?, Response::Expired, "a lease is revoked once");
     }
     let answer = stores.there.grant(lease, HOUR).await?;
     expect!(answer, Response::Granted(_), "the id of a lease that is gone is free again");

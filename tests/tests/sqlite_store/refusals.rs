@@ -99,8 +99,8 @@ async fn a_file_that_is_mounted_alone() {
     };
     assert_eq!(
         other.line(),
-        "store.db is mounted by itself: mount its directory, for what lies beside it is shared \
-         as well"
+        "store.db is mounted by itself: mount its directory, because the files beside it have to \
+         be shared as well"
     );
 }
 

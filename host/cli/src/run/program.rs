@@ -1,7 +1,7 @@
 //! Whether a command can be run: checked before the candidate joins.
 //!
 //! Not the crate `which`, which does not tell a command that cannot be executed (126) from one
-//! that does not exist (127), and skips empty folders of PATH.
+//! that does not exist (127).
 
 use std::env;
 use std::ffi::OsString;

@@ -44,6 +44,7 @@ pub use self::error::ConnectError;
 use self::keep_alive::Renewals;
 use self::keyspace::Keyspace;
 use self::watch::EtcdWatches;
+use super::memory::keys_of;
 use super::url::EtcdUrl;
 use super::{Store, Watches};
 use crate::types::{Entry, Failure, Operation, Response};
@@ -98,7 +99,8 @@ impl Store for EtcdStore {
         operation: Operation,
         within: Duration,
     ) -> BoxFuture<'static, Result<Response, Failure>> {
-        if keyspace::has_empty_key(&operation) {
+        // etcd does so, unless a prefix hides it.
+        if keys_of(&operation).0.iter().any(|key| key.is_empty()) {
             let refused = Failure::Invalid("etcdserver: key is not provided".into());
             return std::future::ready(Err(refused)).boxed();
         }

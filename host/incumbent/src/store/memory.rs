@@ -9,6 +9,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+pub(super) use self::contents::keys_of;
 use self::contents::{Contents, Rules};
 use self::watches::{MemoryWatches, Seen};
 use super::{Store, Watches};

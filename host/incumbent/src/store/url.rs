@@ -74,7 +74,7 @@ impl StoreUrl {
         match std::path::absolute(&path) {
             Ok(path) => Ok(Self::Sqlite(path)),
             Err(error) => Err(StoreUrlError(format!(
-                "the store sqlite:{} is nowhere ({error}): give the whole path",
+                "the store sqlite:{} has no absolute path ({error}): give the whole path",
                 path.display()
             ))),
         }

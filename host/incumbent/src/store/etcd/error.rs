@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// A certificate or key cannot be read.
-    #[error("the {what} {} cannot be read: {source}", path.display())]
+    #[error("the {what} {path} cannot be read: {source}")]
     Unreadable {
         /// Which one, and its flag.
         what: &'static str,
@@ -19,7 +19,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// A file holds no certificate or key that can be used.
-    #[error("the {what} {} cannot be used: {reason}", path.display())]
+    #[error("the {what} {path} cannot be used: {reason}")]
     Unusable {
         /// Which one, and its flag.
         what: &'static str,

@@ -183,20 +183,12 @@ pub(super) fn is_from_another_service(error: &Error) -> bool {
 
 /// What TLS found wrong with a connection, if the error comes from that.
 pub(super) fn tls_objection(error: &Error) -> Option<&rustls::Error> {
-    let mut next = match error {
-        Error::GRpcStatus(status) => status.source(),
-        Error::TransportError(error) => error.source(),
-        Error::InvalidArgs(_)
-        | Error::InvalidUri(_)
-        | Error::IoError(_)
-        | Error::WatchError(_)
-        | Error::Utf8Error(_)
-        | Error::LeaseKeepAliveError(_)
-        | Error::ElectError(_)
-        | Error::InvalidMetadataValue(_)
-        | Error::EndpointError(_)
-        | Error::EndpointsNotManaged
-        | Error::Internal(_) => None,
+    let mut next = if let Error::GRpcStatus(status) = error {
+        status.source()
+    } else if let Error::TransportError(error) = error {
+        error.source()
+    } else {
+        None
     };
     while let Some(error) = next {
         // An error of I/O does not name the error inside it as its source.
@@ -243,9 +235,7 @@ fn is_status(error: &Error, code: i32, part: &str) -> bool {
 
 /// The code and the text of an error that etcd itself sent.
 fn status(error: &Error) -> Option<(i32, &str)> {
-    let Error::GRpcStatus(status) = error else {
-        return None;
-    };
+    let Error::GRpcStatus(status) = error else { return None };
     status.source().is_none().then(|| (status.code() as i32, status.message()))
 }
 
@@ -256,67 +246,35 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip]
     fn what_etcd_says_is_sorted() {
-        let other = |text: &str| Failure::Other(text.into());
-        let invalid = |text: &str| Failure::Invalid(text.into());
-        let denied = |text: &str| Failure::Denied(text.into());
+        type Meaning = fn(&str) -> Failure;
+        let timeout: Meaning = |_| Failure::Timeout;
+        let unavailable: Meaning = |_| Failure::Unavailable;
+        let denied: Meaning = |text| Failure::Denied(text.into());
+        let invalid: Meaning = |text| Failure::Invalid(text.into());
+        let other: Meaning = |text| Failure::Other(text.into());
         for (code, text, meaning) in [
-            (code::UNKNOWN, "etcdserver: too many requests", Failure::Unavailable),
-            (code::RESOURCE_EXHAUSTED, "etcdserver: too many requests", Failure::Unavailable),
-            (code::UNAVAILABLE, "etcdserver: no leader", Failure::Unavailable),
-            (code::UNAVAILABLE, "etcdserver: leader changed", Failure::Unavailable),
-            (code::UNAVAILABLE, "etcdserver: request timed out", Failure::Timeout),
-            (code::DEADLINE_EXCEEDED, "context deadline exceeded", Failure::Timeout),
-            (
-                code::INVALID_ARGUMENT,
-                "etcdserver: request is too large",
-                invalid("etcdserver: request is too large"),
-            ),
-            (
-                code::RESOURCE_EXHAUSTED,
-                "grpc: received message larger than max (9 vs. 8)",
-                invalid("grpc: received message larger than max (9 vs. 8)"),
-            ),
-            (
-                code::OUT_OF_RANGE,
-                "etcdserver: too large lease TTL",
-                invalid("etcdserver: too large lease TTL"),
-            ),
-            (code::OUT_OF_RANGE, "something else", other("something else")),
-            (
-                code::RESOURCE_EXHAUSTED,
-                "etcdserver: mvcc: database space exceeded",
-                other("etcdserver: mvcc: database space exceeded"),
-            ),
-            (
-                code::PERMISSION_DENIED,
-                "etcdserver: permission denied",
-                denied("etcdserver: permission denied"),
-            ),
-            (
-                code::UNAUTHENTICATED,
-                "etcdserver: invalid auth token",
-                denied("etcdserver: invalid auth token"),
-            ),
-            (
-                code::INVALID_ARGUMENT,
-                "etcdserver: user name is empty",
-                denied("etcdserver: user name is empty"),
-            ),
-            (
-                code::INVALID_ARGUMENT,
-                "etcdserver: authentication failed, invalid user ID or password",
-                denied("etcdserver: authentication failed, invalid user ID or password"),
-            ),
-            (
-                code::INVALID_ARGUMENT,
-                "etcdserver: revision of auth store is old",
-                Failure::Unavailable,
-            ),
-            (code::UNKNOWN, "auth: revision in header is old", Failure::Unavailable),
-            (0, "?", other("?")),
+            (code::UNKNOWN, "etcdserver: too many requests", unavailable),
+            (code::RESOURCE_EXHAUSTED, "etcdserver: too many requests", unavailable),
+            (code::UNAVAILABLE, "etcdserver: no leader", unavailable),
+            (code::UNAVAILABLE, "etcdserver: leader changed", unavailable),
+            (code::UNAVAILABLE, "etcdserver: request timed out", timeout),
+            (code::DEADLINE_EXCEEDED, "context deadline exceeded", timeout),
+            (code::INVALID_ARGUMENT, "etcdserver: request is too large", invalid),
+            (code::RESOURCE_EXHAUSTED, "grpc: received message larger than max (9 vs. 8)", invalid),
+            (code::OUT_OF_RANGE, "etcdserver: too large lease TTL", invalid),
+            (code::OUT_OF_RANGE, "something else", other),
+            (code::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", other),
+            (code::PERMISSION_DENIED, "etcdserver: permission denied", denied),
+            (code::UNAUTHENTICATED, "etcdserver: invalid auth token", denied),
+            (code::INVALID_ARGUMENT, "etcdserver: user name is empty", denied),
+            (code::INVALID_ARGUMENT, "etcdserver: authentication failed, invalid user ID or password", denied),
+            (code::INVALID_ARGUMENT, "etcdserver: revision of auth store is old", unavailable),
+            (code::UNKNOWN, "auth: revision in header is old", unavailable),
+            (0, "?", other),
         ] {
-            assert_eq!(said(code, text), meaning, "{code} {text}");
+            assert_eq!(said(code, text), meaning(text), "{code} {text}");
         }
         let large = said(code::OUT_OF_RANGE, "Error, decoded message length too large");
         let Failure::Other(sentence) = large else { panic!("{large:?}") };
@@ -328,26 +286,15 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn each_question_is_answered_by_code_and_text_together() {
         type Question = fn(&Error) -> bool;
         let questions: [(Question, i32, &str); 9] = [
             (is_lease_missing, code::NOT_FOUND, "etcdserver: requested lease not found"),
             (is_lease_present, code::FAILED_PRECONDITION, "etcdserver: lease already exists"),
-            (
-                is_revision_unreadable,
-                code::OUT_OF_RANGE,
-                "etcdserver: mvcc: required revision has been compacted",
-            ),
-            (
-                is_revision_unreadable,
-                code::OUT_OF_RANGE,
-                "etcdserver: mvcc: required revision is a future revision",
-            ),
-            (
-                is_without_users,
-                code::FAILED_PRECONDITION,
-                "etcdserver: authentication is not enabled",
-            ),
+            (is_revision_unreadable, code::OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted"),
+            (is_revision_unreadable, code::OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision"),
+            (is_without_users, code::FAILED_PRECONDITION, "etcdserver: authentication is not enabled"),
             (is_login_refused, code::INVALID_ARGUMENT, "etcdserver: authentication failed"),
             (is_login_refused, code::INVALID_ARGUMENT, "etcdserver: user name is empty"),
             (is_login_refused, code::INVALID_ARGUMENT, "etcdserver: user name not found"),

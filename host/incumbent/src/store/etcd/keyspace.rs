@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use etcd_client::KeyValue;
 
-use crate::types::{Entry, Mutation, Operation, Put};
+use crate::types::Entry;
 
 /// Puts the store's prefix before each key that goes to etcd, and takes it off
 /// each that comes back: no other module of the library knows the prefix.
@@ -36,25 +36,6 @@ impl Keyspace {
             lease: found.lease(),
             created: found.create_revision(),
             modified: found.mod_revision(),
-        }
-    }
-}
-
-/// Whether an operation is on an empty key: etcd refuses that, unless a prefix hides it.
-pub(super) fn has_empty_key(operation: &Operation) -> bool {
-    match operation {
-        Operation::Grant(_) | Operation::KeepAlive(_) | Operation::Revoke(_) => false,
-        Operation::Claim(claim) => claim.key.is_empty(),
-        Operation::Read(selections) => {
-            selections.iter().any(|selection| !selection.prefix && selection.key.is_empty())
-        }
-        Operation::Guarded(guarded) => {
-            guarded.guard.key.is_empty()
-                || guarded.expect.iter().any(|expect| expect.key.is_empty())
-                || guarded.mutations.iter().any(|mutation| match mutation {
-                    Mutation::Put(Put { key, .. }) | Mutation::Delete(key) => key.is_empty(),
-                    Mutation::Proclaim(_) => false,
-                })
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a stream of watches has to know of itself: which watches are on it, what is still to be
-//! sent and answered, and whether the stream lives.
+//! The state of one stream of watches: which watches are on it, which messages and answers are
+//! outstanding, and whether the stream lives.
 //!
 //! A link may die without a word. Where nothing has come over it for long, the stream is asked
 //! for its progress. Any response proves that it lives. One request without a response proves
@@ -44,7 +44,7 @@ pub(super) enum Stage {
 
 /// One stream of watches.
 pub(super) struct WatchStream {
-    /// By the numbers by which etcd knows them.
+    /// The watches, by the numbers by which etcd knows them.
     watches: BTreeMap<i64, RequestId>,
     wire_ids: BTreeMap<RequestId, i64>,
     outbox: VecDeque<Message>,

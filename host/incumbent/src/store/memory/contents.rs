@@ -338,36 +338,44 @@ fn sorted<'a, K: Ord>(
 
 /// Refuses keys that etcd never takes, or never takes together.
 fn check_keys(operation: &Operation) -> Result<(), Failure> {
-    let mut keys: Vec<&Vec<u8>> = Vec::new();
-    let mut put: BTreeSet<&Vec<u8>> = BTreeSet::new();
-    let mut deleted: BTreeSet<&Vec<u8>> = BTreeSet::new();
+    let (keys, twice) = keys_of(operation);
+    if keys.iter().any(|key| key.is_empty()) {
+        return Err(Failure::Invalid("etcdserver: key is not provided".into()));
+    }
+    if twice {
+        return Err(Failure::Invalid("etcdserver: duplicate key given in txn request".into()));
+    }
+    Ok(())
+}
+
+/// The keys that an operation names, prefixes aside, and whether it changes one of them twice:
+/// that is allowed for deletions only.
+pub fn keys_of(operation: &Operation) -> (Vec<&[u8]>, bool) {
+    let mut keys: Vec<&[u8]> = Vec::new();
+    let (mut put, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     let mut twice = false;
     match operation {
         Operation::Grant(_) | Operation::KeepAlive(_) | Operation::Revoke(_) => {}
         Operation::Claim(claim) => keys.push(&claim.key),
         Operation::Read(selections) => {
             let single = selections.iter().filter(|selection| !selection.prefix);
-            keys.extend(single.map(|selection| &selection.key));
+            keys.extend(single.map(|selection| &*selection.key));
         }
         Operation::Guarded(Guarded { guard, expect, mutations }) => {
             keys.push(&guard.key);
-            keys.extend(expect.iter().map(|expect| &expect.key));
+            keys.extend(expect.iter().map(|expect| &*expect.key));
             for mutation in mutations {
+                let key = match mutation {
+                    Mutation::Put(Put { key, .. }) | Mutation::Delete(key) => key,
+                    Mutation::Proclaim(_) => &guard.key,
+                };
                 match mutation {
-                    Mutation::Put(Put { key, .. }) => twice |= !put.insert(key),
-                    Mutation::Proclaim(_) => twice |= !put.insert(&guard.key),
-                    Mutation::Delete(key) => {
-                        deleted.insert(key);
-                    }
+                    Mutation::Put(_) | Mutation::Proclaim(_) => twice |= !put.insert(key),
+                    Mutation::Delete(_) => _ = deleted.insert(key),
                 }
+                keys.push(key);
             }
         }
     }
-    if keys.iter().chain(&put).chain(&deleted).any(|key| key.is_empty()) {
-        return Err(Failure::Invalid("etcdserver: key is not provided".into()));
-    }
-    if twice || !put.is_disjoint(&deleted) {
-        return Err(Failure::Invalid("etcdserver: duplicate key given in txn request".into()));
-    }
-    Ok(())
+    (keys, twice || !put.is_disjoint(&deleted))
 }

@@ -107,7 +107,7 @@ impl Database {
     /// file: to open and close that once more would release the locks of this process.
     pub(super) fn successor(&self, time: &Time) -> Result<Self, SqliteError> {
         if self.memory.is_some() && Identity::of(&beside(&self.path, MEMORY)).ok() == self.memory {
-            return Err(SqliteError::Remnants { path: self.path.clone() });
+            return Err(SqliteError::Remnants(self.path.clone()));
         }
         Self::open(&self.path, time)
     }
@@ -247,21 +247,11 @@ fn contents(path: &Path, connection: &Connection) -> Result<Contents, Objection>
     Err(SqliteError::NotAStore { path, reason }.into())
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 enum Objection {
-    Sqlite(Error),
-    Ours(SqliteError),
-}
-
-impl From<SqliteError> for Objection {
-    fn from(error: SqliteError) -> Self {
-        Self::Ours(error)
-    }
-}
-
-impl From<Error> for Objection {
-    fn from(error: Error) -> Self {
-        Self::Sqlite(error)
-    }
+    Sqlite(#[from] Error),
+    Ours(#[from] SqliteError),
 }
 
 /// How long a connection waits for the lock.

@@ -12,28 +12,18 @@ use crate::types::Failure;
 #[derive(Debug, thiserror::Error)]
 pub enum SqliteError {
     /// The directory that it should be in is not there.
-    #[error("{} has no directory to be in: make it first, or name another file", path.display())]
-    NoDirectory {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{0} has no directory to be in: make it first, or name another file")]
+    NoDirectory(PathBuf),
     /// It is a directory, a device or the like.
-    #[error("{} is no file that could be a store: name a file", path.display())]
-    NotAFile {
-        /// What was named.
-        path: PathBuf,
-    },
+    #[error("{0} is no file that could be a store: name a file")]
+    NotAFile(PathBuf),
     /// It has another name, and so the files that SQLite puts beside it would exist twice.
-    #[error("{} has another name (a hard link): remove one of them", path.display())]
-    HardLinked {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{0} has another name (a hard link): remove one of them")]
+    HardLinked(PathBuf),
     /// A file beside it is not the store's: somebody has put it there.
     #[error(
-        "{} is {kind}, and the store needs a file of its own there: stop all that use the store, \
-         and remove it",
-        path.display()
+        "{path} is {kind}, and the store needs a file of its own there: stop all that use the store, \
+         and remove it"
     )]
     Foreign {
         /// The file beside the store.
@@ -42,27 +32,22 @@ pub enum SqliteError {
         kind: &'static str,
     },
     /// It is a mount of its own, and the files that SQLite puts beside it would not be shared.
-    #[error("{} is mounted by itself: mount its directory, for what lies beside it is shared as well", path.display())]
-    MountedAlone {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error(
+        "{0} is mounted by itself: mount its directory, because the files beside it have to \
+         be shared as well"
+    )]
+    MountedAlone(PathBuf),
     /// It was removed while it was in use, and the files beside it were not.
     #[error(
-        "{} was removed or replaced, but not its -wal and -shm: stop all that use it, and remove \
-         them as well",
-        path.display()
+        "{0} was removed or replaced, but not its -wal and -shm: stop all that use it, and remove \
+         them as well"
     )]
-    Remnants {
-        /// The file.
-        path: PathBuf,
-    },
+    Remnants(PathBuf),
     /// Locks do not reach other machines there, or not reliably, and the processes' shared
     /// memory never does.
     #[error(
-        "{} is on a network or shared file system ({kind}), where locks cannot be relied on: \
-         name a file on a local disk, or use etcd for more than one machine",
-        path.display()
+        "{path} is on a network or shared file system ({kind}), where locks cannot be relied on: \
+         name a file on a local disk, or use etcd for more than one machine"
     )]
     NetworkFileSystem {
         /// The file.
@@ -72,9 +57,8 @@ pub enum SqliteError {
     },
     /// Every process that uses it has to write, to the file and beside it.
     #[error(
-        "{} cannot be written ({reason}): give this user the right to write the file and its \
-         directory, or name another file",
-        path.display()
+        "{path} cannot be written ({reason}): give this user the right to write the file and its \
+         directory, or name another file"
     )]
     ReadOnly {
         /// The file.
@@ -83,7 +67,7 @@ pub enum SqliteError {
         reason: String,
     },
     /// It is a file of another kind.
-    #[error("{} is no store of Incumbent's ({reason}): name another file", path.display())]
+    #[error("{path} is no store of Incumbent's ({reason}): name another file")]
     NotAStore {
         /// The file.
         path: PathBuf,
@@ -92,9 +76,8 @@ pub enum SqliteError {
     },
     /// A newer version made it.
     #[error(
-        "{} was made by a newer version of Incumbent (format {version}): update this one, or \
-         name another file",
-        path.display()
+        "{path} was made by a newer version of Incumbent (format {version}): update this one, or \
+         name another file"
     )]
     Newer {
         /// The file.
@@ -104,9 +87,8 @@ pub enum SqliteError {
     },
     /// It is damaged.
     #[error(
-        "{} is damaged ({reason}): stop all that use it, remove it together with its -wal and \
-         -shm, and start anew",
-        path.display()
+        "{path} is damaged ({reason}): stop all that use it, remove it together with its -wal and \
+         -shm, and start anew"
     )]
     Damaged {
         /// The file.
@@ -115,16 +97,12 @@ pub enum SqliteError {
         reason: String,
     },
     /// The disk, or the user's share of it, is full.
-    #[error("no space is left for {}: free some, or name a file on another disk", path.display())]
-    Full {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("no space is left for {0}: free some, or name a file on another disk")]
+    Full(PathBuf),
     /// The store holds as much as it may: operations that put nothing there still succeed.
     #[error(
-        "{} is full: it holds the {quota} bytes that its quota allows; delete keys, or open it \
-         with a larger quota",
-        path.display()
+        "{path} is full: it holds the {quota} bytes that its quota allows; delete keys, or open it \
+         with a larger quota"
     )]
     OverQuota {
         /// The file.
@@ -134,9 +112,8 @@ pub enum SqliteError {
     },
     /// SQLite's log cannot be restarted, and fills the quota.
     #[error(
-        "{}-wal has grown to {length} bytes: some process is stopped while it reads the store; \
-         let it go on (SIGCONT), or end it",
-        path.display()
+        "{path}-wal has grown to {length} bytes: some process is stopped while it reads the store; \
+         let it go on (SIGCONT), or end it"
     )]
     LongLog {
         /// The file.
@@ -146,19 +123,14 @@ pub enum SqliteError {
     },
     /// Another process holds its lock all the time.
     #[error(
-        "{} stays locked: a process is stopped in the middle of a change (resume it with SIGCONT, \
-         or end it), or more processes use the file at once than it can serve (use etcd)",
-        path.display()
+        "{0} stays locked: a process is stopped in the middle of a change (resume it with SIGCONT, \
+         or end it), or more processes use the file at once than it can serve (use etcd)"
     )]
-    Locked {
-        /// The file.
-        path: PathBuf,
-    },
+    Locked(PathBuf),
     /// This process may open too few files for a store.
     #[error(
-        "{} cannot be opened, because this process may open too few files ({reason}): raise its \
-         limit (ulimit -n)",
-        path.display()
+        "{path} cannot be opened, because this process may open too few files ({reason}): raise its \
+         limit (ulimit -n)"
     )]
     TooFewFiles {
         /// The file.
@@ -168,9 +140,8 @@ pub enum SqliteError {
     },
     /// This user, or this group of processes, may have too few threads for a store.
     #[error(
-        "{} cannot be opened, because no thread can be started ({reason}): allow this user more \
-         (ulimit -u)",
-        path.display()
+        "{path} cannot be opened, because no thread can be started ({reason}): allow this user more \
+         (ulimit -u)"
     )]
     TooFewThreads {
         /// The file.
@@ -182,7 +153,7 @@ pub enum SqliteError {
     #[error("this machine does not tell one start from the next ({0}): use etcd")]
     NoBootId(String),
     /// Anything else.
-    #[error("{} cannot be opened: {reason}", path.display())]
+    #[error("{path} cannot be opened: {reason}")]
     Failed {
         /// The file.
         path: PathBuf,
@@ -226,8 +197,8 @@ impl SqliteError {
         let path = path.to_owned();
         let reason = error.to_string();
         match cause(&path, error) {
-            Cause::Busy => Self::Locked { path },
-            Cause::Full => Self::Full { path },
+            Cause::Busy => Self::Locked(path),
+            Cause::Full => Self::Full(path),
             Cause::ReadOnly => Self::ReadOnly { path, reason },
             Cause::Damaged => Self::Damaged { path, reason },
             Cause::NotADatabase => {

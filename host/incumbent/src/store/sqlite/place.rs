@@ -33,7 +33,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, SqliteError> {
     }
     .map_err(|error| not_reached(path, &error))?;
     if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
-        return Err(SqliteError::NotAFile { path });
+        return Err(SqliteError::NotAFile(path));
     }
     check(&path)?;
     Ok(path)
@@ -55,13 +55,13 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
 
 /// The resolved path of a file that does not exist yet.
 fn in_its_directory(path: &Path) -> Result<io::Result<PathBuf>, SqliteError> {
-    let name = path.file_name().ok_or_else(|| SqliteError::NotAFile { path: path.into() })?;
+    let name = path.file_name().ok_or_else(|| SqliteError::NotAFile(path.into()))?;
     let directory = match path.parent() {
         Some(directory) if directory != Path::new("") => directory,
         Some(_) | None => Path::new("."),
     };
     match fs::canonicalize(directory) {
-        Ok(directory) if !directory.is_dir() => Err(SqliteError::NoDirectory { path: path.into() }),
+        Ok(directory) if !directory.is_dir() => Err(SqliteError::NoDirectory(path.into())),
         Ok(directory) => Ok(Ok(directory.join(name))),
         Err(error) => Ok(Err(error)),
     }
@@ -72,11 +72,11 @@ pub(super) fn not_reached(path: &Path, error: &io::Error) -> SqliteError {
     let path = path.to_owned();
     let kind = error.kind();
     if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-        return SqliteError::NoDirectory { path };
+        return SqliteError::NoDirectory(path);
     }
     let reason = error.to_string();
     if kind == io::ErrorKind::StorageFull || kind == io::ErrorKind::QuotaExceeded {
-        return SqliteError::Full { path };
+        return SqliteError::Full(path);
     }
     if matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) {
         return SqliteError::ReadOnly { path, reason };
@@ -93,10 +93,10 @@ fn check(path: &Path) -> Result<(), SqliteError> {
     let directory = path.parent().unwrap_or(path);
     let file = path.exists().then_some(path);
     if fs::metadata(path).is_ok_and(|found| found.nlink() > 1) {
-        return Err(SqliteError::HardLinked { path: path.into() });
+        return Err(SqliteError::HardLinked(path.into()));
     }
     if is_mounted_alone(path) {
-        return Err(SqliteError::MountedAlone { path: path.into() });
+        return Err(SqliteError::MountedAlone(path.into()));
     }
     for ending in BESIDE {
         let path = beside(path, ending);
