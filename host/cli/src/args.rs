@@ -12,7 +12,7 @@ use clap::{
 };
 use incumbent::store::url::StoreUrl;
 
-use super::input::{
+use super::parse::{
     Checked, Directory, Target, Variable, directory, election_name, identity, lease_time,
     passed_on, prefix, span, store_url, target, variable,
 };

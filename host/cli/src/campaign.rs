@@ -10,11 +10,11 @@ use super::args::{Campaign, Common};
 use super::event::{Teller, missed};
 use super::exit::{End, Status};
 use super::output::Output;
-use super::session::{self, farewell, identity};
+use super::session::{self, Cleanup, identity};
 use super::signals::Signals;
 
 pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, End> {
-    let mut signals = Signals::listen().map_err(no_signals)?;
+    let mut signals = Signals::listen()?;
     let session = tokio::select! {
         session = session::competitor(common, &campaign.candidate) => session?,
         _ = signals.next() => return Ok(Status::Done),
@@ -40,30 +40,34 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
     let mut leadership = None;
     let end = tokio::select! {
         end = lead_on(&mut candidate, &mut leadership, campaign.wait.is_some().then(|| {
-            patience(campaign.wait, &election, place, common.command_timeout)
+            give_up(campaign.wait, &election, place, common.command_timeout)
         })) => end,
         _ = signals.next() => Ok(Status::Done),
         closed = output.closed() => closed,
     };
     let status = end.as_ref().map_or_else(|end| end.status, |status| *status);
-    let rest = Some((candidate, leadership));
-    let within = common.command_timeout;
-    let status = farewell(&session, rest, Some(telling), within, &mut signals, status).await;
+    let cleanup = Cleanup {
+        session: &session,
+        candidate: Some((candidate, leadership)),
+        telling: Some(telling),
+        timeout: common.command_timeout,
+    };
+    let status = cleanup.finish(&mut signals, status).await;
     output.flush().await;
     end.map(|_| status)
 }
 
-/// Leads term after term. Ends when the candidacy does, or patience before the
-/// first term.
+/// Leads term after term. Ends when the candidacy does, or with `given_up` before
+/// the first term.
 async fn lead_on(
     candidate: &mut Candidate,
     held: &mut Option<Leadership>,
-    patience: Option<impl Future<Output = End>>,
+    given_up: Option<impl Future<Output = End>>,
 ) -> Result<Status, End> {
-    let first = match patience {
-        Some(patience) => tokio::select! {
+    let first = match given_up {
+        Some(given_up) => tokio::select! {
             elected = candidate.elected() => elected?,
-            end = patience => return Err(end),
+            end = given_up => return Err(end),
         },
         None => candidate.elected().await?,
     };
@@ -77,7 +81,7 @@ async fn lead_on(
 }
 
 /// Ends when it is time to give up.
-async fn patience(
+async fn give_up(
     wait: Option<Duration>,
     election: &Election,
     mut place: tokio::sync::watch::Receiver<Option<(Vec<u8>, i64)>>,
@@ -107,8 +111,4 @@ async fn patience(
     // A store that does not answer is no election either.
     let _ = tokio::time::timeout(one_try, taken).await;
     End::new(Status::NotFound, "somebody else leads: gave up, as --wait 0 says")
-}
-
-pub fn no_signals(error: std::io::Error) -> End {
-    End::new(Status::BadInput, format!("the system lets us take no signals: {error}"))
 }

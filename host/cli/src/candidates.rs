@@ -1,7 +1,7 @@
 //! `incumbent candidates`: the queue.
 
 use super::args::{Common, Form, Named};
-use super::event::leader_object;
+use super::event::LeaderObject;
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::{answered, spectator};
@@ -24,7 +24,7 @@ pub async fn candidates(common: &Common, named: &Named) -> Result<Status, End> {
                 candidate.epoch,
                 shown_bytes(&candidate.key)
             ),
-            Form::Json => json(&leader_object(candidate)),
+            Form::Json => json(&LeaderObject::from(candidate)),
         })
         .collect();
     print(lines.join("\n"))

@@ -2,14 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use incumbent::{Clock, Event, Failure, Leader, Mark, Reason};
-use serde_json::{Map, Value};
+use serde::Serialize;
 
 use super::args::Form;
 use super::output::{Gap, Output};
-use super::text::{json, shown, shown_bytes};
+use super::text::{Bytes, json, shown, shown_bytes};
 
 /// Says what happens in one election, in all the forms asked for.
 #[derive(Clone, Debug)]
@@ -95,47 +93,112 @@ impl Teller {
     }
 
     fn object(&self, event: &Event, now: Mark) -> String {
-        let mut object = head(name(event), &self.election, &self.id);
-        match event {
-            Event::Joined { key, .. } => put_bytes(&mut object, "key", key),
+        let details = match event {
+            Event::Joined { key, .. } => Details::Joined { key: Bytes("key", key) },
             Event::Elected { epoch, key, lease, valid_until }
             | Event::Extended { epoch, key, lease, valid_until }
-            | Event::Endangered { epoch, key, lease, valid_until } => {
-                object.insert("epoch".into(), (*epoch).into());
-                put_bytes(&mut object, "key", key);
-                object.insert("lease".into(), format!("{lease:x}").into());
-                let left = left(*valid_until, now).as_millis();
-                object.insert("remaining_ms".into(), serde_json::json!(left));
-            }
-            Event::Demoted { epoch, reason } => {
-                object.insert("epoch".into(), (*epoch).into());
-                put_bytes(&mut object, "key", &self.key);
-                object.insert("reason".into(), reason_name(reason).into());
-                if let Reason::Other(detail) = reason {
-                    object.insert("detail".into(), detail.as_str().into());
-                }
-            }
+            | Event::Endangered { epoch, key, lease, valid_until } => Details::Term {
+                epoch: *epoch,
+                key: Bytes("key", key),
+                lease: format!("{lease:x}"),
+                remaining_ms: left(*valid_until, now).as_millis(),
+            },
+            Event::Demoted { epoch, reason } => Details::Demoted {
+                epoch: *epoch,
+                key: Bytes("key", &self.key),
+                reason: reason_name(reason),
+                detail: match reason {
+                    Reason::Other(detail) => Some(detail),
+                    Reason::Resigned
+                    | Reason::Expired
+                    | Reason::LeaseLost
+                    | Reason::Deposed
+                    | Reason::Fenced => None,
+                },
+            },
             Event::Leader(leader) => {
-                let leader = leader.as_ref().map_or(Value::Null, leader_object);
-                object.insert("leader".into(), leader);
+                Details::Leader { leader: leader.as_ref().map(LeaderObject::from) }
             }
-            Event::Trouble(failure) => put_failure(&mut object, failure),
-            Event::Withdrawn(cause) => {
-                cause.iter().for_each(|failure| put_failure(&mut object, failure));
+            Event::Trouble(failure) | Event::Withdrawn(Some(failure)) => {
+                Details::Failure { failure: failure_name(failure), detail: failure.to_string() }
             }
-            _ => {}
-        }
-        json(&Value::Object(object))
+            Event::Withdrawn(None) | _ => Details::Nothing {},
+        };
+        object(name(event), &self.election, &self.id, details)
     }
 }
 
-/// What an object begins with.
-fn head(event: &str, election: &str, id: &str) -> Map<String, Value> {
+/// One object: what all events have, and what this one has.
+#[derive(Serialize)]
+struct Object<'a> {
+    event: &'a str,
+    election: &'a str,
+    id: &'a str,
+    time: String,
+    #[serde(flatten)]
+    details: Details<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Details<'a> {
+    Joined {
+        #[serde(flatten)]
+        key: Bytes<'a>,
+    },
+    Term {
+        epoch: i64,
+        #[serde(flatten)]
+        key: Bytes<'a>,
+        lease: String,
+        remaining_ms: u128,
+    },
+    Demoted {
+        epoch: i64,
+        #[serde(flatten)]
+        key: Bytes<'a>,
+        reason: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        detail: Option<&'a str>,
+    },
+    Leader {
+        leader: Option<LeaderObject<'a>>,
+    },
+    Failure {
+        failure: &'static str,
+        detail: String,
+    },
+    Missed {
+        lines: u64,
+    },
+    Nothing {},
+}
+
+/// A leader, or another candidate.
+#[derive(Serialize)]
+pub struct LeaderObject<'a> {
+    #[serde(flatten)]
+    key: Bytes<'a>,
+    #[serde(flatten)]
+    value: Bytes<'a>,
+    epoch: i64,
+    lease: String,
+}
+
+impl<'a> From<&'a Leader> for LeaderObject<'a> {
+    fn from(leader: &'a Leader) -> Self {
+        Self {
+            key: Bytes("key", &leader.key),
+            value: Bytes("value", &leader.value),
+            epoch: leader.epoch,
+            lease: format!("{:x}", leader.lease),
+        }
+    }
+}
+
+fn object(event: &str, election: &str, id: &str, details: Details<'_>) -> String {
     let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-    [("event", event), ("election", election), ("id", id), ("time", time.as_str())]
-        .map(|(name, value)| (name.to_owned(), Value::from(value)))
-        .into_iter()
-        .collect()
+    json(&Object { event, election, id, time, details })
 }
 
 /// What stands for lines that were left out, because nobody took them in time.
@@ -145,11 +208,9 @@ pub fn missed(form: Form, election: &str, id: &str) -> Gap {
         Form::People => Box::new(|many| {
             format!("incumbent: lines are missing here, because they were not read in time: {many}")
         }),
-        Form::Json => Box::new(move |many| {
-            let mut object = head("missed", &election, &id);
-            object.insert("lines".into(), many.into());
-            json(&Value::Object(object))
-        }),
+        Form::Json => {
+            Box::new(move |lines| object("missed", &election, &id, Details::Missed { lines }))
+        }
     }
 }
 
@@ -165,29 +226,6 @@ pub fn sighting(election: &str, leader: Option<&Leader>) -> String {
         ),
         None => format!("nobody leads {election}"),
     }
-}
-
-/// `{"key","value","epoch"}`, and the lease.
-pub fn leader_object(leader: &Leader) -> Value {
-    let mut object = Map::new();
-    put_bytes(&mut object, "key", &leader.key);
-    put_bytes(&mut object, "value", &leader.value);
-    object.insert("epoch".into(), leader.epoch.into());
-    object.insert("lease".into(), format!("{:x}", leader.lease).into());
-    Value::Object(object)
-}
-
-/// Under `NAME` as text, or under `NAME_base64` where it is none.
-pub fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
-    match str::from_utf8(bytes) {
-        Ok(text) => object.insert(name.to_owned(), text.into()),
-        Err(_) => object.insert(format!("{name}_base64"), STANDARD.encode(bytes).into()),
-    };
-}
-
-fn put_failure(object: &mut Map<String, Value>, failure: &Failure) {
-    object.insert("failure".into(), failure_name(failure).into());
-    object.insert("detail".into(), failure.to_string().into());
 }
 
 fn name(event: &Event) -> &'static str {

@@ -1,15 +1,25 @@
 //! `incumbent get`: the bare value of a key.
 
 use incumbent::{Store, admin};
-use serde_json::{Map, Value};
+use serde::Serialize;
 
 use super::args::{Common, Consistency, Form, Get};
-use super::event::put_bytes;
 use super::exit::{End, Status};
-use super::input::key_bytes;
 use super::output::print;
+use super::parse::key_bytes;
 use super::session::store;
-use super::text::json;
+use super::text::{Bytes, json};
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(flatten)]
+    key: Bytes<'a>,
+    #[serde(flatten)]
+    value: Bytes<'a>,
+    created: i64,
+    modified: i64,
+    lease: String,
+}
 
 pub async fn get(common: &Common, get: &Get) -> Result<Status, End> {
     let key = key_bytes(&get.key)?;
@@ -24,14 +34,13 @@ pub async fn get(common: &Common, get: &Get) -> Result<Status, End> {
     };
     print(match common.output {
         Form::People => entry.value,
-        Form::Json => {
-            let mut object = Map::new();
-            put_bytes(&mut object, "key", &entry.key);
-            put_bytes(&mut object, "value", &entry.value);
-            object.insert("created".into(), entry.created.into());
-            object.insert("modified".into(), entry.modified.into());
-            object.insert("lease".into(), format!("{:x}", entry.lease).into());
-            json(&Value::Object(object)).into_bytes()
-        }
+        Form::Json => json(&Answer {
+            key: Bytes("key", &entry.key),
+            value: Bytes("value", &entry.value),
+            created: entry.created,
+            modified: entry.modified,
+            lease: format!("{:x}", entry.lease),
+        })
+        .into_bytes(),
     })
 }

@@ -1,13 +1,19 @@
 //! `incumbent leader`: who leads, once.
 
-use serde_json::json;
+use serde::Serialize;
 
 use super::args::{Common, Form, Named};
-use super::event::{leader_object, sighting};
+use super::event::{LeaderObject, sighting};
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::{answered, spectator};
-use super::text;
+use super::text::json;
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    election: &'a str,
+    leader: LeaderObject<'a>,
+}
 
 pub async fn leader(common: &Common, named: &Named) -> Result<Status, End> {
     let session = spectator(common).await?;
@@ -18,7 +24,7 @@ pub async fn leader(common: &Common, named: &Named) -> Result<Status, End> {
     print(match common.output {
         Form::People => sighting(&named.election, Some(&leader)),
         Form::Json => {
-            text::json(&json!({ "election": named.election, "leader": leader_object(&leader) }))
+            json(&Answer { election: &named.election, leader: LeaderObject::from(&leader) })
         }
     })
 }

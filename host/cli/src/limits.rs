@@ -3,8 +3,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Mutex;
 use std::thread;
+
+use parking_lot::Mutex;
 
 use super::exit::{End, bad_input};
 

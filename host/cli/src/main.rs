@@ -1,26 +1,27 @@
 //! The program `incumbent`: reads the command line, and does one command.
 //!
-//! | room | what is in it |
+//! | module | what is in it |
 //! | --- | --- |
-//! | `args`, `input` | the command line, and what it means |
+//! | `args`, `parse`, `checks` | the command line: its flags, their values, what they mean together |
 //! | `campaign`, `run`, `observe`, `leader`, `candidates`, `put`, `get`, `depose` | the commands |
-//! | `session` | the connection, and its end |
-//! | `event`, `text`, `output`, `stdout` | what is said, how, and where to |
-//! | `limits` | whether the system lets us have what we need |
-//! | `signals`, `exit` | how the program is ended, and with which status |
+//! | `session` | the connection to the store, and its end |
+//! | `event`, `text`, `output`, `stdout` | what is printed, in which form, and where |
+//! | `limits` | whether the system grants the files and threads that we need |
+//! | `signals`, `exit` | how the program ends, and with which status |
 
 mod args;
 mod campaign;
 mod candidates;
+mod checks;
 mod depose;
 mod event;
 mod exit;
 mod get;
-mod input;
 mod leader;
 mod limits;
 mod observe;
 mod output;
+mod parse;
 mod put;
 mod run;
 mod session;

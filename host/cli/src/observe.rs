@@ -4,7 +4,6 @@ use futures_util::StreamExt;
 use incumbent::{BootClock, Event};
 
 use super::args::{Common, Named};
-use super::campaign::no_signals;
 use super::event::{Teller, missed};
 use super::exit::{End, Status};
 use super::output::Output;
@@ -12,7 +11,7 @@ use super::session::{identity, spectator};
 use super::signals::Signals;
 
 pub async fn observe(common: &Common, named: &Named) -> Result<Status, End> {
-    let mut signals = Signals::listen().map_err(no_signals)?;
+    let mut signals = Signals::listen()?;
     let session = tokio::select! {
         session = spectator(common) => session?,
         _ = signals.next() => return Ok(Status::Done),

@@ -12,10 +12,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::mem;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -61,11 +62,11 @@ struct Shared {
     progress: watch::Sender<Progress>,
     gap: Gap,
     /// None if nothing is tried again.
-    patience: Option<Patience>,
+    retry: Option<Retry>,
 }
 
 /// For a file that may be written later.
-struct Patience {
+struct Retry {
     /// As people know it.
     name: String,
     /// Where they are told.
@@ -120,10 +121,10 @@ impl Output {
     /// To a file, which is tried again where it cannot be written, as on a full disk. That
     /// is said to `people`, once until it works again.
     pub fn to_file(file: File, name: String, gap: Gap, people: Self) -> Result<Self, End> {
-        Self::to(file, gap, Some(Patience { name, people }))
+        Self::to(file, gap, Some(Retry { name, people }))
     }
 
-    fn to(target: impl AsFd, gap: Gap, patience: Option<Patience>) -> Result<Self, End> {
+    fn to(target: impl AsFd, gap: Gap, retry: Option<Retry>) -> Result<Self, End> {
         let not_started = |error: io::Error| {
             bad_input(format!(
                 "no line can be written ({error}): allow more threads (ulimit -u) and open files \
@@ -137,7 +138,7 @@ impl Output {
             grown: Condvar::new(),
             progress: watch::Sender::default(),
             gap,
-            patience,
+            retry,
         });
         let writer = Arc::clone(&shared);
         thread::Builder::new()
@@ -155,7 +156,7 @@ impl Output {
     }
 
     fn take(&self, line: Vec<u8>) {
-        self.0.lock().take(line);
+        self.0.queue.lock().take(line);
         self.0.grown.notify_one();
     }
 
@@ -175,11 +176,11 @@ impl Output {
 
     /// Has the last lines written, unless nobody takes them.
     pub async fn flush(&self) {
-        let taken = self.0.lock().taken;
+        let taken = self.0.queue.lock().taken;
         let mut progress = self.0.progress.subscribe();
         let written = progress.wait_for(|now| now.done >= taken || now.closed.is_some());
         if tokio::time::timeout(LAST_LINES, written).await.is_err()
-            && let Some(Patience { name, .. }) = &self.0.patience
+            && let Some(Retry { name, .. }) = &self.0.retry
         {
             let left = taken.saturating_sub(self.0.progress.borrow().done);
             say(&format!("{name}: the last lines could not be written: {left}"));
@@ -207,10 +208,6 @@ impl Queue {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The thread, which ends with the process, or when nothing can be written any more.
     fn write_all(&self, mut target: File) {
         loop {
@@ -229,7 +226,7 @@ impl Shared {
     /// The next line, and for how many it stands: what was left out is older than all that
     /// is there.
     fn next(&self) -> (Vec<u8>, u64) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         loop {
             let left_out = mem::take(&mut queue.left_out);
             if left_out > 0 {
@@ -239,7 +236,7 @@ impl Shared {
             if let Some(line) = queue.give() {
                 return (line, 1);
             }
-            queue = self.grown.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            self.grown.wait(&mut queue);
         }
     }
 
@@ -257,7 +254,7 @@ impl Shared {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error,
             };
-            let Some(Patience { name, people }) = &self.patience else {
+            let Some(Retry { name, people }) = &self.retry else {
                 return Err(error);
             };
             if !mem::replace(&mut has_failed, true) {
@@ -268,7 +265,7 @@ impl Shared {
             }
             thread::sleep(AGAIN);
         }
-        if let (true, Some(Patience { name, people })) = (has_failed, &self.patience) {
+        if let (true, Some(Retry { name, people })) = (has_failed, &self.retry) {
             people.line(format!("incumbent: {name} is written again"));
         }
         Ok(())
@@ -317,7 +314,7 @@ mod tests {
         let many = 10_000;
         for number in 0..many {
             output.line(format!("{number} {}", "x".repeat(1000)));
-            assert!(output.0.lock().bytes <= WAITING);
+            assert!(output.0.queue.lock().bytes <= WAITING);
         }
         let (mut next, mut gaps) = (0, 0);
         while next < many {
@@ -341,7 +338,7 @@ mod tests {
         let (mut reader, output) = to_a_pipe();
         for _ in 0..3 {
             output.line("x".repeat(3 * WAITING));
-            assert!(output.0.lock().lines.len() <= 1);
+            assert!(output.0.queue.lock().lines.len() <= 1);
         }
         output.line("last");
         let mut line = String::new();

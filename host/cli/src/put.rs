@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::args::{Common, Form, Put};
 use super::exit::{End, Status, bad_input};
-use super::input::key_bytes;
 use super::output::print;
+use super::parse::key_bytes;
 use super::session::store;
 
 pub async fn put(common: &Common, put: &Put) -> Result<Status, End> {

@@ -8,7 +8,7 @@
 //!
 //! | room | what is in it |
 //! | --- | --- |
-//! | `duty` | what is done while leading: one of the two |
+//! | `workload` | what is done while leading: one of the two |
 //! | `component` | a component, its runs, and their limit |
 //! | `events` | the file that events are appended to |
 //! | `outcome` | how a term of the work went |
@@ -22,20 +22,24 @@
 //! | `family`, `children` | who is below us, and who has to be reaped |
 //! | `terminal` | whose the keyboard is |
 
+mod channel;
 mod children;
 mod component;
-mod duty;
 mod events;
-mod family;
 mod guard;
 mod isolation;
-pub mod launch;
+mod launch;
+mod lease;
+mod message;
 mod outcome;
+mod poller;
+mod process_tree;
 mod program;
 mod schedule;
 mod supervisor;
 mod terminal;
 mod work;
+mod workload;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -47,20 +51,19 @@ use incumbent::{Backoff, BootClock, Candidate, Credentials, Event, Leadership, S
 use tokio::task::JoinHandle;
 
 use self::component::Runner;
-use self::duty::Duty;
-use self::guard::lease::Lease;
 use self::launch::Role;
-use self::outcome::Outcome;
+use self::lease::Lease;
+use self::outcome::{Assignment, Next, Outcome};
 use self::supervisor::{Supervisor, unguarded};
 pub use self::terminal::may_write_from_the_background;
+use self::workload::Workload;
 use super::args::{Common, Form, Run};
-use super::campaign::no_signals;
+use super::checks::{check_candidate, credentials};
 use super::event::{Teller, in_seconds, missed};
 use super::exit::{End, Status, bad_input, say};
-use super::input::{check_candidate, credentials};
 use super::output::Output;
-use super::session::{self, farewell, identity, leave};
-use super::signals::Signals;
+use super::session::{self, Cleanup, identity, leave};
+use super::signals::{Signals, not_heard};
 
 /// How far the delay doubles before a command that ended early may come back.
 const LONGEST_RESTART_DELAY: Duration = Duration::from_secs(30);
@@ -106,21 +109,20 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     let credentials = credentials(common)?;
     let identity = identity(common);
     let teller = Teller::new(&run.election, &identity, targets(common, run, &identity)?);
-    let signals = Signals::listen().map_err(no_signals)?;
-    let duty = match &run.component {
+    let signals = Signals::listen()?;
+    let workload = match &run.component {
         Some(file) => match Runner::load(file, run, stop_timeout, signals).await? {
-            Some(runner) => Duty::Component(runner),
+            Some(runner) => Workload::Component(runner),
             None => return Ok(Status::Done),
         },
-        None => Duty::Command(
-            Supervisor::new(&run.command, stop_timeout, run.isolate, signals)
-                .map_err(no_signals)?,
+        None => Workload::Command(
+            Supervisor::new(&run.command, stop_timeout, run.isolate, signals).map_err(not_heard)?,
         ),
     };
-    let mut office = Office {
+    let mut instance = Instance {
         common,
         run,
-        duty,
+        workload,
         delay: Backoff::new(run.restart_delay, LONGEST_RESTART_DELAY),
         teller,
         store,
@@ -128,102 +130,124 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     };
     let session = tokio::select! {
         session = session::competitor(common, &run.candidate) => session?,
-        _ = office.duty.asked() => return Ok(Status::Done),
+        _ = instance.workload.asked() => return Ok(Status::Done),
     };
-    let end = office.hold(&session).await;
-    office.teller.flush().await;
+    let end = instance.campaign(&session).await;
+    instance.teller.flush().await;
     end
 }
 
 /// What lasts from candidacy to candidacy.
 #[derive(Debug)]
-struct Office<'a> {
+struct Instance<'a> {
     common: &'a Common,
     run: &'a Run,
-    duty: Duty,
+    workload: Workload,
     delay: Backoff,
     teller: Teller,
-    /// As guard and work are to find it, wherever they are.
+    /// With an absolute path, so that guard and work find it wherever they are.
     store: StoreUrl,
     credentials: Credentials,
 }
 
-/// What follows a candidacy.
-enum Next {
-    End(Status),
-    /// Without another word to the store.
-    AtOnce(Status),
-    /// Out of line for a while: others have their turn.
-    Pause(Duration),
-}
-
-impl Office<'_> {
+impl Instance<'_> {
     /// Candidacy after candidacy, until there is an end.
-    async fn hold(&mut self, session: &Session) -> Result<Status, End> {
+    async fn campaign(&mut self, session: &Session) -> Result<Status, End> {
         let candidate = &self.run.candidate;
         let election = session::election(session, self.common, candidate, &self.run.election);
         loop {
             let mut candidate = election.enter();
             let telling = tokio::spawn(tell(candidate.events(), self.teller.clone()));
             let mut held = None;
-            let next = self.terms(&mut candidate, &mut held).await;
-            let end = match next {
-                Ok(Next::Pause(pause)) => {
-                    if self.pause(candidate, held, pause).await {
+            let end = match self.terms(&mut candidate, &mut held).await {
+                Next::Campaign { .. } => continue,
+                Next::Delay => {
+                    if self.stay_away(candidate, held).await {
                         continue;
                     }
-                    return Ok(self.farewell(session, None, None, Status::Done).await);
+                    return Ok(self.clean_up(session, None, None, Status::Done).await);
                 }
-                Ok(Next::AtOnce(status)) => {
-                    // Dropped, they would say that the work has stopped, and the key might
-                    // go. It was killed, which takes a while: a command's guard waits for
-                    // its end, and gives the lease back; a component ends with us, or with
-                    // what it has begun.
+                Next::AtOnce(status) => {
+                    // Dropped, they would report that the work has stopped, and the key might
+                    // go. The work was killed, which takes a while: a command's guard waits for
+                    // its end, and gives the lease back; a component ends with us, or with the
+                    // call to the system that it has begun.
                     std::mem::forget((candidate, held));
                     return Ok(status);
                 }
-                Ok(Next::End(status)) => Ok(status),
-                Err(end) => Err(end),
+                Next::End(end) => end,
             };
             let status = end.as_ref().map_or_else(|end| end.status, |status| *status);
-            let rest = Some((candidate, held));
-            let status = self.farewell(session, rest, Some(telling), status).await;
+            let candidate = Some((candidate, held));
+            let status = self.clean_up(session, candidate, Some(telling), status).await;
             return end.map(|_| status);
         }
     }
 
-    async fn farewell(
+    async fn clean_up(
         &mut self,
         session: &Session,
         candidate: Option<(Candidate, Option<Leadership>)>,
         telling: Option<JoinHandle<()>>,
         status: Status,
     ) -> Status {
-        let within = self.common.command_timeout;
-        let signals = self.duty.signals();
-        farewell(session, candidate, telling, within, signals, status).await
+        let cleanup = Cleanup { session, candidate, telling, timeout: self.common.command_timeout };
+        cleanup.finish(self.workload.signals(), status).await
     }
 
-    /// Gives the leadership back, and stays out of line for a while. False if we
-    /// are asked to end meanwhile.
-    async fn pause(
-        &mut self,
-        candidate: Candidate,
-        held: Option<Leadership>,
-        pause: Duration,
-    ) -> bool {
+    /// Gives the leadership back, and stays out of the queue for the restart delay. False if
+    /// we are asked to end meanwhile.
+    async fn stay_away(&mut self, candidate: Candidate, held: Option<Leadership>) -> bool {
+        let delay = self.delay.pause_at_least();
         self.teller.remark(&format!(
             "the {} ended soon after its start: back in line in {}",
-            self.duty.name(),
-            in_seconds(pause)
+            self.workload.name(),
+            in_seconds(delay)
         ));
         let away = async {
             leave(candidate, held).await;
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(delay).await;
         };
         tokio::select! {
             () = away => true,
-            _ = self.duty.asked() => false,
+            _ = self.workload.asked() => false,
+        }
+    }
+
+    /// Term after term of one candidacy. If the last one is not given back yet, it is left in
+    /// `held`: its work has stopped.
+    async fn terms(&mut self, candidate: &mut Candidate, held: &mut Option<Leadership>) -> Next {
+        let mut events = candidate.events();
+        loop {
+            let leadership = tokio::select! {
+                elected = candidate.elected() => match elected {
+                    Ok(leadership) => leadership,
+                    Err(error) => return Next::End(Err(error.into())),
+                },
+                _ = self.workload.asked() => return Next::End(Ok(Status::Done)),
+            };
+            let lease_time = self.run.candidate.ttl.max(leadership.remaining());
+            let assignment = Assignment {
+                leadership: &leadership,
+                environment: &environment(self.common, &self.store, self.run, &leadership),
+                lease: self.lease(&leadership),
+                teller: &self.teller,
+            };
+            let outcome = self.workload.term(assignment, &mut events).await;
+            if let Outcome::Ended(ended) = &outcome {
+                self.teller.remark(&format!("the {} {ended}", self.workload.name()));
+            }
+            if let Outcome::Stopped = &outcome {
+                tracing::info!(epoch = leadership.epoch(), "the work has been stopped");
+            }
+            *held = Some(leadership);
+            match outcome.next(self.run.once, lease_time) {
+                Next::Campaign { has_lived: true } => self.delay.reset(),
+                Next::Campaign { has_lived: false } => {}
+                next @ (Next::Delay | Next::End(_) | Next::AtOnce(_)) => return next,
+            }
+            // Resigns, if the term still stands; the candidate gets back in line.
+            *held = None;
         }
     }
 
@@ -231,68 +255,10 @@ impl Office<'_> {
     fn lease(&self, leadership: &Leadership) -> Lease {
         Lease {
             id: leadership.lease(),
-            store: self.store.clone(),
+            store: self.store.to_string(),
             credentials: self.credentials.clone(),
             dial_timeout: self.common.dial_timeout,
             command_timeout: self.common.command_timeout,
-        }
-    }
-
-    /// Term after term of one candidacy. What of the last one is not given back
-    /// is left in `held`: its work has stopped.
-    async fn terms(
-        &mut self,
-        candidate: &mut Candidate,
-        held: &mut Option<Leadership>,
-    ) -> Result<Next, End> {
-        let mut events = candidate.events();
-        loop {
-            let leadership = tokio::select! {
-                elected = candidate.elected() => elected?,
-                _ = self.duty.asked() => return Ok(Next::End(Status::Done)),
-            };
-            let lease_time = self.run.candidate.ttl.max(leadership.remaining());
-            let environment = environment(self.common, &self.store, self.run, &leadership);
-            let lease = self.lease(&leadership);
-            let outcome =
-                self.duty.term(&leadership, &environment, lease, &mut events, &self.teller).await;
-            let leadership = held.insert(leadership);
-            match outcome {
-                Outcome::Ended(ended) => {
-                    self.teller.remark(&format!("the {} {ended}", self.duty.name()));
-                    if self.run.once {
-                        return Ok(Next::End(Status::Passed(ended.status)));
-                    }
-                    if ended.by_keyboard {
-                        return Ok(Next::End(Status::Done));
-                    }
-                    if ended.after < lease_time {
-                        return Ok(Next::Pause(self.delay.pause_at_least()));
-                    }
-                    self.delay.reset();
-                }
-                Outcome::Broken { after } => {
-                    if self.run.once {
-                        return Ok(Next::End(Status::NotFound));
-                    }
-                    if after < lease_time {
-                        return Ok(Next::Pause(self.delay.pause_at_least()));
-                    }
-                    self.delay.reset();
-                }
-                Outcome::Stopped => {
-                    tracing::info!(epoch = leadership.epoch(), "the work has been stopped");
-                    if self.run.once {
-                        return Ok(Next::End(Status::NotFound));
-                    }
-                }
-                Outcome::Asked => return Ok(Next::End(Status::Done)),
-                Outcome::AtOnce(asked) => return Ok(Next::AtOnce(asked.status())),
-                Outcome::Stuck => return Ok(Next::AtOnce(Status::Done)),
-                Outcome::NotStarted(end) => return Err(end),
-            }
-            // Resigns, if the term still stands; the candidate gets back in line.
-            *held = None;
         }
     }
 }

@@ -13,8 +13,8 @@ use incumbent::{
 use tokio::task::JoinHandle;
 
 use super::args::{self, Common};
+use super::checks::{check_candidate, credentials, value_of};
 use super::exit::{End, Status, say};
-use super::input::{check_candidate, credentials, value_of};
 use super::signals::Signals;
 
 /// Who we are, for people.
@@ -82,38 +82,44 @@ pub async fn answered<T>(
     }
 }
 
-/// Gives everything back: the leadership, the place in line, the lease. The work
-/// must have stopped. Waits until it has been told.
-///
-/// A store that does not answer is not waited for without end: what is left goes
-/// with the lease. A signal meanwhile ends it at once.
-pub async fn farewell(
-    session: &Session,
-    candidate: Option<(Candidate, Option<Leadership>)>,
-    telling: Option<JoinHandle<()>>,
-    within: Duration,
-    signals: &mut Signals,
-    status: Status,
-) -> Status {
-    let leaving = async {
-        if let Some((candidate, leadership)) = candidate {
-            leave(candidate, leadership).await;
-        }
-        session.close().await?;
-        if let Some(telling) = telling {
-            // Fails where it panicked, which has been said.
-            let _ = telling.await;
-        }
-        Ok::<(), Error>(())
-    };
-    tokio::select! {
-        left = tokio::time::timeout(within, leaving) => {
-            if !matches!(left, Ok(Ok(()))) {
-                say("the store did not confirm the end: what is left goes with the lease");
+/// What there is to give back at the end.
+#[derive(Debug)]
+pub struct Cleanup<'a> {
+    pub session: &'a Session,
+    /// Their work must have stopped.
+    pub candidate: Option<(Candidate, Option<Leadership>)>,
+    /// Tells of the last events.
+    pub telling: Option<JoinHandle<()>>,
+    pub timeout: Duration,
+}
+
+impl Cleanup<'_> {
+    /// Gives everything back: the leadership, the place in the queue, the lease. Returns when
+    /// the last events have been told.
+    ///
+    /// Does not wait for ever for a store that does not answer: the rest goes with the lease.
+    /// A signal meanwhile ends it at once.
+    pub async fn finish(self, signals: &mut Signals, status: Status) -> Status {
+        let leaving = async {
+            if let Some((candidate, leadership)) = self.candidate {
+                leave(candidate, leadership).await;
             }
-            status
+            self.session.close().await?;
+            if let Some(telling) = self.telling {
+                // Fails if it panicked, which has been said.
+                let _ = telling.await;
+            }
+            Ok::<(), Error>(())
+        };
+        tokio::select! {
+            left = tokio::time::timeout(self.timeout, leaving) => {
+                if !matches!(left, Ok(Ok(()))) {
+                    say("the store did not confirm the end: what is left goes with the lease");
+                }
+                status
+            }
+            asked = signals.next() => asked.status(),
         }
-        asked = signals.next() => asked.status(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::exit::Status;
+use super::exit::{End, Status, bad_input};
 
 /// Listens from its making on: such a signal ends nothing by itself any more.
 #[derive(Debug)]
@@ -17,18 +17,16 @@ pub struct Signals {
 
 /// One signal that asked us to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked(SignalKind);
+pub struct Asked(pub SignalKind);
 
 impl Signals {
-    pub fn listen() -> io::Result<Self> {
+    pub fn listen() -> Result<Self, End> {
+        let listen = |kind| signal(kind).map_err(not_heard);
+        let hangup = SignalKind::hangup();
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: if ignored(SignalKind::hangup()) {
-                None
-            } else {
-                Some(signal(SignalKind::hangup())?)
-            },
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: (!ignored(hangup)).then(|| listen(hangup)).transpose()?,
         })
     }
 
@@ -54,6 +52,11 @@ impl Asked {
     pub fn status(self) -> Status {
         Status::Passed(u8::try_from(128 + self.0.as_raw_value()).unwrap_or(u8::MAX))
     }
+}
+
+/// The system refuses to deliver signals to us.
+pub fn not_heard(error: io::Error) -> End {
+    bad_input(format!("the system lets us take no signals: {error}"))
 }
 
 /// Whether a signal was ignored when we were started. Where the system does not

@@ -3,7 +3,10 @@
 
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 /// How many characters of a value people are shown.
 const LONGEST: usize = 200;
@@ -46,8 +49,9 @@ pub fn shown(text: &str) -> String {
 
 /// JSON on one line. What a terminal would obey, or would turn around, is escaped: serde_json
 /// does that for the control characters of ASCII alone.
-pub fn json(value: &Value) -> String {
-    let text = value.to_string();
+pub fn json(value: &impl Serialize) -> String {
+    // Cannot fail: our types have names for keys, and are written to memory.
+    let text = serde_json::to_string(value).unwrap_or_default();
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
         if is_obeyed(character) {
@@ -58,6 +62,22 @@ pub fn json(value: &Value) -> String {
         }
     }
     line
+}
+
+/// Bytes in an object: under their name if they are text, or else under `NAME_base64`.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes<'a>(pub &'static str, pub &'a [u8]);
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Self(name, bytes) = self;
+        let mut object = to.serialize_map(Some(1))?;
+        match str::from_utf8(bytes) {
+            Ok(text) => object.serialize_entry(name, text)?,
+            Err(_) => object.serialize_entry(&format!("{name}_base64"), &STANDARD.encode(bytes))?,
+        }
+        object.end()
+    }
 }
 
 /// DEL, C1 controls, line and paragraph separators, and what changes the direction of text.
@@ -106,7 +126,10 @@ mod tests {
     fn hostile_values_are_whole_and_harmless_as_json() {
         let hostile: String = ('\0'..='\u{2fff}').collect();
         let line = json(&serde_json::json!({ "value": hostile.as_str() }));
-        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["value"], hostile.as_str());
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&line).unwrap()["value"],
+            hostile.as_str()
+        );
         assert!(!line.chars().any(|one| one.is_control() || is_obeyed(one)), "{line}");
         assert!(line.contains("\\u009b") && line.contains("\\u202e") && line.contains('ü'));
     }

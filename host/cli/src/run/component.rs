@@ -12,19 +12,18 @@
 //! | --- | --- |
 //! | `program` | the component, compiled, and what it is linked with |
 //! | `grants` | what it may reach |
-//! | `outlet` | where it prints |
+//! | `output_pump` | where it prints |
 //! | `run` | one run of it |
 //! | `limit` | until when |
 //! | `quota` | how much of the machine it may take |
 
 mod grants;
 mod limit;
-mod outlet;
+mod output_pump;
 mod program;
 mod quota;
 mod run;
 
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,16 +31,15 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, Stream, StreamExt};
-use incumbent::{BootClock, Clock, Event, Leadership, Mark, Reason};
+use incumbent::{BootClock, Clock, Event, Mark, Reason};
 use tokio::sync::oneshot;
 
 use self::grants::{Grants, not_started};
 use self::program::Program;
-use self::run::Run;
-use super::outcome::{Ended, Outcome};
+use self::run::{Job, Run};
+use super::outcome::{Assignment, Ended, Outcome};
 use super::schedule::Schedule;
 use crate::args;
-use crate::event::Teller;
 use crate::exit::End;
 use crate::signals::Signals;
 
@@ -93,32 +91,36 @@ impl Runner {
     /// candidate's: with each, the deadline may have moved.
     pub async fn term(
         &mut self,
-        leadership: &Leadership,
-        environment: &[(&'static str, OsString)],
+        Assignment { leadership, environment, teller, .. }: Assignment<'_>,
         events: &mut (impl Stream<Item = Event> + Unpin),
-        teller: &Teller,
     ) -> Outcome {
         let started = BootClock.now();
-        // Who does not hear it needs no time to obey.
+        // A component that does not hear it needs no time to obey.
         let stop_timeout = if self.program.hears { self.stop_timeout } else { Duration::ZERO };
-        let mut schedule = Schedule::new(stop_timeout, LAST_MOMENT);
-        let mut run = match self.start(leadership, environment, &schedule) {
-            Ok(run) => run,
-            Err(end) => return Outcome::NotStarted(end),
+        let schedule = Schedule::new(stop_timeout, LAST_MOMENT);
+        let job = Job {
+            program: Arc::clone(&self.program),
+            grants: Arc::clone(&self.grants),
+            leadership: self.grants.leadership(leadership),
+            environment: environment.to_vec(),
         };
+        let mut run = match Run::start(job, schedule.kill_at(leadership.valid_until(), None)) {
+            Ok(run) => run,
+            Err(error) => return Outcome::NotStarted(not_started(&error)),
+        };
+        let mut stopping = None;
         let mut lost = None;
         let mut asked_to_end = None;
         let mut is_overdue = false;
         let ended = loop {
-            let now = BootClock.now();
             if lost.is_some() || asked_to_end.is_some() {
-                schedule.stopping(now);
+                stopping.get_or_insert_with(|| BootClock.now());
             }
-            let until = schedule.kill_at(leadership.valid_until());
+            let until = schedule.kill_at(leadership.valid_until(), stopping);
             run.limit.set(until);
             let overdue = until.saturating_add(SILENCE);
             // Not at the end of a leadership that is renewed meanwhile.
-            let patience = asked_to_end.map(|until: Mark| until.max(overdue));
+            let timeout = asked_to_end.map(|until: Mark| until.max(overdue));
             tokio::select! {
                 biased;
                 asked = self.signals.next() => {
@@ -139,7 +141,7 @@ impl Runner {
                          a file may, and nothing is given back before that ends",
                     );
                 }
-                () = BootClock.sleep_until(patience.unwrap_or_default()), if patience.is_some() => {
+                () = BootClock.sleep_until(timeout.unwrap_or_default()), if timeout.is_some() => {
                     teller.remark(
                         "a call of the component's to the system is stuck: the lease runs out by \
                          itself",
@@ -157,43 +159,25 @@ impl Runner {
             tracing::info!(left_us, late_us, "the component was interrupted");
         }
         let after = Duration::from_nanos(now.saturating_sub(started));
-        outcome(ended.ok(), lost, asked_to_end.is_some(), after, teller)
-    }
-
-    fn start(
-        &self,
-        leadership: &Leadership,
-        environment: &[(&'static str, OsString)],
-        schedule: &Schedule,
-    ) -> Result<Run, End> {
-        let told = self.grants.leadership(leadership);
-        let until = schedule.kill_at(leadership.valid_until());
-        Run::start(&self.program, &self.grants, told, environment.to_vec(), until)
-            .map_err(|error| not_started(&error))
+        let status = match ended {
+            Ok(run::End::Returned(status)) => Some(status),
+            Ok(run::End::Trapped(why)) => {
+                teller.remark(&format!("the component broke off: {why}"));
+                Some(TRAPPED)
+            }
+            Ok(run::End::Interrupted) => None,
+            Ok(run::End::NotStarted(end)) => return Outcome::NotStarted(end),
+            Err(_) => {
+                teller.remark("the thread of the component broke off, by a fault of incumbent's");
+                return Outcome::Broken { after };
+            }
+        };
+        outcome(status, lost, asked_to_end.is_some(), after)
     }
 }
 
-/// What has become of a term whose run has ended; without an end, by a panic.
-fn outcome(
-    ended: Option<run::End>,
-    lost: Option<Reason>,
-    is_asked: bool,
-    after: Duration,
-    teller: &Teller,
-) -> Outcome {
-    let status = match ended {
-        Some(run::End::Returned(status)) => Some(status),
-        Some(run::End::Trapped(why)) => {
-            teller.remark(&format!("the component broke off: {why}"));
-            Some(TRAPPED)
-        }
-        Some(run::End::Interrupted) => None,
-        Some(run::End::NotStarted(end)) => return Outcome::NotStarted(end),
-        None => {
-            teller.remark("the thread of the component broke off, by a fault of incumbent's");
-            return Outcome::Broken { after };
-        }
-    };
+/// How a term whose run has ended went. `status` is the component's, if it was not interrupted.
+fn outcome(status: Option<u8>, lost: Option<Reason>, is_asked: bool, after: Duration) -> Outcome {
     match (status, lost) {
         _ if is_asked => Outcome::Asked,
         // To resign is the component's own wish.
@@ -215,11 +199,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_component_whose_term_is_lost_is_not_its_own() {
-        let teller = Teller::new("office", "me", Vec::new());
-        let after = |lost| {
-            let ended = Some(run::End::Returned(0));
-            outcome(ended, lost, false, Duration::ZERO, &teller)
-        };
+        let after = |lost| outcome(Some(0), lost, false, Duration::ZERO);
         assert!(matches!(after(None), Outcome::Ended(Ended { status: 0, .. })));
         assert!(matches!(after(Some(Reason::Resigned)), Outcome::Ended(_)));
         assert!(matches!(after(Some(Reason::Deposed)), Outcome::Stopped));

@@ -1,6 +1,9 @@
-//! `--isolate`: the work in a PID namespace of its own, which the kernel kills as a
-//! whole when its first process ends. That is an init of ours: a child of the guard,
-//! which dies with it, however it ends.
+//! `--isolate`: the command in a PID namespace of its own, which the kernel kills as a whole
+//! when its first process ends. That process is an init of ours: a child of the guard, which
+//! dies with the guard, however the guard ends.
+//!
+//! The init is cloned, not unshared: after `unshare(CLONE_NEWPID)` the guard could start no
+//! thread, and it needs one to look up a name when it gives the lease back.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,31 +15,31 @@ use incumbent::Mark;
 use nix::sys::signal::SigSet;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::channel::Channel;
 use super::children::{Reaped, reap};
-use super::family::{Family, inside};
-use super::guard::line::Line;
-use super::guard::message::Report;
-use super::guard::watch::Watch;
 use super::launch::{self, Role, block_signals, leave_stdio, ourselves};
+use super::message::Report;
+use super::poller::Poller;
+use super::process_tree::{ProcessTree, inside};
 use crate::exit::{End, bad_input};
 
-/// The init, as the guard has it.
+/// The init, as the guard sees it.
 #[derive(Debug)]
 pub struct Init {
     pid: Pid,
-    line: Line,
-    /// It has been said that the command has begun, or that it does not.
+    channel: Channel,
+    /// It has reported that the command has begun, or that it does not.
     has_told: bool,
-    /// It has been said how the command has ended, or that it does not begin.
+    /// It has reported how the command has ended, or that it does not begin.
     has_ended: bool,
-    /// The init itself is reaped: somebody else may have its number.
+    /// The init itself is reaped: its number may be another process's now.
     is_gone: bool,
 }
 
 impl Init {
     /// To wait for what it says.
-    pub fn line(&self) -> Option<BorrowedFd<'_>> {
-        self.line.is_open().then(|| self.line.as_fd())
+    pub fn channel(&self) -> Option<BorrowedFd<'_>> {
+        self.channel.is_open().then(|| self.channel.as_fd())
     }
 
     /// Kills it, and so all that is in its namespace.
@@ -47,48 +50,47 @@ impl Init {
         }
     }
 
-    /// A child of the guard's has changed: perhaps the init. One that is stopped is woken.
-    /// One that has ended has taken the command along.
+    /// A child of the guard's has changed: perhaps the init. An init that is stopped is woken;
+    /// one that has ended has taken the command along. Returns what the supervisor does not
+    /// know yet.
     pub fn changed(
         &mut self,
         child: Pid,
         status: ExitStatus,
-        work: &mut Family,
-        supervisor: &mut Line,
-    ) {
+        tree: &mut ProcessTree,
+    ) -> Option<Report> {
         if child != self.pid || self.is_gone {
-            return;
+            return None;
         }
         if status.stopped_signal().is_some() {
-            // Fails where it has gone meanwhile.
+            // Fails if it has gone meanwhile.
             let _ = kill_process(child, Signal::CONT);
-            return;
+            return None;
         }
         self.is_gone = true;
-        work.ended();
+        tree.ended();
         if self.has_ended {
-            return;
+            return None;
         }
         // Killed before it said so, it may have begun the command all the same.
-        let report = if self.has_told || status.signal().is_some() {
+        Some(if self.has_told || status.signal().is_some() {
             Report::Changed(ExitStatus::from_raw(Signal::KILL.as_raw()))
         } else {
             Report::NotStarted(io::Error::other("its namespace ended before it began"))
-        };
-        supervisor.send(&report.message());
+        })
     }
 
     /// Passes on what it has said.
-    pub fn relay(&mut self, work: &mut Family, supervisor: &mut Line) {
-        self.line.listen();
-        while let Some(report) = self.line.message().as_deref().and_then(Report::read) {
+    pub fn relay(&mut self, tree: &mut ProcessTree, supervisor: &mut Channel) {
+        self.channel.exchange();
+        while let Some(mut report) = self.channel.message() {
             self.has_told = true;
-            let report = match report {
-                // Inside, everyone has another number.
-                Report::Started(pid) => match inside(self.pid, pid) {
+            match &mut report {
+                // Inside, every process has another number.
+                Report::Started(pid) => match inside(self.pid, *pid) {
                     Some(leader) => {
-                        work.started(leader);
-                        Report::Started(leader)
+                        tree.started(leader);
+                        *pid = leader;
                     }
                     // It has ended already.
                     None => continue,
@@ -96,58 +98,52 @@ impl Init {
                 Report::Changed(status) => {
                     if status.stopped_signal().is_none() {
                         self.has_ended = true;
-                        work.ended();
+                        tree.ended();
                     }
-                    Report::Changed(status)
                 }
-                Report::NotStarted(error) => {
-                    self.has_ended = true;
-                    Report::NotStarted(error)
-                }
-                other @ (Report::Overdue | Report::Gone) => other,
-            };
-            supervisor.send(&report.message());
+                Report::NotStarted(_) => self.has_ended = true,
+                Report::Overdue | Report::Gone => {}
+            }
+            supervisor.send(&report);
         }
     }
 }
 
-/// The process: its line to the guard by number, whether the command has the
+/// The process: the number of its channel to the guard, whether the command takes the
 /// foreground, and the command.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     let number = launch::number(arguments.next())?;
-    let mut guard = Line::inherited(number)?;
+    let mut guard = Channel::inherited(number)?;
     let foreground = launch::number(arguments.next())? != 0;
     let mask = block_signals()?;
     launch::set_name(c"incumbent-init");
     let command: Vec<OsString> = arguments.collect();
-    let mut watch = Watch::new()?;
+    let mut poller = Poller::new()?;
     let leader = match launch::start(&command, foreground, mask) {
         Ok(leader) => leader,
         Err(error) => {
-            guard.send(&Report::NotStarted(error).message());
+            guard.send(&Report::NotStarted(error));
             return Ok(());
         }
     };
-    guard.send(&Report::Started(leader).message());
+    guard.send(&Report::Started(leader));
     leave_stdio();
     loop {
-        guard.listen();
+        guard.exchange();
         if !guard.is_open() {
-            // All die with us.
+            // The whole namespace dies with us.
             return Ok(());
         }
         match reap() {
-            Reaped::One(pid, status) if pid == leader => {
-                guard.send(&Report::Changed(status).message());
-            }
+            Reaped::One(pid, status) if pid == leader => guard.send(&Report::Changed(status)),
             Reaped::One(..) => {}
-            Reaped::NotYet => watch.wait(&[guard.as_fd()], Mark::MAX)?,
+            Reaped::NotYet => poller.wait(&[guard.as_fd()], Mark::MAX)?,
             Reaped::NoneLeft => return Ok(()),
         }
     }
 }
 
-/// Whether the system lets us do that: asked before anybody is kept waiting for us.
+/// Whether the system lets us do that: found out before other candidates wait for us.
 pub fn find() -> Result<(), End> {
     let reason = match ourselves(Role::Probe).and_then(|mut probe| probe.output()) {
         Ok(output) if output.status.success() => return Ok(()),
@@ -178,16 +174,16 @@ mod system {
     use nix::sys::signal::Signal::SIGCHLD;
     use rustix::process::{getgid, getuid, set_parent_process_death_signal};
 
-    use super::super::guard::line::pass_on;
+    use super::super::channel::pass_on;
     use super::*;
 
     /// What the init's first steps take.
     const STACK: usize = 1 << 20;
 
-    /// Starts the init, and has it start the command. To be called by a process of
-    /// one thread, with all signals blocked; the command gets `mask` as its own.
+    /// Starts the init, which starts the command. The caller has one thread, and has blocked
+    /// all signals; the command gets `mask` as its own.
     pub fn start(command: &[OsString], foreground: bool, mask: SigSet) -> io::Result<Init> {
-        let (line, theirs) = Line::pair()?;
+        let (channel, theirs) = Channel::pair()?;
         let mut init = ourselves(Role::Init)?;
         init.arg(pass_on(theirs.as_fd())?.to_string())
             .arg(u8::from(foreground).to_string())
@@ -197,7 +193,7 @@ mod system {
             Ok(()) => init.exec(),
             Err(error) => error.into(),
         })?;
-        Ok(Init { pid, line, has_told: false, has_ended: false, is_gone: false })
+        Ok(Init { pid, channel, has_told: false, has_ended: false, is_gone: false })
     }
 
     /// The process that finds out whether this is allowed. An error if not.
@@ -222,8 +218,8 @@ mod system {
         }
     }
 
-    /// Does something as the first process of a PID namespace; in a user namespace
-    /// where nothing else is allowed. Killed when the caller dies.
+    /// Runs `body` as the first process of a PID namespace; in a user namespace where nothing
+    /// else is allowed. It is killed when the caller dies.
     fn in_new_namespaces(body: &mut dyn FnMut() -> io::Error) -> io::Result<Pid> {
         let alone = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
         match first_process(alone, None, body) {
@@ -257,7 +253,7 @@ mod system {
         Pid::from_raw(pid.as_raw()).ok_or(Errno::ESRCH)
     }
 
-    /// In a user namespace: everyone is who they were, and nobody is anybody else.
+    /// In a user namespace: our user and group keep their numbers, and no other is mapped.
     fn keep_ids((user, group): (u32, u32)) -> io::Result<()> {
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;

@@ -1,5 +1,5 @@
 //! How processes are started: the command, in a group of its own and never to outlive its
-//! parent; and ourselves, in another role or by another command line.
+//! parent; and this program again, in another role.
 
 #![allow(unsafe_code, reason = "what a process does between fork and exec has no safe interface")]
 
@@ -100,19 +100,12 @@ pub fn find() -> io::Result<()> {
 
 /// This program again, in another role.
 pub fn ourselves(role: Role) -> io::Result<Command> {
-    let mut command = this_program()?;
-    command.arg(role.name());
-    Ok(command)
-}
-
-/// This program again, for a command line of its own.
-pub fn this_program() -> io::Result<Command> {
     let mut command = Command::new(program()?);
-    command.arg0("incumbent");
+    command.arg0("incumbent").arg(role.name());
     Ok(command)
 }
 
-/// A number that whoever started us has given us.
+/// A number that the process that started us has given us.
 pub fn number(argument: Option<OsString>) -> io::Result<i32> {
     let number = argument.as_deref().and_then(OsStr::to_str).and_then(|text| text.parse().ok());
     number.filter(|number| *number >= 0).ok_or_else(|| io::ErrorKind::InvalidInput.into())

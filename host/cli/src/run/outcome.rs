@@ -1,34 +1,82 @@
-//! How a term of the work went.
+//! What the work of a term is given, how the term went, and what follows.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use incumbent::Mark;
+use incumbent::{Leadership, Mark};
 use rustix::process::Signal;
 
-use crate::event::in_seconds;
-use crate::exit::End;
+use super::lease::Lease;
+use crate::event::{Teller, in_seconds};
+use crate::exit::{End, Status};
 use crate::signals::Asked;
 
-/// Nothing of the work runs any more, unless it says so.
+/// What the work of one term is given.
+#[derive(Debug)]
+pub struct Assignment<'a> {
+    pub leadership: &'a Leadership,
+    pub environment: &'a [(&'static str, OsString)],
+    /// For the guard, which gives it back when the supervisor is dead.
+    pub lease: Lease,
+    pub teller: &'a Teller,
+}
+
+/// How a term went. Nothing of the work runs any more, unless it says so.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It ended by itself.
+    /// The work ended by itself.
     Ended(Ended),
-    /// It was stopped, for the leadership is over, or nearly was.
+    /// The work was stopped because the leadership was over, or nearly.
     Stopped,
-    /// What looked after it has ended, or its end has no cause.
+    /// The guard died, or the work ended without a cause.
     Broken { after: Duration },
-    /// It was stopped because we were asked to end.
+    /// The work was stopped because we were asked to end.
     Asked,
-    /// We were asked to end, and it does not end: nobody can stop what it has begun.
+    /// We were asked to end, and the work does not end: nothing can interrupt what it does.
     Stuck,
-    /// It was killed, for we were asked twice.
+    /// The work was killed because we were asked twice.
     AtOnce(Asked),
-    /// It did not start, and will not.
+    /// The work did not start, and will not.
     NotStarted(End),
+}
+
+/// What follows a term.
+#[derive(Debug)]
+pub enum Next {
+    /// The next term of this candidacy. Work that ran for a lease time has no restart delay
+    /// behind it any more.
+    Campaign {
+        has_lived: bool,
+    },
+    /// A new candidacy after the restart delay: others have their turn.
+    Delay,
+    End(Result<Status, End>),
+    /// The end, without another word to the store.
+    AtOnce(Status),
+}
+
+impl Outcome {
+    /// `once`: the work is run once. `lease_time`: work that ends sooner has to wait.
+    pub fn next(self, once: bool, lease_time: Duration) -> Next {
+        let again = |after| {
+            if after < lease_time { Next::Delay } else { Next::Campaign { has_lived: true } }
+        };
+        match self {
+            Self::Ended(ended) if once => Next::End(Ok(Status::Passed(ended.status))),
+            Self::Ended(ended) if ended.by_keyboard => Next::End(Ok(Status::Done)),
+            Self::Ended(ended) => again(ended.after),
+            Self::Broken { .. } | Self::Stopped if once => Next::End(Ok(Status::NotFound)),
+            Self::Broken { after } => again(after),
+            Self::Stopped => Next::Campaign { has_lived: false },
+            Self::Asked => Next::End(Ok(Status::Done)),
+            Self::AtOnce(asked) => Next::AtOnce(asked.status()),
+            Self::Stuck => Next::AtOnce(Status::Done),
+            Self::NotStarted(end) => Next::End(Err(end)),
+        }
+    }
 }
 
 /// The work's own end.
@@ -44,19 +92,19 @@ pub struct Ended {
 
 impl Ended {
     /// Of a command.
-    pub fn new(status: ExitStatus, after: Mark, had_keyboard: bool) -> Self {
+    pub fn new(status: ExitStatus, after: Mark, had_terminal: bool) -> Self {
         let status = match (status.code(), status.signal()) {
             (Some(status), _) => status,
             (None, Some(signal)) => 128_i32.saturating_add(signal),
             (None, None) => 255,
         };
         let status = u8::try_from(status).unwrap_or(u8::MAX);
-        // Shells, and what behaves like them, end with the number only.
+        // Shells, and programs that behave like them, end with the number only.
         let keys = [Signal::INT, Signal::QUIT].map(|key| i32::from(status) == 128 + key.as_raw());
         Self {
             status,
             after: Duration::from_nanos(after),
-            by_keyboard: had_keyboard && keys.contains(&true),
+            by_keyboard: had_terminal && keys.contains(&true),
         }
     }
 }
@@ -64,5 +112,48 @@ impl Ended {
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ended with status {} after {}", self.status, in_seconds(self.after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::signal::unix::SignalKind;
+
+    use super::*;
+    use crate::exit::bad_input;
+
+    #[test]
+    fn what_follows_depends_on_once_and_on_how_long_it_ran() {
+        let (soon, late) = (Duration::from_secs(9), Duration::from_secs(10));
+        let ended =
+            |after, by_keyboard| move || Outcome::Ended(Ended { status: 7, after, by_keyboard });
+        let broken = |after| move || Outcome::Broken { after };
+        let campaign = |has_lived| format!("Campaign {{ has_lived: {has_lived} }}");
+        let end = |status| format!("End(Ok({status}))");
+        let table: [(&dyn Fn() -> Outcome, String, String); 11] = [
+            (&ended(soon, false), "Delay".into(), end("Passed(7)")),
+            (&ended(late, false), campaign(true), end("Passed(7)")),
+            (&ended(soon, true), end("Done"), end("Passed(7)")),
+            (&ended(late, true), end("Done"), end("Passed(7)")),
+            (&broken(soon), "Delay".into(), end("NotFound")),
+            (&broken(late), campaign(true), end("NotFound")),
+            (&|| Outcome::Stopped, campaign(false), end("NotFound")),
+            (&|| Outcome::Asked, end("Done"), end("Done")),
+            (&|| Outcome::Stuck, "AtOnce(Done)".into(), "AtOnce(Done)".into()),
+            (
+                &|| Outcome::AtOnce(Asked(SignalKind::terminate())),
+                "AtOnce(Passed(143))".into(),
+                "AtOnce(Passed(143))".into(),
+            ),
+            (
+                &|| Outcome::NotStarted(bad_input("no")),
+                format!("End(Err({:?}))", bad_input("no")),
+                format!("End(Err({:?}))", bad_input("no")),
+            ),
+        ];
+        for (outcome, again, once) in table {
+            assert_eq!(format!("{:?}", outcome().next(false, late)), again, "{:?}", outcome());
+            assert_eq!(format!("{:?}", outcome().next(true, late)), once, "{:?}", outcome());
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The work of one term, as the supervisor has it: behind its guard.
+//! The work of one term, as the supervisor reaches it: behind its guard.
 
 #![allow(unsafe_code, reason = "what a process does between fork and exec has no safe interface")]
 
@@ -15,12 +15,11 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::channel::{Channel, pass_on};
 use super::children::Children;
-use super::family::{Family, own_children};
-use super::guard::lease::Lease;
-use super::guard::line::{Line, pass_on};
-use super::guard::message::{Order, Report};
 use super::launch::{Role, ourselves};
+use super::message::{Begin, Order, Report};
+use super::process_tree::{ProcessTree, own_children};
 use super::terminal::leave_signals_as_they_were;
 
 /// How long a guard may take to end when its work is over.
@@ -29,32 +28,18 @@ const END: Duration = Duration::from_secs(1);
 /// The guard, and what is behind it.
 #[derive(Debug)]
 pub struct Work {
-    line: Line,
-    /// The same line, to wait on.
+    channel: Channel,
+    /// The same channel, to wait on.
     ready: UnixStream,
-    family: Family,
-    /// When the guard kills, as it was told.
-    until: Mark,
-}
-
-/// What the guard is to know.
-#[derive(Debug)]
-pub struct Terms {
-    /// When it kills what is still alive.
-    pub until: Mark,
-    /// The command takes the terminal's foreground.
-    pub foreground: bool,
-    /// The work is in a PID namespace of its own.
-    pub isolate: bool,
-    /// What it gives back when we have died.
-    pub lease: Lease,
+    tree: ProcessTree,
+    is_guarded: bool,
 }
 
 /// What is heard of the work.
 #[derive(Debug)]
 pub enum Heard {
     Report(Report),
-    /// The guard is no more, and has not been told to go.
+    /// The guard is dead, and was not told to end.
     GuardLost,
 }
 
@@ -65,10 +50,10 @@ impl Work {
     pub fn start(
         command: &[OsString],
         environment: &[(&'static str, OsString)],
-        terms: Terms,
+        begin: Begin,
     ) -> io::Result<Self> {
-        let (mut line, theirs) = Line::pair()?;
-        let ready = UnixStream::from_std(line.stream()?)?;
+        let (mut channel, theirs) = Channel::pair()?;
+        let ready = UnixStream::from_std(channel.stream()?)?;
         let mut guard = ourselves(Role::Guard)?;
         guard
             .arg(theirs.as_raw_fd().to_string())
@@ -84,49 +69,48 @@ impl Work {
         // allocates nor takes a lock.
         unsafe { guard.pre_exec(prepare) };
         let strangers = own_children().unwrap_or_default();
-        let family = Family::behind(Pid::from_child(&guard.spawn()?), strangers);
-        let Terms { until, foreground, isolate, lease } = terms;
-        let lease = Box::new(lease);
-        line.send(&Order::Begin { until, foreground, isolate, lease }.message());
-        Ok(Self { line, ready, family, until })
+        let tree = ProcessTree::behind(Pid::from_child(&guard.spawn()?), strangers);
+        channel.send(&Order::Begin(Box::new(begin)));
+        Ok(Self { channel, ready, tree, is_guarded: true })
     }
 
-    /// Tells the guard when it has to kill from now on. If it does not hear that, it
-    /// goes by what it has heard.
+    /// Tells the guard its deadline from now on. A guard that does not hear it keeps the one
+    /// that it has heard last.
     pub fn until(&mut self, until: Mark) {
-        if self.until != until {
-            self.until = until;
-            self.line.send(&Order::Until(until).message());
-        }
+        self.channel.send(&Order::Until(until));
     }
 
-    /// Waits for what is new of the work. Cancel safe.
+    /// Waits for what the guard reports. Without a guard, for ever. Cancel safe.
     pub async fn next(&mut self) -> Heard {
         loop {
             if let Some(heard) = self.taken_in() {
                 return heard;
             }
+            if !self.is_guarded {
+                std::future::pending::<()>().await;
+            }
             // An error is found by reading.
             let _ = self.ready.readable().await;
-            let line = &mut self.line;
-            let _ = self.ready.try_io(Interest::READABLE, || line.read());
+            let channel = &mut self.channel;
+            let _ = self.ready.try_io(Interest::READABLE, || channel.read());
         }
     }
 
-    /// What is new of the work by now, if anything.
+    /// What the guard has reported by now, if anything.
     pub fn heard(&mut self) -> Option<Heard> {
-        self.line.listen();
+        self.channel.exchange();
         self.taken_in()
     }
 
     fn taken_in(&mut self) -> Option<Heard> {
-        let Some(message) = self.line.message() else {
-            return (!self.line.is_open()).then_some(Heard::GuardLost);
+        let Some(report) = self.channel.message() else {
+            let is_lost = self.is_guarded && !self.channel.is_open();
+            self.is_guarded &= !is_lost;
+            return is_lost.then_some(Heard::GuardLost);
         };
-        let report = Report::read(&message)?;
         match &report {
-            Report::Started(leader) => self.family.started(*leader),
-            Report::Changed(status) if status.stopped_signal().is_none() => self.family.ended(),
+            Report::Started(leader) => self.tree.started(*leader),
+            Report::Changed(status) if status.stopped_signal().is_none() => self.tree.ended(),
             Report::Changed(_) | Report::NotStarted(_) | Report::Overdue | Report::Gone => {}
         }
         Some(Heard::Report(report))
@@ -135,8 +119,8 @@ impl Work {
     /// A child of ours has changed: perhaps the guard, or what it has left.
     pub fn child_changed(&mut self, child: Pid, status: ExitStatus) {
         if status.stopped_signal().is_none() {
-            self.family.reaped(child);
-        } else if self.family.guard() == Some(child) {
+            self.tree.reaped(child);
+        } else if self.tree.guard() == Some(child) {
             // It has a deadline to keep. Fails where it has gone meanwhile.
             let _ = kill_process(child, Signal::CONT);
         }
@@ -144,26 +128,26 @@ impl Work {
 
     /// The process group of the command, once it runs.
     pub fn group(&self) -> Option<Pid> {
-        self.family.group()
+        self.tree.group()
     }
 
     /// Asks all to stop. Those that sleep on a stop signal are woken for it.
     pub fn stop(&self) -> io::Result<()> {
-        let asked = self.family.signal(Signal::TERM);
-        asked.and(self.family.signal(Signal::CONT))
+        let asked = self.tree.signal(Signal::TERM);
+        asked.and(self.tree.signal(Signal::CONT))
     }
 
     pub fn go_on(&self) -> io::Result<()> {
-        self.family.signal_group(Signal::CONT)
+        self.tree.signal_group(Signal::CONT)
     }
 
     pub fn kill(&self) -> io::Result<()> {
-        self.family.kill()
+        self.tree.kill()
     }
 
-    /// Has a guard that is stuck out of the way: what is behind it is ours then.
+    /// Kills a guard that hangs: what it has left is ours then.
     pub fn kill_guard(&self) {
-        if let Some(guard) = self.family.guard() {
+        if let Some(guard) = self.tree.guard() {
             // Fails where it has gone meanwhile.
             let _ = kill_process(guard, Signal::KILL);
         }
@@ -171,19 +155,19 @@ impl Work {
 
     /// Whether nothing of it seems to run, whatever the guard says.
     pub fn is_dead(&self) -> bool {
-        self.family.is_dead()
+        self.tree.is_dead()
     }
 
     /// Reaps what the guard has left. Whether nothing of it is left, nor the guard.
     pub fn is_gone(&mut self, children: &Children) -> bool {
         let is_childless = children.none_left(|child, status| self.child_changed(child, status));
-        self.family.is_gone(is_childless)
+        self.tree.is_gone(is_childless)
     }
 
     /// Lets the guard go, and waits for its end: nothing of the work is left.
     pub async fn over(mut self, children: &mut Children) {
-        self.line.send(&Order::Over.message());
-        let Some(guard) = self.family.guard() else {
+        self.channel.send(&Order::Over);
+        let Some(guard) = self.tree.guard() else {
             return;
         };
         for _ in 0..2 {

@@ -10,11 +10,11 @@ use incumbent_plugin::LeadershipCtx;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
 
 use super::limit::Limit;
-use super::outlet::Outlet;
+use super::output_pump::OutputPump;
 use super::quota::{Quota, RANDOM};
 use crate::args;
 use crate::exit::{End, bad_input};
-use crate::input::{Directory, check_prefix};
+use crate::parse::{Directory, check_prefix};
 
 /// The same for each term.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub struct Grants {
     network: bool,
     /// In bytes.
     memory: usize,
-    stdout: Outlet,
-    stderr: Outlet,
+    stdout: OutputPump,
+    stderr: OutputPump,
 }
 
 impl Grants {
@@ -44,8 +44,9 @@ impl Grants {
                 ))
             })
         });
-        let outlets = Outlet::to(io::stdout()).and_then(|out| Ok((out, Outlet::to(io::stderr())?)));
-        let (stdout, stderr) = outlets.map_err(|error| not_started(&error))?;
+        let pumps =
+            OutputPump::to(io::stdout()).and_then(|out| Ok((out, OutputPump::to(io::stderr())?)));
+        let (stdout, stderr) = pumps.map_err(|error| not_started(&error))?;
         let grants = Self {
             directories: granted.directories.clone(),
             variables: granted.variables.iter().map(|one| one.0.clone()).collect(),

@@ -48,25 +48,13 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn start(
-        program: &Arc<Program>,
-        grants: &Arc<Grants>,
-        leadership: LeadershipCtx,
-        environment: Vec<(&'static str, OsString)>,
-        until: Mark,
-    ) -> io::Result<Self> {
-        let limit = Limit::keep(&program.engine, until)?;
+    pub fn start(job: Job, until: Mark) -> io::Result<Self> {
+        let limit = Limit::keep(&job.program.engine, until)?;
         let (tell, ended) = oneshot::channel();
         let run = Self { limit: Arc::clone(&limit), ended };
-        let work = Work {
-            program: Arc::clone(program),
-            grants: Arc::clone(grants),
-            leadership,
-            environment,
-            limit: Done(limit),
-        };
+        let limit = Done(limit);
         thread::Builder::new().name("incumbent-component".into()).spawn(move || {
-            let end = work.done();
+            let end = job.run(limit);
             // Who asked may not wait any more.
             let _ = tell.send(end.unwrap_or_else(End::NotStarted));
         })?;
@@ -74,13 +62,12 @@ impl Run {
     }
 }
 
-/// What the thread has in hand.
-struct Work {
-    program: Arc<Program>,
-    grants: Arc<Grants>,
-    leadership: LeadershipCtx,
-    environment: Vec<(&'static str, OsString)>,
-    limit: Done,
+/// What the thread runs, and with what.
+pub struct Job {
+    pub program: Arc<Program>,
+    pub grants: Arc<Grants>,
+    pub leadership: LeadershipCtx,
+    pub environment: Vec<(&'static str, OsString)>,
 }
 
 /// Whatever happens to the thread, its limit is not kept for ever.
@@ -92,10 +79,10 @@ impl Drop for Done {
     }
 }
 
-impl Work {
+impl Job {
     /// Returns when nothing of it runs.
-    fn done(self) -> Result<End, exit::End> {
-        let Self { program, grants, leadership, environment, limit } = self;
+    fn run(self, limit: Done) -> Result<End, exit::End> {
+        let Self { program, grants, leadership, environment } = self;
         let runtime = Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(SYSTEM_CALLS)

@@ -1,4 +1,5 @@
-//! Who descends from whom: so that nothing of the work gets away by leaving its group.
+//! Which processes descend from which: so that nothing of the work gets away by leaving its
+//! process group.
 //!
 //! A number of a process that has ended may be somebody else's a moment later. So a process
 //! is signalled by a descriptor (pidfd), which stands for that one process, and only if it was
@@ -23,7 +24,7 @@ const PASSES: usize = 50;
 
 /// The work's processes, as one sees them who is above all of them.
 #[derive(Clone, Debug, Default)]
-pub struct Family {
+pub struct ProcessTree {
     /// The process group that the command was started in: its own number.
     group: Option<Pid>,
     /// The command is not reaped yet: nobody else can have the group's number.
@@ -34,7 +35,7 @@ pub struct Family {
     strangers: Vec<Pid>,
 }
 
-impl Family {
+impl ProcessTree {
     /// For the supervisor, between whom and the work there is a guard. Whoever else is
     /// its child was there before.
     pub fn behind(guard: Pid, strangers: Vec<Pid>) -> Self {
@@ -347,7 +348,7 @@ mod tests {
         command.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
         command.args(["--kill-child"]).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "--ignored", "--nocapture"]);
-        let inside = "run::family::tests::in_a_namespace_where_numbers_are_given_again";
+        let inside = "run::process_tree::tests::in_a_namespace_where_numbers_are_given_again";
         let output = command.arg(inside).output().unwrap();
         let told = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && told.contains("1 passed"), "{output:?}");
@@ -374,22 +375,22 @@ mod tests {
         let stdio = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let (mut before, mut guard, mut work) = (stdio(), stdio(), stdio());
         let [stranger, guard_pid, leader] = [&before, &guard, &work].map(Pid::from_child);
-        let mut family = Family::behind(guard_pid, vec![stranger]);
+        let mut tree = ProcessTree::behind(guard_pid, vec![stranger]);
         // What is not below the guard is not its business.
-        assert_eq!(family.members().unwrap(), []);
-        family.started(leader);
+        assert_eq!(tree.members().unwrap(), []);
+        tree.started(leader);
         guard.kill().unwrap();
         guard.wait().unwrap();
-        family.reaped(guard_pid);
-        let members = family.members().unwrap();
+        tree.reaped(guard_pid);
+        let members = tree.members().unwrap();
         assert!(members.contains(&leader) && !members.contains(&stranger), "{members:?}");
         work.kill().unwrap();
         work.wait().unwrap();
-        family.reaped(leader);
-        assert!(!family.leads, "its number may be somebody else's");
+        tree.reaped(leader);
+        assert!(!tree.leads, "its number may be somebody else's");
         before.kill().unwrap();
         before.wait().unwrap();
-        family.reaped(stranger);
-        assert_eq!(family.strangers, []);
+        tree.reaped(stranger);
+        assert_eq!(tree.strangers, []);
     }
 }

@@ -1,27 +1,29 @@
-//! The line between two of our processes: whole messages each way, and nobody waits
-//! for the other.
+//! The channel between two of our processes: whole messages each way, written by serde with
+//! postcard. Neither process ever waits for the other.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-/// How long a message is, before it.
-const LENGTH: usize = size_of::<u64>();
+/// What ends a message (postcard's COBS).
+const END: u8 = 0;
 
 /// One end of it.
 #[derive(Debug)]
-pub struct Line {
+pub struct Channel {
     stream: UnixStream,
     received: Vec<u8>,
-    /// What the other one had no room for.
+    /// What the peer had no room for.
     unsent: Vec<u8>,
     is_open: bool,
 }
 
-impl Line {
-    /// One end for us, and one that a child is to be given.
+impl Channel {
+    /// One end for us, and one for a child.
     pub fn pair() -> io::Result<(Self, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((Self::over(ours)?, theirs))
@@ -30,7 +32,7 @@ impl Line {
     /// The end that we were started with: an open file by its number.
     pub fn inherited(number: RawFd) -> io::Result<Self> {
         #[expect(unsafe_code, reason = "a file that is known by its number alone")]
-        // SAFETY: whoever started us has opened it for us, and nobody else here
+        // SAFETY: the process that started us has opened it for us, and nothing else here
         // uses that number.
         let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(number) });
         fcntl_setfd(&stream, fcntl_getfd(&stream)? | FdFlags::CLOEXEC)?;
@@ -44,15 +46,16 @@ impl Line {
         Ok(Self { stream, received: Vec::new(), unsent: Vec::new(), is_open: true })
     }
 
-    /// For those who wait for it elsewhere.
+    /// The same stream, for tokio to wait on.
     pub fn stream(&self) -> io::Result<UnixStream> {
         self.stream.try_clone()
     }
 
-    /// Sends a message, or keeps what there is no room for until we listen again.
-    /// Those to somebody who has gone are lost.
-    pub fn send(&mut self, message: &[u8]) {
-        self.unsent.extend(message);
+    /// Sends a message. What the peer has no room for is kept until the next
+    /// [`exchange`](Self::exchange); what a dead peer does not take is lost.
+    pub fn send(&mut self, message: &impl Serialize) {
+        // Cannot fail: it is written to memory, and our messages know their lengths.
+        self.unsent.extend(postcard::to_stdvec_cobs(message).unwrap_or_default());
         self.flush();
     }
 
@@ -67,13 +70,13 @@ impl Line {
         }
     }
 
-    /// Takes in all that has come, and sends what there was no room for.
-    pub fn listen(&mut self) {
+    /// Reads everything that has arrived, and sends what there was no room for.
+    pub fn exchange(&mut self) {
         self.flush();
         while self.is_open && self.read().is_ok() {}
     }
 
-    /// Takes in some of what has come: an error if there is nothing yet.
+    /// Reads some of what has arrived; an error if nothing has.
     pub fn read(&mut self) -> io::Result<()> {
         let mut bytes = [0; 4096];
         match self.stream.read(&mut bytes) {
@@ -86,22 +89,25 @@ impl Line {
         Ok(())
     }
 
-    /// The next message that has been taken in.
-    pub fn message(&mut self) -> Option<Vec<u8>> {
-        let (length, rest) = self.received.split_first_chunk::<LENGTH>()?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-        let message = rest.get(..length)?.to_vec();
-        self.received.drain(..LENGTH.saturating_add(length));
-        Some(message)
+    /// The next message that has been read. Both ends are the same program: a message that
+    /// neither could have sent is left out.
+    pub fn message<T: DeserializeOwned>(&mut self) -> Option<T> {
+        loop {
+            let end = self.received.iter().position(|byte| *byte == END)?;
+            let mut message: Vec<u8> = self.received.drain(..=end).collect();
+            if let Ok(message) = postcard::from_bytes_cobs(&mut message) {
+                return Some(message);
+            }
+        }
     }
 
-    /// Whether the other one is there, as far as has been taken in.
+    /// Whether the peer is there, as far as has been read.
     pub fn is_open(&self) -> bool {
         self.is_open
     }
 }
 
-impl AsFd for Line {
+impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -119,47 +125,44 @@ mod tests {
 
     /// A process that another test starts at this moment has the other end as well, until it
     /// becomes another program.
-    fn listen_to_the_end(line: &mut Line) {
+    fn read_to_the_end(channel: &mut Channel) {
         let begun = std::time::Instant::now();
-        while line.is_open() {
+        while channel.is_open() {
             assert!(begun.elapsed().as_secs() < 30, "it stays open");
-            line.listen();
+            channel.exchange();
         }
     }
 
     #[test]
     fn messages_come_whole_and_in_order() {
-        let (mut ours, theirs) = Line::pair().unwrap();
-        let mut theirs = Line::over(theirs).unwrap();
-        let message = |byte: u8, length: usize| {
-            [&(length as u64).to_le_bytes()[..], &vec![byte; length]].concat()
-        };
+        let (mut ours, theirs) = Channel::pair().unwrap();
+        let mut theirs = Channel::over(theirs).unwrap();
         // More than there is room for.
         let large = 1 << 20;
-        ours.send(&message(b'a', large));
-        ours.send(&message(b'b', 1));
+        ours.send(&"a".repeat(large));
+        ours.send(&"b");
         assert!(!ours.unsent.is_empty());
         while !ours.unsent.is_empty() {
-            theirs.listen();
-            assert_eq!(theirs.message(), None);
-            ours.listen();
+            theirs.exchange();
+            assert_eq!(theirs.message::<String>(), None);
+            ours.exchange();
         }
-        theirs.listen();
-        assert_eq!(theirs.message(), Some(vec![b'a'; large]));
-        assert_eq!(theirs.message(), Some(vec![b'b']));
-        assert_eq!(theirs.message(), None);
+        theirs.exchange();
+        assert_eq!(theirs.message(), Some("a".repeat(large)));
+        assert_eq!(theirs.message(), Some("b".to_owned()));
+        assert_eq!(theirs.message::<String>(), None);
         drop(ours);
-        listen_to_the_end(&mut theirs);
-        theirs.send(&message(b'c', 1));
+        read_to_the_end(&mut theirs);
+        theirs.send(&"c");
     }
 
     #[test]
     fn a_peer_that_closes_before_it_has_read_is_gone() {
-        let (mut ours, theirs) = Line::pair().unwrap();
-        ours.send(b"unread");
+        let (mut ours, theirs) = Channel::pair().unwrap();
+        ours.send(&"unread");
         drop(theirs);
-        listen_to_the_end(&mut ours);
-        ours.send(b"to nobody");
+        read_to_the_end(&mut ours);
+        ours.send(&"to nobody");
         assert!(ours.unsent.is_empty());
     }
 }

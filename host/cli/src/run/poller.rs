@@ -1,11 +1,11 @@
-//! What the guard, and an init, sleep on: their lines, their children, the clock.
+//! What the guard and an init sleep on: their channels, their children, the clock.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use incumbent::Mark;
 
-pub use self::system::Watch;
+pub use self::system::Poller;
 
 #[cfg(target_os = "linux")]
 mod system {
@@ -24,14 +24,14 @@ mod system {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Wants all signals to be blocked.
+    /// All signals have to be blocked.
     #[derive(Debug)]
-    pub struct Watch {
+    pub struct Poller {
         children: SignalFd,
         timer: OwnedFd,
     }
 
-    impl Watch {
+    impl Poller {
         pub fn new() -> io::Result<Self> {
             let child = SigSet::from(Signal::SIGCHLD);
             let children =
@@ -40,9 +40,9 @@ mod system {
             Ok(Self { children, timer })
         }
 
-        /// Waits until there is something on a line, a child has changed, or it is
-        /// `until`. May wake for nothing.
-        pub fn wait(&mut self, lines: &[BorrowedFd<'_>], until: Mark) -> io::Result<()> {
+        /// Waits until there is something on a channel, a child has changed, or `until` has
+        /// come. May return without a cause.
+        pub fn wait(&mut self, channels: &[BorrowedFd<'_>], until: Mark) -> io::Result<()> {
             // Zero would turn the timer off.
             let until = until.max(1);
             let at = Itimerspec {
@@ -56,21 +56,21 @@ mod system {
             let wakers = [self.children.as_fd(), self.timer.as_fd()];
             let mut files: Vec<PollFd<'_>> = wakers
                 .into_iter()
-                .chain(lines.iter().copied())
+                .chain(channels.iter().copied())
                 .map(|file| PollFd::new(file, PollFlags::POLLIN))
                 .collect();
             match poll(&mut files, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            // Which of them it was, whoever looks finds out.
+            // The caller looks at all of them.
             while let Ok(Some(_)) = self.children.read_signal() {}
             Ok(())
         }
     }
 }
 
-/// Looks often, where the system tells less.
+/// Looks often, because the system tells less.
 #[cfg(not(target_os = "linux"))]
 mod system {
     use nix::errno::Errno;
@@ -82,16 +82,16 @@ mod system {
     const OFTEN: u8 = 10;
 
     #[derive(Debug)]
-    pub struct Watch;
+    pub struct Poller;
 
-    impl Watch {
+    impl Poller {
         pub fn new() -> io::Result<Self> {
             Ok(Self)
         }
 
-        pub fn wait(&mut self, lines: &[BorrowedFd<'_>], _: Mark) -> io::Result<()> {
+        pub fn wait(&mut self, channels: &[BorrowedFd<'_>], _: Mark) -> io::Result<()> {
             let mut files: Vec<PollFd<'_>> =
-                lines.iter().map(|file| PollFd::new(*file, PollFlags::POLLIN)).collect();
+                channels.iter().map(|file| PollFd::new(*file, PollFlags::POLLIN)).collect();
             match poll(&mut files, OFTEN) {
                 Ok(_) | Err(Errno::EINTR) => Ok(()),
                 Err(error) => Err(error.into()),

@@ -1,25 +1,21 @@
-//! What is done while leading.
-
-use std::ffi::OsString;
+//! What runs while we lead.
 
 use futures_util::Stream;
-use incumbent::{Event, Leadership};
+use incumbent::Event;
 
 use super::component::Runner;
-use super::guard::lease::Lease;
-use super::outcome::Outcome;
+use super::outcome::{Assignment, Outcome};
 use super::supervisor::Supervisor;
-use crate::event::Teller;
 use crate::signals::{Asked, Signals};
 
-/// The work, term after term.
+/// A command or a component, term after term.
 #[derive(Debug)]
-pub enum Duty {
+pub enum Workload {
     Command(Supervisor),
     Component(Runner),
 }
 
-impl Duty {
+impl Workload {
     /// As people call it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -46,18 +42,12 @@ impl Duty {
     /// One term. Returns when nothing of the work is left, or nothing can be waited for.
     pub async fn term(
         &mut self,
-        leadership: &Leadership,
-        environment: &[(&'static str, OsString)],
-        lease: Lease,
+        assignment: Assignment<'_>,
         events: &mut (impl Stream<Item = Event> + Unpin),
-        teller: &Teller,
     ) -> Outcome {
         match self {
-            Self::Command(supervisor) => {
-                supervisor.term(leadership, environment, lease, events, teller).await
-            }
-            // It leaves nobody behind who could give the lease back.
-            Self::Component(runner) => runner.term(leadership, environment, events, teller).await,
+            Self::Command(supervisor) => supervisor.term(assignment, events).await,
+            Self::Component(runner) => runner.term(assignment, events).await,
         }
     }
 }

@@ -25,7 +25,7 @@ const CHUNK: usize = 64 * 1024;
 
 /// One of the two, for all runs. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Outlet {
+pub struct OutputPump {
     chunks: Sender<Chunk>,
     standing: watch::Sender<Standing>,
     is_terminal: bool,
@@ -34,14 +34,14 @@ pub struct Outlet {
 /// What a run has of it.
 #[derive(Clone, Debug)]
 pub struct Stdout {
-    outlet: Outlet,
+    pump: OutputPump,
     limit: Arc<Limit>,
 }
 
 /// What a component writes to.
 #[derive(Debug)]
 struct Stream {
-    outlet: Outlet,
+    pump: OutputPump,
     limit: Arc<Limit>,
     /// How many bytes it may hand over, as it was told.
     permit: usize,
@@ -65,7 +65,7 @@ enum Standing {
     Failed(io::ErrorKind),
 }
 
-impl Outlet {
+impl OutputPump {
     /// To a descriptor of its own: the thread may wait in the kernel, and whoever else
     /// writes to `target` need not wait for it.
     pub fn to(target: impl AsFd) -> io::Result<Self> {
@@ -75,14 +75,14 @@ impl Outlet {
         let standing = watch::Sender::new(Standing::Waiting(0));
         let told = standing.clone();
         thread::Builder::new()
-            .name("incumbent-outlet".into())
+            .name("incumbent-pump".into())
             .spawn(move || write_all(&waiting, target, &told))?;
         Ok(Self { chunks, standing, is_terminal })
     }
 
     /// For one run.
     pub fn within(&self, limit: &Arc<Limit>) -> Stdout {
-        Stdout { outlet: self.clone(), limit: Arc::clone(limit) }
+        Stdout { pump: self.clone(), limit: Arc::clone(limit) }
     }
 
     /// Waits until all of it has been written, or cannot be. Cancel safe.
@@ -110,8 +110,8 @@ fn write_all(chunks: &Receiver<Chunk>, mut target: File, told: &watch::Sender<St
 
 impl StdoutStream for Stdout {
     fn p2_stream(&self) -> Box<dyn OutputStream> {
-        let Self { outlet, limit } = self.clone();
-        Box::new(Stream { outlet, limit, permit: 0 })
+        let Self { pump, limit } = self.clone();
+        Box::new(Stream { pump, limit, permit: 0 })
     }
 
     /// For WASI 0.3, which is not linked.
@@ -122,7 +122,7 @@ impl StdoutStream for Stdout {
 
 impl cli::IsTerminal for Stdout {
     fn is_terminal(&self) -> bool {
-        self.outlet.is_terminal
+        self.pump.is_terminal
     }
 }
 
@@ -132,13 +132,13 @@ impl OutputStream for Stream {
             return Err(StreamError::trap("more is written than check-write has permitted"));
         }
         self.permit = 0;
-        self.outlet.standing.send_modify(|standing| {
+        self.pump.standing.send_modify(|standing| {
             if let Standing::Waiting(many) = standing {
                 *many += 1;
             }
         });
         let chunk = Chunk { bytes, limit: Arc::clone(&self.limit) };
-        self.outlet.chunks.send(chunk).map_err(|_| StreamError::Closed)
+        self.pump.chunks.send(chunk).map_err(|_| StreamError::Closed)
     }
 
     fn flush(&mut self) -> StreamResult<()> {
@@ -146,13 +146,13 @@ impl OutputStream for Stream {
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        let standing = *self.outlet.standing.borrow();
+        let standing = *self.pump.standing.borrow();
         self.permit = if standing == Standing::Waiting(0) { CHUNK } else { 0 };
         match standing {
             Standing::Waiting(_) => Ok(self.permit),
             Standing::Closed => Err(StreamError::Closed),
             Standing::Failed(kind) => {
-                self.outlet.standing.send_replace(Standing::Waiting(0));
+                self.pump.standing.send_replace(Standing::Waiting(0));
                 Err(StreamError::LastOperationFailed(io::Error::from(kind).into()))
             }
         }
@@ -162,7 +162,7 @@ impl OutputStream for Stream {
 #[async_trait]
 impl Pollable for Stream {
     async fn ready(&mut self) {
-        self.outlet.written().await;
+        self.pump.written().await;
     }
 }
 
@@ -182,10 +182,10 @@ mod tests {
     fn what_is_not_begun_when_the_run_is_over_is_not_printed() {
         let (mut reader, mut writer) = pipe().unwrap();
         writer.write_all(&[b'.'; PIPE]).unwrap();
-        let outlet = Outlet::to(&writer).unwrap();
+        let pump = OutputPump::to(&writer).unwrap();
         drop(writer);
         let runs = [(); 3].map(|()| Limit::keep(&Engine::default(), Mark::MAX).unwrap());
-        let mut streams = runs.each_ref().map(|limit| outlet.within(limit).p2_stream());
+        let mut streams = runs.each_ref().map(|limit| pump.within(limit).p2_stream());
         for stream in &mut streams {
             assert_eq!(stream.check_write().unwrap(), CHUNK);
         }
@@ -194,7 +194,7 @@ mod tests {
             stream.write(bytes.into()).unwrap();
         }
         runs[1].done();
-        drop((streams, outlet));
+        drop((streams, pump));
         let mut printed = String::new();
         reader.read_to_string(&mut printed).unwrap();
         assert_eq!(printed.trim_start_matches('.'), "firstthird");
@@ -204,9 +204,9 @@ mod tests {
     #[test]
     fn a_stream_takes_no_more_than_it_has_permitted() {
         let (_reader, writer) = pipe().unwrap();
-        let outlet = Outlet::to(writer).unwrap();
+        let pump = OutputPump::to(writer).unwrap();
         let limit = Limit::keep(&Engine::default(), Mark::MAX).unwrap();
-        let mut stream = outlet.within(&limit).p2_stream();
+        let mut stream = pump.within(&limit).p2_stream();
         assert!(matches!(stream.write(vec![0; 1].into()), Err(StreamError::Trap(_))), "unasked");
         stream.check_write().unwrap();
         assert!(matches!(stream.write(vec![0; CHUNK + 1].into()), Err(StreamError::Trap(_))));

@@ -1,0 +1,151 @@
+//! What one flag's parser cannot see: flags that depend on each other, and the files that
+//! they name.
+
+use std::fs;
+use std::io::{self, BufRead as _};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+use std::sync::Once;
+
+use incumbent::store::etcd::Credentials;
+use incumbent::store::url::StoreUrl;
+
+use super::args::{Candidate, Common};
+use super::exit::{End, bad_input, say};
+use super::parse::LONGEST_VALUE;
+
+/// In a file's mode: that it may be read by whoever is neither its owner nor in its group.
+const OTHERS_READ: u32 = 0o004;
+
+/// Checks flags that depend on each other.
+pub fn check_candidate(candidate: &Candidate) -> Result<(), End> {
+    if let Some(margin) = candidate.margin
+        && margin >= candidate.ttl
+    {
+        return Err(bad_input(format!(
+            "--margin {} leaves nothing of --ttl {}: give a smaller margin or a longer time",
+            humantime::format_duration(margin),
+            humantime::format_duration(candidate.ttl),
+        )));
+    }
+    let length = candidate.value.as_ref().map_or(0, |value| value.len());
+    if length > LONGEST_VALUE {
+        return Err(bad_input(format!("--value has {length} bytes: give at most {LONGEST_VALUE}")));
+    }
+    Ok(())
+}
+
+/// What a candidate proclaims.
+pub fn value_of(candidate: &Candidate, identity: &str) -> Vec<u8> {
+    candidate.value.as_ref().map_or_else(|| identity.into(), |value| value.as_bytes().to_vec())
+}
+
+/// What we show to the store.
+pub fn credentials(common: &Common) -> Result<Credentials, End> {
+    let store = common.store();
+    let given = [
+        ("--cacert (INCUMBENT_CACERT)", common.cacert.is_some()),
+        ("--cert (INCUMBENT_CERT)", common.cert.is_some()),
+        ("--key (INCUMBENT_KEY)", common.key.is_some()),
+        ("--user (INCUMBENT_USER)", common.user.is_some()),
+        ("--password-file (INCUMBENT_PASSWORD_FILE)", common.password_file.is_some()),
+    ];
+    if let (false, Some((flag, _))) =
+        (matches!(store, StoreUrl::Etcd(_)), given.iter().find(|(_, is_given)| *is_given))
+    {
+        return Err(bad_input(format!(
+            "{flag} is for etcd, and --store {store} is a file or memory: leave it out"
+        )));
+    }
+    for (flag, file) in
+        [("--cacert", &common.cacert), ("--cert", &common.cert), ("--key", &common.key)]
+    {
+        let Some(file) = file else { continue };
+        read(flag, file)?;
+        if let StoreUrl::Etcd(store) = &store
+            && !store.tls()
+        {
+            return Err(bad_input(format!(
+                "{flag} is for TLS, and --store {store} is not: write etcds://{}",
+                store.to_string().trim_start_matches("etcd://")
+            )));
+        }
+    }
+    match (&common.cert, &common.key) {
+        (Some(_), None) => return Err(bad_input("--cert needs its private key: add --key FILE")),
+        (None, Some(_)) => return Err(bad_input("--key needs its certificate: add --cert FILE")),
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+    match (&common.user, &common.password_file) {
+        (Some(_), Some(file)) => check_password(file)?,
+        (Some(user), None) => {
+            return Err(bad_input(format!(
+                "--user {user:?} needs a password: add --password-file FILE"
+            )));
+        }
+        (None, Some(_)) => {
+            return Err(bad_input(
+                "--password-file needs to know whose password it is: add --user NAME",
+            ));
+        }
+        (None, None) => {}
+    }
+    let mut credentials = Credentials::default();
+    credentials.ca = common.cacert.clone();
+    credentials.cert = common.cert.clone();
+    credentials.key = common.key.clone();
+    credentials.user = common.user.clone();
+    credentials.password_file = common.password_file.clone();
+    Ok(credentials)
+}
+
+/// Whether there is a password. It is read where it is used: the file may change.
+fn check_password(file: &Path) -> Result<(), End> {
+    let text = read("--password-file", file)?;
+    match text.as_slice().lines().next() {
+        Some(Ok(line)) if !line.is_empty() => {}
+        Some(Err(error)) => return Err(bad_input(unreadable("--password-file", file, &error))),
+        Some(Ok(_)) | None => {
+            return Err(bad_input(format!(
+                "--password-file {}: its first line is empty: write the password there",
+                file.display()
+            )));
+        }
+    }
+    let mode = fs::metadata(file).map_or(0, |metadata| metadata.mode());
+    // Once: each session of a command looks at it.
+    static SAID: Once = Once::new();
+    if mode & OTHERS_READ != 0 {
+        SAID.call_once(|| {
+            say(&format!(
+                "--password-file {0} can be read by every user of this machine: chmod 600 {0}",
+                file.display()
+            ));
+        });
+    }
+    Ok(())
+}
+
+/// All of a file that is read again and again, whenever it may have changed.
+fn read(flag: &str, file: &Path) -> Result<Vec<u8>, End> {
+    let unreadable = |error: io::Error| bad_input(unreadable(flag, file, &error));
+    let kind = fs::metadata(file).map_err(unreadable)?.file_type();
+    // Nor would anybody know when its end comes.
+    if !kind.is_file() && !kind.is_dir() {
+        let what = if kind.is_fifo() { "a pipe" } else { "no regular file" };
+        return Err(bad_input(format!(
+            "{flag} {} is {what}, which can be read only once, and the file is read again \
+             whenever it may have been replaced: give a regular file",
+            file.display()
+        )));
+    }
+    fs::read(file).map_err(unreadable)
+}
+
+fn unreadable(flag: &str, file: &Path, error: &io::Error) -> String {
+    format!(
+        "{flag} {} cannot be read ({error}): give a file that is there and that we may read",
+        file.display()
+    )
+}
