@@ -14,19 +14,19 @@ default:
 
 # Run the program, built where needed, on the local store: `just run campaign my-service`
 [no-exit-message]
-run *ARGS: program
+run *ARGS: (program "incumbent-cli")
     @export INCUMBENT_STORE="${INCUMBENT_STORE:-local}"; exec "${CARGO_TARGET_DIR:-target}/debug/incumbent" "$@"
 
-# Build the program, and say how far it is: the first time takes minutes.
+# Build a package with its program, and say how far it is: the first time takes minutes.
 [private]
-program:
+program PACKAGE:
     #!/usr/bin/env bash
     set -euo pipefail
     # Without the elector's machine code, for which wasmtime is built twice: a third less to
     # build the first time, a moment more at each start.
-    selection=(--package incumbent-cli --no-default-features)
+    selection=(--package "$1" --no-default-features)
     build=(cargo build "${selection[@]}")
-    if [ -x "${CARGO_TARGET_DIR:-target}/debug/incumbent" ]; then exec "${build[@]}" --quiet; fi
+    if [ -x "${CARGO_TARGET_DIR:-target}/debug/${1%-cli}" ]; then exec "${build[@]}" --quiet; fi
     echo "Building Incumbent. The first time that takes some minutes: wasmtime, which runs the election, is a compiler." >&2
     if [ ! -t 2 ]; then exec "${build[@]}" --quiet; fi
     all=$(cargo tree "${selection[@]}" --edges normal,build --prefix none | sed 's/ (\*)$//' | sort -u | wc -l)
@@ -211,8 +211,8 @@ python *ARGS: component
 
 # See an election happen: three candidates to kill, pause and stop, or `just demo --script`
 [no-exit-message]
-demo *ARGS: program
-    @exec "${CARGO_TARGET_DIR:-target}/debug/incumbent" demo "$@"
+demo *ARGS: (program "incumbent-demo")
+    @exec "${CARGO_TARGET_DIR:-target}/debug/incumbent-demo" "$@"
 
 # Run a throw-away etcd on 127.0.0.1:2379 until Ctrl-C
 etcd VERSION="3.5":

@@ -47,15 +47,21 @@ pub fn incumbent<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Com
     without_variables(Command::new(path()), arguments)
 }
 
+/// Where cargo has put the program `incumbent`, in a test of it.
+#[track_caller]
+pub fn path() -> PathBuf {
+    path_of("incumbent")
+}
+
 /// Where cargo has put the program that this test is of.
 ///
 /// # Panics
 ///
 /// Where cargo has built no such program for the test.
 #[track_caller]
-pub fn path() -> PathBuf {
-    let path = env::var_os("CARGO_BIN_EXE_incumbent").expect("cargo runs a test of the program");
-    path.into()
+pub fn path_of(program: &str) -> PathBuf {
+    let path = env::var_os(format!("CARGO_BIN_EXE_{program}"));
+    path.expect("cargo runs a test of the program").into()
 }
 
 /// A command without a variable of ours.

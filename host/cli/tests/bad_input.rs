@@ -43,7 +43,6 @@ const TABLE: &[(&[&str], &[&str])] = &[
     (&["campaign", "e", "--wait", "-1s"], &["'-1s' for '--wait", "leave out the minus"]),
     (&["leader", "e", "--dial-timeout", "-1s"], &["'-1s' for '--dial-timeout", "minus"]),
     (&["leader", "e", "--command-timeout", "-1s"], &["'-1s' for '--command-timeout", "minus"]),
-    (&["demo", "--ttl", "-1s"], &["'-1s' for '--ttl", "leave out the minus"]),
     (&["campaign", "e", "--ttl", "99999999999999999999s"], &["--ttl", "9000000000 s or less"]),
     (&["campaign", "e", "--wait", "999999999999999years"], &["--wait", "9000000000 s or less"]),
     (&["campaign", "e", "--ttl", "9000000001s"], &["--ttl", "9000000000 s"]),
@@ -240,10 +239,10 @@ fn an_answer_needs_a_standard_output() {
 
 #[test]
 fn no_hidden_command_is_told() {
-    for arguments in [&[][..], &["demo-candidat"], &["demo-"], &["run-gard"], &["--help"]] {
+    for arguments in [&[][..], &["run-gard"], &["--help"]] {
         let end = end(incumbent(arguments));
         let told = end.stdout + &end.stderr;
-        for hidden in ["demo-candidate", "run-guard", "run-init", "run-probe"] {
+        for hidden in ["run-guard", "run-init", "run-probe"] {
             assert!(!told.contains(hidden), "{arguments:?}: {told}");
         }
     }

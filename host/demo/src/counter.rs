@@ -7,14 +7,16 @@ use std::time::Duration;
 use incumbent::types::{Guard, Guarded, Mutation, Operation, Put, Response};
 use incumbent::{Failure, Fence, Store, Write, WriteError, admin};
 
-use super::report::Outcome;
+use crate::report::Outcome;
+
+/// How long the store may take for an answer.
+pub const ANSWER: Duration = Duration::from_secs(5);
 
 /// The counter of an election, and the way to it. A cheap clone.
 #[derive(Clone, Debug)]
 pub struct Counter {
     store: Arc<dyn Store>,
     key: String,
-    within: Duration,
 }
 
 /// What the counter was when it was read.
@@ -26,12 +28,12 @@ pub struct Reading {
 }
 
 impl Counter {
-    pub fn new(store: Arc<dyn Store>, election: &str, within: Duration) -> Self {
-        Self { store, key: format!("{election}-counter"), within }
+    pub fn new(store: Arc<dyn Store>, election: &str) -> Self {
+        Self { store, key: format!("{election}-counter") }
     }
 
     pub async fn read(&self) -> Result<Reading, Failure> {
-        let found = admin::get(&*self.store, self.key.as_str(), self.within).await?;
+        let found = admin::get(&*self.store, self.key.as_str(), ANSWER).await?;
         let Some(entry) = found else {
             return Ok(Reading { value: 0, modified: 0 });
         };
@@ -57,7 +59,7 @@ impl Counter {
         let put = Put { key: self.key.clone().into(), value: value.to_string().into() };
         let mutations = vec![Mutation::Put(put)];
         let write = Operation::Guarded(Guarded { guard, expect: Vec::new(), mutations });
-        match self.store.call(write, self.within).await {
+        match self.store.call(write, ANSWER).await {
             Ok(Response::Applied(revision)) => Outcome::Accepted { revision },
             Ok(Response::Stale) => Outcome::Refused,
             Ok(other) => unclear(&unexpected(&other)),
@@ -65,9 +67,9 @@ impl Counter {
         }
     }
 
-    /// Ends a lease of one who is dead.
-    pub async fn bury(&self, lease: i64) -> Result<(), Failure> {
-        self.store.call(Operation::Revoke(lease), self.within).await.map(|_| ())
+    /// Ends the lease of a candidate that was killed.
+    pub async fn revoke(&self, lease: i64) -> Result<(), Failure> {
+        self.store.call(Operation::Revoke(lease), ANSWER).await.map(|_| ())
     }
 
     /// Whether somebody's transaction keeps others from theirs for so long.

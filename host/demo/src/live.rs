@@ -1,19 +1,17 @@
 //! The demonstration in the terminal: the picture, drawn again and again, and the keys.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use futures_util::StreamExt;
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::end::End;
+use super::picture::Candidate;
 use super::screen::{self, View};
 use super::stage::{Stage, now};
-use crate::cli::exit::{End, Status};
 
 /// How many candidates there are at first.
 const AT_FIRST: usize = 3;
@@ -21,14 +19,11 @@ const AT_FIRST: usize = 3;
 /// How often the picture is drawn.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// How long the end waits for the keyboard.
-const GLANCE: Duration = Duration::from_millis(50);
-
 /// Until the user has seen enough. The terminal is as it was after that, and after a
 /// panic; the stage is to be closed.
-pub async fn show(stage: &mut Stage<'_>) -> Result<(), End> {
+pub async fn show(stage: &mut Stage) -> Result<(), End> {
     let mut terminal = Screen::enter().map_err(|error| no_terminal(&error))?;
-    let (mut keyboard, mut keys) = Keyboard::listen();
+    let mut keys = EventStream::new();
     let mut view = View::new(stage.place());
     stage.picture.remark(now(), WELCOME);
     stage.picture.remark(now(), FIRST_STEPS);
@@ -40,7 +35,7 @@ pub async fn show(stage: &mut Stage<'_>) -> Result<(), End> {
     loop {
         tokio::select! {
             () = stage.next() => continue,
-            pressed = keys.recv() => match pressed {
+            pressed = keys.next() => match pressed {
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
                     if is_quit(key) {
                         break;
@@ -58,7 +53,6 @@ pub async fn show(stage: &mut Stage<'_>) -> Result<(), End> {
             .draw(|frame| screen::draw(frame, &stage.picture, &view, now()))
             .map_err(|error| no_terminal(&error))?;
     }
-    keyboard.leave();
     Ok(())
 }
 
@@ -75,13 +69,13 @@ fn is_quit(key: KeyEvent) -> bool {
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "all other keys mean nothing")]
-async fn press(stage: &mut Stage<'_>, view: &mut View, key: KeyEvent) -> Result<(), End> {
+async fn press(stage: &mut Stage, view: &mut View, key: KeyEvent) -> Result<(), End> {
     let picture = &stage.picture;
     let all = picture.candidates.len();
     let target = view.target(picture, now());
     let chosen = view.chosen.and_then(|who| Some((who, picture.get(who)?)));
     // Without a choice, who is meant is who it makes sense for.
-    let first = |makes_sense: &dyn Fn(&super::picture::Candidate) -> bool| {
+    let first = |makes_sense: &dyn Fn(&Candidate) -> bool| {
         chosen
             .filter(|(_, candidate)| makes_sense(candidate))
             .map(|(who, _)| who)
@@ -134,60 +128,8 @@ impl Drop for Screen {
     }
 }
 
-type Pressed = io::Result<Event>;
-
-/// A thread that reads the keys.
-#[derive(Debug)]
-struct Keyboard {
-    is_left: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Keyboard {
-    fn listen() -> (Self, UnboundedReceiver<Pressed>) {
-        let (pressed, keys) = unbounded_channel();
-        let is_left = Arc::new(AtomicBool::new(false));
-        let is_over = Arc::clone(&is_left);
-        let thread = thread::spawn(move || read(&pressed, &is_over));
-        (Self { is_left, thread: Some(thread) }, keys)
-    }
-
-    /// What is typed from now on is for somebody else.
-    fn leave(&mut self) {
-        self.is_left.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // Fails where it panicked, which has been told.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Keyboard {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-fn read(pressed: &UnboundedSender<Pressed>, is_over: &AtomicBool) {
-    while !is_over.load(Ordering::Relaxed) {
-        let event = match event::poll(GLANCE) {
-            Ok(false) => continue,
-            Ok(true) => event::read(),
-            Err(error) => Err(error),
-        };
-        let is_broken = event.is_err();
-        if pressed.send(event).is_err() || is_broken {
-            break;
-        }
-    }
-}
-
 fn no_terminal(error: &io::Error) -> End {
-    End::new(
-        Status::BadInput,
-        format!(
-            "the terminal cannot be used ({error}): `incumbent demo --script` tells a story as \
-             plain text"
-        ),
-    )
+    End::bad_input(format!(
+        "the terminal cannot be used ({error}): `just demo --script` tells a story as plain text"
+    ))
 }

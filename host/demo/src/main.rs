@@ -1,19 +1,19 @@
-//! `incumbent demo`: candidates as processes of their own, to be watched, and to be
-//! killed, paused and stopped.
+//! The demonstration: candidates as processes of their own, to be watched, and to be killed,
+//! paused and stopped.
 //!
-//! | room | what is in it |
+//! | modules | what is in them |
 //! | --- | --- |
 //! | `candidate`, `counter` | one candidate, a process, and what it does while it leads |
-//! | `report` | what it tells of itself |
-//! | `lines` | what they say, line by line, in an order that can be relied on |
-//! | `process`, `stage` | the processes, what is done to them, and what the store says |
-//! | `picture`, `timeline` | what has been observed |
-//! | `notes`, `verdict` | what that means, and whether it is as promised |
+//! | `report`, `process` | what candidates report, and their processes |
+//! | `picture`, `notes`, `timeline` | what has been observed, and what that means |
+//! | `verdict` | whether it is as promised |
+//! | `stage` | what is done to the candidates, and what the store says |
 //! | `script`, `live`, `screen`, `svg` | as a story, in the terminal, and as a file |
+//! | `end`, `text` | what the program says at its end |
 
 mod candidate;
 mod counter;
-mod lines;
+mod end;
 mod live;
 mod notes;
 mod picture;
@@ -25,105 +25,222 @@ mod screen;
 mod script;
 mod stage;
 mod svg;
+mod text;
 mod timeline;
 mod verdict;
 
+use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
 
+use clap::Parser;
 use incumbent::StoreUrl;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub use self::candidate::candidate;
-use self::script::Narrator;
-use self::stage::{Stage, now};
-use super::args::{Common, Contest, Demo};
-use super::campaign::no_signals;
-use super::exit::{End, Status, bad_input};
-use super::signals::Signals;
+use crate::candidate::{Part, candidate};
+use crate::end::{End, say};
+use crate::script::Narrator;
+use crate::stage::{Stage, now};
 
-pub async fn demo(common: &Common, demo: &Demo) -> Result<Status, End> {
-    check(common, demo)?;
-    let common = &Common { store: Some(store_of_all(common)?), ..common.clone() };
-    let mut signals = Signals::listen().map_err(no_signals)?;
+/// Three candidates of one election, as processes of this machine: kill them, pause them
+///
+/// Three candidates of one election, as processes of this machine: kill them, pause them, and
+/// try to get two leaders, or a write of a dead term through.
+#[derive(Debug, Parser)]
+#[command(
+    name = "incumbent-demo",
+    version,
+    after_help = "Exit status: 0 as promised; 1 not so; 2 bad usage; 4 the store was not \
+        reached, or refuses; 128 + n where signal n broke the story off."
+)]
+struct Args {
+    /// Tell a fixed story as plain text, and exit with 0 only if all of it was so
+    #[arg(long)]
+    script: bool,
+    /// Draw the story into this file as well, as an SVG picture (with --script)
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Where the store is: local, sqlite:PATH, or etcd://HOST:PORT
+    #[arg(
+        long,
+        env = "INCUMBENT_STORE",
+        hide_env_values = true,
+        value_name = "URL",
+        allow_hyphen_values = true,
+        default_value = "local"
+    )]
+    store: String,
+    /// How long a lease lives without renewals: who leads after a leader was killed leads
+    /// that much later
+    #[arg(
+        long,
+        env = "INCUMBENT_TTL",
+        hide_env_values = true,
+        value_name = "DURATION",
+        // A time below zero has a sentence of its own.
+        allow_hyphen_values = true,
+        default_value = "2s",
+        value_parser = lease_time
+    )]
+    ttl: Duration,
+}
+
+fn main() -> ExitCode {
+    let end = match Part::from_arguments(env::args_os().skip(1)) {
+        Some(part) => run(candidate(&part)),
+        None => match Args::try_parse() {
+            Ok(args) => run(demonstrate(&args)),
+            Err(error) => not_parsed(&error),
+        },
+    };
+    let Err(End { status, sentence }) = end else { return ExitCode::SUCCESS };
+    if let Some(sentence) = sentence {
+        say(&sentence);
+    }
+    status.into()
+}
+
+fn run(program: impl Future<Output = Result<(), End>>) -> Result<(), End> {
+    // On one thread: candidates are killed when the thread that started them ends, so that
+    // has to be the one that lives longest.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| End::bad_input(format!("the program cannot start: {error}")))?;
+    let end = runtime.block_on(program);
+    // A name that is still being looked up keeps nobody waiting.
+    runtime.shutdown_background();
+    end
+}
+
+/// Help as it is; a fault as one sentence.
+fn not_parsed(error: &clap::Error) -> Result<(), End> {
+    if !error.use_stderr() {
+        // Fails where nobody reads.
+        let _ = error.print();
+        return Ok(());
+    }
+    // clap's paragraphs: what is wrong, perhaps a hint, the usage, where help is.
+    let rendered = error.render().to_string();
+    let fault = rendered.split("\nUsage:").next().unwrap_or_default();
+    let fault = fault.split("\nFor more information").next().unwrap_or_default();
+    let fault: Vec<&str> = fault.trim_start_matches("error: ").split_whitespace().collect();
+    let fault = fault.join(" ");
+    let fault = fault.trim_end_matches('.');
+    Err(End::bad_input(format!("{fault} (`incumbent-demo --help` tells more)")))
+}
+
+async fn demonstrate(args: &Args) -> Result<(), End> {
+    let store = check(args)?;
+    let mut signals = Signals::listen()
+        .map_err(|error| End::bad_input(format!("no signal can be heard: {error}")))?;
     let mut stage = tokio::select! {
-        stage = Stage::open(common, demo) => stage?,
-        _ = signals.next() => return Ok(Status::Done),
+        stage = Stage::open(store, args.ttl) => stage?,
+        _ = signals.next() => return Ok(()),
     };
     let mut narrator = Narrator::default();
     let played = tokio::select! {
         played = async {
-            if demo.script {
-                narrator.play(&mut stage, demo).await
+            if args.script {
+                narrator.play(&mut stage, args.ttl).await
             } else {
                 live::show(&mut stage).await
             }
         } => played,
         // A story that was not told to its end is none; the picture has no end.
-        asked = signals.next() => {
-            if demo.script { Err(End::quiet(asked.status())) } else { Ok(()) }
+        status = signals.next() => {
+            if args.script { Err(End { status, sentence: None }) } else { Ok(()) }
         }
     };
     // Once more: at once. The candidates end with us.
     let counter = tokio::select! {
         counter = stage.close() => counter,
-        asked = signals.next() => return Ok(asked.status()),
+        status = signals.next() => return Err(End { status, sentence: None }),
     };
     played?;
-    if demo.script {
+    if args.script {
         narrator.tell(&stage.picture);
     }
-    let status = script::conclude(&stage.picture, counter)?;
+    script::conclude(&stage.picture, counter)?;
     // Only of what was so.
-    if let Some(file) = &demo.svg {
+    if let Some(file) = &args.svg {
         let drawing = svg::draw(&stage.picture, now());
         fs::write(file, drawing).map_err(|error| unwritable(file, &error))?;
     }
-    Ok(status)
+    Ok(())
 }
 
-/// Whether the terminal is ours alone.
-pub fn has_the_screen(demo: &Demo) -> bool {
-    !demo.script
-}
-
-fn check(common: &Common, demo: &Demo) -> Result<(), End> {
-    if common.contest == Contest::Race {
-        return Err(bad_input("--contest race has no line to show: leave it out"));
+/// What can be known before anything is started.
+fn check(args: &Args) -> Result<StoreUrl, End> {
+    let store: StoreUrl =
+        args.store.parse().map_err(|error| End::bad_input(format!("--store: {error}")))?;
+    if matches!(store, StoreUrl::Memory(_)) {
+        return Err(End::bad_input(format!(
+            "--store {store} is one process's own, and the candidates are three: leave it out"
+        )));
     }
-    if let Some(file) = &demo.svg {
-        if !demo.script {
-            return Err(bad_input("--svg draws the story that --script tells: add --script"));
+    if let Some(file) = &args.svg {
+        if !args.script {
+            let sentence = "--svg draws the story that --script tells: add --script";
+            return Err(End::bad_input(sentence));
         }
         // Said now, not after the story. What is there stays until there is a better one.
         let writable = OpenOptions::new().write(true).create(true).truncate(false).open(file);
         writable.map_err(|error| unwritable(file, &error))?;
     }
     let has_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
-    if !demo.script && !has_terminal {
-        return Err(bad_input(
-            "the demonstration wants a terminal, and this is none: `incumbent demo --script` \
-             tells a story as plain text",
+    if !args.script && !has_terminal {
+        return Err(End::bad_input(
+            "the demonstration needs a terminal, and this is none: `just demo --script` tells a \
+             story as plain text",
         ));
-    }
-    Ok(())
-}
-
-/// The store that was named, or else that of this machine: nothing relies on whom a
-/// demonstration elects.
-fn store_of_all(common: &Common) -> Result<StoreUrl, End> {
-    let store = common.store.clone().unwrap_or(StoreUrl::Local);
-    if matches!(store, StoreUrl::Memory(_)) {
-        return Err(bad_input(format!(
-            "--store {store} is one process's own, and the candidates are three: leave it out"
-        )));
     }
     Ok(store)
 }
 
 fn unwritable(file: &Path, error: &io::Error) -> End {
-    bad_input(format!(
+    End::bad_input(format!(
         "--svg {} cannot be written ({error}): give a file that we may write",
         file.display()
     ))
+}
+
+/// As long as leases live.
+fn lease_time(text: &str) -> Result<Duration, String> {
+    let is_negative = text.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_numeric));
+    match humantime::parse_duration(text) {
+        Err(_) if is_negative => Err("a time cannot be negative: leave out the minus".into()),
+        Err(_) => Err("write a number and its unit, as in 500ms, 10s or 1m 30s".into()),
+        Ok(ttl) if ttl < Duration::from_secs(1) => {
+            Err("a lease lives for a second at least: give 2s or more".into())
+        }
+        Ok(ttl) if ttl > Duration::from_hours(24) => {
+            Err("nobody wants to wait for that: give a day or less".into())
+        }
+        Ok(ttl) => Ok(ttl),
+    }
+}
+
+/// The signals that ask the program to end.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let [one, two, three] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        Ok(Self([one?, two?, three?]))
+    }
+
+    /// Waits for the next one, and returns the status of a process that it ends.
+    async fn next(&mut self) -> u8 {
+        let Self([interrupt, terminate, hangup]) = self;
+        tokio::select! {
+            _ = interrupt.recv() => 128 + 2,
+            _ = terminate.recv() => 128 + 15,
+            _ = hangup.recv() => 128 + 1,
+        }
+    }
 }

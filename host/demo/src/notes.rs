@@ -140,7 +140,7 @@ pub fn told_to_write_late(picture: &Picture, who: usize, at: Mark) -> Option<Not
     Some(Note::new(at, Kind::Deed, what, Some(why.into())))
 }
 
-pub fn ended(picture: &Picture, who: usize, at: Mark) -> Option<Note> {
+fn ended(picture: &Picture, who: usize, at: Mark) -> Option<Note> {
     let candidate = picture.get(who)?;
     let life = candidate.life()?;
     // A death by our hand was told when it was dealt.
@@ -202,9 +202,10 @@ pub fn reported(picture: &Picture, who: usize, report: &Report, now: Mark) -> Op
             *at,
             format!("{name} has no term that is over: pause it until another leads, and wake it"),
         )),
-        Report::Trouble { sentence } => {
+        Report::Trouble(sentence) => {
             Some(Note::new(now, Kind::News, format!("{name}: {sentence}"), None))
         }
+        Report::Ended => ended(picture, who, now),
         Report::Extended { .. } | Report::Stopped { .. } | Report::Writing { .. } => None,
     }
 }
@@ -364,9 +365,9 @@ mod tests {
         picture.asked(1, 6 * SECOND);
         picture.reported(1, Report::Stopped { at: 6 * SECOND + 2 * ms, epoch: 20 }, 6 * SECOND);
         elected(&mut picture, 0, 6 * SECOND + 5 * ms, 30, 8 * SECOND);
-        picture.ended(1, 6 * SECOND + 9 * ms);
+        picture.reported(1, Report::Ended, 6 * SECOND + 9 * ms);
         picture.killed(0, 7 * SECOND);
-        picture.ended(0, 7 * SECOND + ms);
+        picture.reported(0, Report::Ended, 7 * SECOND + ms);
         let cleo = picture.started("cleo", 3, 0);
         elected(&mut picture, cleo, 8 * SECOND + 20 * ms, 40, 9 * SECOND);
         assert_eq!(

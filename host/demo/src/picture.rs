@@ -351,13 +351,6 @@ impl Picture {
 
     // What was observed.
 
-    pub fn ended(&mut self, who: usize, at: Mark) {
-        self.note(notes::ended(self, who, at));
-        if let Some(life) = self.candidates.get_mut(who).and_then(|it| it.lives.last_mut()) {
-            life.ended.get_or_insert(at);
-        }
-    }
-
     pub fn reported(&mut self, who: usize, report: Report, at: Mark) {
         self.note(notes::reported(self, who, &report, at));
         let Some(candidate) = self.candidates.get_mut(who) else { return };
@@ -397,8 +390,12 @@ impl Picture {
                     write.outcome = Some(outcome);
                 }
             }
-            Report::Demoted { .. } | Report::NothingToWriteLate { .. } | Report::Trouble { .. } => {
+            Report::Ended => {
+                if let Some(life) = candidate.lives.last_mut() {
+                    life.ended.get_or_insert(at);
+                }
             }
+            Report::Demoted { .. } | Report::NothingToWriteLate { .. } | Report::Trouble(_) => {}
         }
     }
 

@@ -1,12 +1,17 @@
-//! What a candidate tells of itself: one JSON object a line.
+//! What candidates report, each in a line of JSON. All of them write into one pipe, so that
+//! it holds their reports in the order in which they happened: a candidate that leads because
+//! another one has stopped says so after that one.
 //!
 //! Marks are those of the boot clock, which all processes of a machine share.
 
+use std::io::{self, BufRead as _, BufReader, PipeWriter, Write, pipe};
+use std::thread;
+
 use incumbent::Mark;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 /// One thing that a candidate did, or learnt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// In line; the epoch is what its term will have.
     Joined { at: Mark, epoch: i64 },
@@ -25,11 +30,13 @@ pub enum Report {
     /// Was to write late, and has no term that is over.
     NothingToWriteLate { at: Mark },
     /// Something a person should know.
-    Trouble { sentence: String },
+    Trouble(String),
+    /// Its process has ended. Reported on its behalf, after all else.
+    Ended,
 }
 
 /// What became of a write.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// Made, at this revision of the store.
     Accepted { revision: i64 },
@@ -39,102 +46,43 @@ pub enum Outcome {
     Unclear { why: String },
 }
 
-impl Report {
-    pub fn line(&self) -> String {
-        match self {
-            Self::Joined { at, epoch } => json!({ "event": "joined", "at": at, "epoch": epoch }),
-            Self::Elected { at, epoch, valid_until } => {
-                json!({ "event": "elected", "at": at, "epoch": epoch, "valid_until": valid_until })
-            }
-            Self::Extended { at, epoch, valid_until } => {
-                json!({ "event": "extended", "at": at, "epoch": epoch, "valid_until": valid_until })
-            }
-            Self::Stopped { at, epoch } => json!({ "event": "stopped", "at": at, "epoch": epoch }),
-            Self::Demoted { at, epoch, reason } => {
-                json!({ "event": "demoted", "at": at, "epoch": epoch, "reason": reason })
-            }
-            Self::Writing { at, epoch, value, is_late } => json!({
-                "event": "writing", "at": at, "epoch": epoch, "value": value, "late": is_late
-            }),
-            Self::Written { at, epoch, value, outcome } => match outcome {
-                Outcome::Accepted { revision } => json!({
-                    "event": "wrote", "at": at, "epoch": epoch, "value": value,
-                    "revision": revision
-                }),
-                Outcome::Refused => {
-                    json!({ "event": "refused", "at": at, "epoch": epoch, "value": value })
-                }
-                Outcome::Unclear { why } => json!({
-                    "event": "unclear", "at": at, "epoch": epoch, "value": value, "why": why
-                }),
-            },
-            Self::NothingToWriteLate { at } => json!({ "event": "no-past-term", "at": at }),
-            Self::Trouble { sentence } => json!({ "event": "trouble", "sentence": sentence }),
-        }
-        .to_string()
-    }
+/// Reports as the candidate of this name.
+///
+/// A report is shorter than what a pipe takes in one piece (4096 bytes on Linux): no other one
+/// gets between, and one that is killed has reported it, or has not.
+pub fn write(pipe: &mut impl Write, name: &str, report: &Report) -> io::Result<()> {
+    let line = serde_json::to_string(&(name, report))?;
+    pipe.write_all(format!("{line}\n").as_bytes())?;
+    pipe.flush()
+}
 
-    /// When it happened, if that is known.
-    pub fn at(&self) -> Option<Mark> {
-        match self {
-            Self::Joined { at, .. }
-            | Self::Elected { at, .. }
-            | Self::Extended { at, .. }
-            | Self::Stopped { at, .. }
-            | Self::Demoted { at, .. }
-            | Self::Writing { at, .. }
-            | Self::Written { at, .. }
-            | Self::NothingToWriteLate { at } => Some(*at),
-            Self::Trouble { .. } => None,
+/// Makes the pipe. Whatever is written into it is told, by a thread that always reads: no
+/// candidate has to wait.
+pub fn listen(mut tell: impl FnMut(String, Report) + Send + 'static) -> io::Result<PipeWriter> {
+    let (reader, writer) = pipe()?;
+    let read = move || {
+        for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+            if let Ok((name, report)) = serde_json::from_slice(&line) {
+                tell(name, report);
+            }
         }
-    }
-
-    /// None for what is no report.
-    pub fn read(line: &str) -> Option<Self> {
-        let object: Value = serde_json::from_str(line).ok()?;
-        let text = |name: &str| object.get(name)?.as_str().map(str::to_owned);
-        let at = || object.get("at")?.as_u64();
-        let epoch = || object.get("epoch")?.as_i64();
-        let value = || object.get("value")?.as_u64();
-        let valid_until = || object.get("valid_until")?.as_u64();
-        let written =
-            |outcome| Some(Self::Written { at: at()?, epoch: epoch()?, value: value()?, outcome });
-        match text("event")?.as_str() {
-            "joined" => Some(Self::Joined { at: at()?, epoch: epoch()? }),
-            "elected" => {
-                Some(Self::Elected { at: at()?, epoch: epoch()?, valid_until: valid_until()? })
-            }
-            "extended" => {
-                Some(Self::Extended { at: at()?, epoch: epoch()?, valid_until: valid_until()? })
-            }
-            "stopped" => Some(Self::Stopped { at: at()?, epoch: epoch()? }),
-            "demoted" => {
-                Some(Self::Demoted { at: at()?, epoch: epoch()?, reason: text("reason")? })
-            }
-            "writing" => Some(Self::Writing {
-                at: at()?,
-                epoch: epoch()?,
-                value: value()?,
-                is_late: object.get("late")?.as_bool()?,
-            }),
-            "wrote" => written(Outcome::Accepted { revision: object.get("revision")?.as_i64()? }),
-            "refused" => written(Outcome::Refused),
-            "unclear" => written(Outcome::Unclear { why: text("why")? }),
-            "no-past-term" => Some(Self::NothingToWriteLate { at: at()? }),
-            "trouble" => Some(Self::Trouble { sentence: text("sentence")? }),
-            _ => None,
-        }
-    }
+    };
+    thread::Builder::new().spawn(read)?;
+    Ok(writer)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use super::*;
 
     #[test]
     fn what_is_told_is_understood() {
         let (at, epoch, value, valid_until) = (u64::MAX, i64::MAX, 7, 12);
         let written = |outcome| Report::Written { at, epoch, value, outcome };
+        let (told, heard) = channel();
+        let mut pipe = listen(move |name, report| told.send((name, report)).unwrap()).unwrap();
         for report in [
             Report::Joined { at, epoch },
             Report::Elected { at, epoch, valid_until },
@@ -146,14 +94,35 @@ mod tests {
             written(Outcome::Refused),
             written(Outcome::Unclear { why: "no answer".into() }),
             Report::NothingToWriteLate { at },
-            Report::Trouble { sentence: "of some kind".into() },
+            Report::Trouble("of some kind".into()),
+            Report::Ended,
         ] {
-            let line = report.line();
-            assert!(!line.contains('\n'), "{line}");
-            assert_eq!(Report::read(&line), Some(report));
+            for nonsense in ["", "{}", "[]", "incumbent: something", r#"["ada",{"Joined":{}}]"#] {
+                writeln!(pipe, "{nonsense}").unwrap();
+            }
+            write(&mut pipe, "ada", &report).unwrap();
+            assert_eq!(heard.recv().unwrap(), ("ada".into(), report));
         }
-        for nonsense in ["", "{}", "[]", "incumbent: something", r#"{"event":"joined"}"#] {
-            assert_eq!(Report::read(nonsense), None, "{nonsense}");
+    }
+
+    #[test]
+    fn what_was_written_before_is_told_before() {
+        let (told, heard) = channel();
+        let mut first = listen(move |name, report| told.send((name, report)).unwrap()).unwrap();
+        let mut second = first.try_clone().unwrap();
+        for at in 0..1000 {
+            write(&mut second, "second", &Report::NothingToWriteLate { at }).unwrap();
+            write(&mut first, "first", &Report::NothingToWriteLate { at }).unwrap();
         }
+        write(&mut second, "second", &Report::Ended).unwrap();
+        drop((first, second));
+        for at in 0..1000 {
+            for name in ["second", "first"] {
+                let report = Report::NothingToWriteLate { at };
+                assert_eq!(heard.recv().unwrap(), (name.into(), report));
+            }
+        }
+        assert_eq!(heard.recv().unwrap(), ("second".into(), Report::Ended));
+        heard.recv().unwrap_err();
     }
 }

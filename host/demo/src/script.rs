@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use super::end::{End, NOT_SO, STORE, say};
 use super::notes::{Kind, Note};
 use super::picture::{Candidate, Picture, Write as Writing};
 use super::stage::{Stage, now};
 use super::verdict::Verdict;
-use crate::cli::args::Demo;
-use crate::cli::exit::{End, Status, say};
 
 /// How long things go on undisturbed between two deeds.
 const PEACE: Duration = Duration::from_millis(1000);
@@ -30,8 +29,8 @@ pub struct Narrator {
 
 impl Narrator {
     /// The story, from its beginning to its end. The stage is to be closed in any case.
-    pub async fn play(&mut self, stage: &mut Stage<'_>, demo: &Demo) -> Result<(), End> {
-        let patience = demo.ttl * 3 + Duration::from_secs(10);
+    pub async fn play(&mut self, stage: &mut Stage, ttl: Duration) -> Result<(), End> {
+        let patience = ttl * 3 + Duration::from_secs(10);
         let mut script = Script { stage, patience, narrator: self };
         script.story().await.map_err(|fault| not_so(&fault))
     }
@@ -46,10 +45,10 @@ impl Narrator {
 }
 
 /// What came of it, once all have ended. `counter` is what the store says then.
-pub fn conclude(picture: &Picture, counter: Option<u64>) -> Result<Status, End> {
+pub fn conclude(picture: &Picture, counter: Option<u64>) -> Result<(), End> {
     let Some(counter) = counter else {
         return Err(End::new(
-            Status::Store,
+            STORE,
             "the store did not say what the counter is at the end, so nobody knows whether all \
              was as told",
         ));
@@ -59,7 +58,7 @@ pub fn conclude(picture: &Picture, counter: Option<u64>) -> Result<Status, End> 
         line("");
         line("What was observed is as promised:");
         verdict.held.iter().for_each(|held| line(&format!("  - {held}")));
-        return Ok(Status::Done);
+        return Ok(());
     }
     let (last, others) = verdict.faults.split_last().unzip();
     for fault in others.into_iter().flatten() {
@@ -69,16 +68,16 @@ pub fn conclude(picture: &Picture, counter: Option<u64>) -> Result<Status, End> 
 }
 
 fn not_so(fault: &str) -> End {
-    End::new(Status::NotFound, format!("not so: {fault}"))
+    End::new(NOT_SO, format!("not so: {fault}"))
 }
 
-struct Script<'a, 'b> {
-    stage: &'a mut Stage<'b>,
+struct Script<'a> {
+    stage: &'a mut Stage,
     patience: Duration,
     narrator: &'a mut Narrator,
 }
 
-impl Script<'_, '_> {
+impl Script<'_> {
     async fn story(&mut self) -> Told<()> {
         line("Three processes want one office. Who leads counts a number up in the store.");
         line(&format!("({})", self.stage.place()));
@@ -205,7 +204,9 @@ impl Script<'_, '_> {
     }
 
     fn add(&mut self) -> Told<()> {
-        self.stage.add().map_err(|end| format!("the program starts itself ({})", end.sentence()))
+        self.stage.add().map_err(|end| {
+            format!("the program starts itself ({})", end.sentence.unwrap_or_default())
+        })
     }
 
     /// Starts again whom we have stopped or killed.

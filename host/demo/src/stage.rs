@@ -1,26 +1,24 @@
 //! The stage: the candidates' processes, what is done to them, and the store as an
 //! observer sees it. All that happens goes into the picture.
 
-use std::io;
+use std::io::{self, PipeWriter};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use incumbent::{BootClock, Clock, Election, Leader, Mark, Session};
+use incumbent::{BootClock, Clock, Election, Leader, Mark, Options, Session, StoreUrl, store};
+use rustix::process::Signal;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::counter::Counter;
-use super::lines::{Lines, Said, said};
-use super::picture::{Picture, Place};
-use super::process::Process;
-use super::report::Report;
-use crate::cli::args::{Common, Demo};
-use crate::cli::exit::{End, Status};
-use crate::cli::session;
-use crate::cli::text::shown_bytes;
+use crate::candidate::Part;
+use crate::counter::{ANSWER, Counter};
+use crate::end::End;
+use crate::picture::{Picture, Place};
+use crate::process::Process;
+use crate::report::{self, Report};
+use crate::text::shortened;
 
 /// Whom there can be.
 const NAMES: [&str; 9] = ["ada", "ben", "cleo", "dora", "emil", "fay", "gus", "hana", "ivo"];
@@ -33,12 +31,9 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Something that was observed.
 #[derive(Debug)]
-pub enum Happened {
-    /// By a candidate of itself.
-    Reported(usize, Report),
-    /// A line that is no report: a log, or a panic.
-    Remarked(usize, String),
-    Ended(usize),
+enum Happened {
+    /// By the candidate of this name, of itself.
+    Reported(String, Report),
     /// By the store.
     Leads(Option<Place>),
     Listed(Vec<Place>),
@@ -52,58 +47,58 @@ const NAP: Duration = Duration::from_millis(300);
 const NAPS: usize = 20;
 
 #[derive(Debug)]
-pub struct Stage<'a> {
-    common: &'a Common,
-    /// The store is a file, which processes of this machine share.
-    is_file: bool,
+pub struct Stage {
+    store: StoreUrl,
     ttl: Duration,
     election: String,
     pub picture: Picture,
     processes: Vec<Process>,
-    /// What each of them reports.
-    reports: Vec<Lines>,
+    /// Where they report.
+    reports: PipeWriter,
     session: Session,
     office: Election,
     counter: Counter,
     watching: JoinHandle<()>,
-    happening: UnboundedSender<Happened>,
     happened: UnboundedReceiver<Happened>,
 }
 
-impl<'a> Stage<'a> {
+impl Stage {
     /// Nobody is on it yet.
-    pub async fn open(common: &'a Common, demo: &Demo) -> Result<Self, End> {
+    pub async fn open(store: StoreUrl, ttl: Duration) -> Result<Self, End> {
         // Two demonstrations on one store are two elections.
         let number = getrandom::u32().map_err(|error| {
-            End::new(Status::BadInput, format!("the system gives no random number: {error}"))
+            End::bad_input(format!("the system gives no random number: {error}"))
         })?;
         let election = format!("demo-{number:08x}");
-        let store = session::store(common).await?;
-        let session = Session::open(Arc::clone(&store), session::options(common)?).await?;
-        let counter = Counter::new(store, &election, common.command_timeout);
+        let options = Options::default();
+        let connected = store::connect(&store, &options).await?;
+        let session = Session::open(Arc::clone(&connected), options).await?;
+        let counter = Counter::new(connected, &election);
         let office = session.election(election.as_str());
         let (happening, happened) = unbounded_channel();
         let watching = tokio::spawn(watch(office.clone(), counter.clone(), happening.clone()));
+        // Fails when we do not listen any more.
+        let tell = move |name, report| _ = happening.send(Happened::Reported(name, report));
+        let reports = report::listen(tell)
+            .map_err(|error| End::bad_input(format!("no candidate can be heard: {error}")))?;
         Ok(Self {
-            common,
-            is_file: matches!(common.store().path(), Ok(Some(_))),
-            ttl: demo.ttl,
+            store,
+            ttl,
             election,
             picture: Picture::new(now()),
             processes: Vec::new(),
-            reports: Vec::new(),
+            reports,
             session,
             office,
             counter,
             watching,
-            happening,
             happened,
         })
     }
 
     /// Where it is played: in which election, and how far that reaches.
     pub fn place(&self) -> String {
-        let (election, store) = (&self.election, self.common.store());
+        let Self { election, store, .. } = self;
         match store.path() {
             Ok(Some(file)) => {
                 format!("election {election}, for this machine only, in {}", file.display())
@@ -112,62 +107,35 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// The store is a file, which processes of this machine share.
+    fn is_file(&self) -> bool {
+        matches!(self.store.path(), Ok(Some(_)))
+    }
+
     /// Waits for something to happen, and puts it into the picture. Cancel safe.
     pub async fn next(&mut self) {
-        let mut reported: FuturesUnordered<_> = self.reports.iter().map(Lines::ready).collect();
-        let happened = tokio::select! {
-            // We hold a sender.
-            happened = self.happened.recv() => happened,
-            Some(()) = reported.next() => None,
-        };
-        drop(reported);
-        if let Some(happened) = happened {
+        // Who reports holds a sender: there is always more to come.
+        if let Some(happened) = self.happened.recv().await {
             self.note(happened);
         }
         while let Ok(happened) = self.happened.try_recv() {
             self.note(happened);
         }
-        for happened in self.said() {
-            self.note(happened);
-        }
-    }
-
-    /// What the candidates have said by now, in the order in which it happened.
-    fn said(&mut self) -> Vec<Happened> {
-        let mut last = vec![0; self.reports.len()];
-        let mut all = Vec::new();
-        for (who, said) in said(&mut self.reports) {
-            let Some(last) = last.get_mut(who) else { continue };
-            let (at, happened) = match said {
-                Said::Line(line) => match Report::read(&line) {
-                    Some(report) => (report.at(), Happened::Reported(who, report)),
-                    None => (None, Happened::Remarked(who, line)),
-                },
-                Said::End => (Some(Mark::MAX), Happened::Ended(who)),
-            };
-            // What has no time of its own comes after what was said before.
-            *last = at.unwrap_or_default().max(*last);
-            all.push((*last, happened));
-        }
-        all.sort_by_key(|(at, _)| *at);
-        all.into_iter().map(|(_, happened)| happened).collect()
     }
 
     fn note(&mut self, happened: Happened) {
         let picture = &mut self.picture;
         match happened {
-            Happened::Reported(who, report) => picture.reported(who, report, now()),
-            Happened::Remarked(who, line) => {
-                let name = picture.get(who).map_or("", |candidate| &candidate.name);
-                let line = format!("{name}: {}", shown_bytes(line.as_bytes()));
-                picture.remark(now(), line);
-            }
-            Happened::Ended(who) => {
-                picture.ended(who, now());
-                if let Some(process) = self.processes.get_mut(who) {
+            Happened::Reported(name, report) => {
+                let mut all = picture.candidates.iter();
+                let Some(who) = all.position(|candidate| candidate.name == name) else { return };
+                if report == Report::Ended
+                    && let Some(process) = self.processes.get_mut(who)
+                {
                     // Fails for one that somebody else has reaped, and nobody does.
                     let _ = process.reap();
                 }
+                picture.reported(who, report, now());
             }
             Happened::Leads(leader) => picture.leader = leader,
             Happened::Listed(line) => picture.line = line,
@@ -190,25 +158,19 @@ impl<'a> Stage<'a> {
         let at = now();
         let known = self.picture.candidates.iter().position(|candidate| candidate.name == **name);
         let who = known.unwrap_or(self.processes.len());
-        let started = Process::start(
-            self.common,
-            &self.election,
-            name,
-            self.ttl,
-            who,
-            self.happening.clone(),
-        );
-        let (process, reports) = started.map_err(|error| {
-            let sentence = format!("the program cannot start itself as a candidate: {error}");
-            End::new(Status::BadInput, sentence)
+        let part = Part {
+            election: self.election.clone(),
+            name: (*name).to_owned(),
+            ttl: self.ttl,
+            store: self.store.to_string(),
+        };
+        let process = Process::start(&part, &self.reports).map_err(|error| {
+            End::bad_input(format!("the program cannot start itself as a candidate: {error}"))
         })?;
         self.picture.started(name, process.pid(), at);
-        match (self.processes.get_mut(who), self.reports.get_mut(who)) {
-            (Some(former), Some(told)) => (*former, *told) = (process, reports),
-            _ => {
-                self.processes.push(process);
-                self.reports.push(reports);
-            }
+        match self.processes.get_mut(who) {
+            Some(former) => *former = process,
+            None => self.processes.push(process),
         }
         Ok(())
     }
@@ -221,7 +183,7 @@ impl<'a> Stage<'a> {
 
     pub fn stop(&mut self, who: usize) {
         if self.is_alive(who) && self.is_awake(who, "stop") {
-            self.act(who, Picture::asked, |process| process.ask_to_stop());
+            self.act(who, Picture::asked, |process| process.signal(Signal::TERM));
         }
     }
 
@@ -234,15 +196,15 @@ impl<'a> Stage<'a> {
         for _ in 0..NAPS {
             let Some(process) = self.processes.get(who) else { return };
             let at = now();
-            if let Err(error) = process.pause() {
+            if let Err(error) = process.signal(Signal::STOP) {
                 return self.remark(who, &format!("is not reached: {error}"));
             }
-            if !self.is_file || self.counter.is_free(NAP).await {
+            if !self.is_file() || self.counter.is_free(NAP).await {
                 return self.picture.paused(who, at);
             }
             if let Some(process) = self.processes.get(who) {
                 // Fails where it has ended, which the next try finds out.
-                let _ = process.resume();
+                let _ = process.signal(Signal::CONT);
             }
             sleep(NAP / 10).await;
         }
@@ -254,7 +216,7 @@ impl<'a> Stage<'a> {
             return;
         }
         if self.picture.get(who).is_some_and(|candidate| candidate.is_asleep()) {
-            self.act(who, Picture::resumed, |process| process.resume());
+            self.act(who, Picture::resumed, |process| process.signal(Signal::CONT));
         } else {
             self.remark(who, "is not paused");
         }
@@ -329,11 +291,10 @@ impl<'a> Stage<'a> {
         }
         // All of them, whatever they were at: killed, and reaped.
         self.processes.clear();
-        self.reports.clear();
         self.watching.abort();
-        let tidied = timeout(self.common.command_timeout, self.tidy()).await;
+        let tidied = timeout(ANSWER, self.tidy()).await;
         // What is left goes with its lease.
-        let _ = timeout(self.common.command_timeout, self.session.close()).await;
+        let _ = timeout(ANSWER, self.session.close()).await;
         tidied.ok().flatten()
     }
 
@@ -353,7 +314,7 @@ impl<'a> Stage<'a> {
     async fn tidy(&self) -> Option<u64> {
         for dead in self.office.candidates().await.unwrap_or_default() {
             // A lease that is over is what we want.
-            let _ = self.counter.bury(dead.lease).await;
+            let _ = self.counter.revoke(dead.lease).await;
         }
         let reading = self.counter.read().await.ok()?;
         if let Ok(leadership) = self.office.campaign().await {
@@ -390,7 +351,7 @@ async fn watch(office: Election, counter: Counter, happening: UnboundedSender<Ha
 }
 
 fn place(leader: Leader) -> Place {
-    Place { name: shown_bytes(&leader.value), epoch: leader.epoch }
+    Place { name: shortened(String::from_utf8_lossy(&leader.value)), epoch: leader.epoch }
 }
 
 pub fn now() -> Mark {

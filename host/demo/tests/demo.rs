@@ -1,4 +1,4 @@
-//! `incumbent demo`: as a story, and in a terminal.
+//! The demonstration: as a story, and in a terminal.
 
 #![allow(
     clippy::expect_used,
@@ -8,20 +8,32 @@
     reason = "tests"
 )]
 
-
 use std::fs;
+use std::process::Command;
 
 use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::program::{
+    Running, Terminal, children, end, eventually, is_alive, kill, path_of, until, without_variables,
+};
 use rustix::process::Signal;
-use incumbent_tests::program::{Running, Terminal, children, end, eventually, incumbent, is_alive, kill, on, until};
 use tempfile::TempDir;
+
+fn demo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    without_variables(Command::new(path_of("incumbent-demo")), arguments)
+}
+
+fn on<'a>(etcd: &Etcd, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = demo(arguments);
+    command.env("INCUMBENT_STORE", etcd.url());
+    command
+}
 
 #[test]
 fn the_story_is_told_and_true() {
     let etcd = Etcd::start(Version::V3_5);
     let directory = TempDir::new().unwrap();
     let picture = directory.path().join("story.svg");
-    let mut command = on(&etcd, ["demo", "--script", "--ttl", "3s", "--svg"]);
+    let mut command = on(&etcd, ["--script", "--ttl", "3s", "--svg"]);
     command.arg(&picture);
     let told = end(command).expect(0).stdout;
     is_the_story(&told);
@@ -44,7 +56,7 @@ fn the_story_is_told_and_true() {
 #[test]
 fn without_a_store_it_is_played_on_this_machine() {
     let directory = TempDir::new().unwrap();
-    let mut command = incumbent(["demo", "--script"]);
+    let mut command = demo(["--script"]);
     command.env("XDG_STATE_HOME", directory.path());
     let told = end(command).expect(0).stdout;
     is_the_story(&told);
@@ -86,23 +98,40 @@ fn is_the_story(told: &str) {
 }
 
 #[test]
-fn without_a_terminal_there_is_the_script() {
-    let refused = end(incumbent(["demo"])).expect(2);
-    assert!(refused.stderr.contains("incumbent demo --script"), "{refused:?}");
-    let refused = end(incumbent(["demo", "--svg", "/nowhere.svg"])).expect(2);
-    assert!(refused.stderr.contains("add --script"), "{refused:?}");
-    let refused = end(incumbent(["demo", "--script", "--svg", "/no/where.svg"])).expect(2);
-    assert!(refused.stderr.contains("/no/where.svg cannot be written"), "{refused:?}");
-    let refused = end(incumbent(["demo", "--script", "--store", "memory:"])).expect(2);
-    assert!(refused.stderr.contains("leave it out"), "{refused:?}");
-    let refused = end(incumbent(["demo", "--script", "--contest", "race"])).expect(2);
-    assert!(refused.stderr.contains("leave it out"), "{refused:?}");
+fn bad_usage_is_told_in_a_sentence() {
+    for (arguments, parts) in [
+        (&[][..], ["needs a terminal", "`just demo --script`"]),
+        (&["--svg", "/nowhere.svg"], ["--svg", "add --script"]),
+        (&["--script", "--svg", "/no/where.svg"], ["/no/where.svg cannot be written", "give"]),
+        (&["--script", "--store", "memory:"], ["--store memory:", "leave it out"]),
+        (&["--script", "--store", "localhost:2379"], ["--store", "etcd://127.0.0.1:2379"]),
+        (&["--script", "--store", "etcd://u:secret@h"], ["--store", "etcd://…@h"]),
+        (&["--script", "--contest", "race"], ["--contest", "--help"]),
+        (&["--ttl", "-1s"], ["'-1s' for '--ttl", "leave out the minus"]),
+        (&["--ttl", "0"], ["--ttl", "2s or more"]),
+        (&["--ttl", "3"], ["--ttl", "unit"]),
+        (&["candidate"], ["'candidate'", "--help"]),
+    ] {
+        let refused = end(demo(arguments.iter().copied())).expect(2);
+        assert_eq!(refused.stdout, "", "{refused:?}");
+        assert!(refused.stderr.starts_with("incumbent-demo: "), "{refused:?}");
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+        for part in parts {
+            assert!(refused.stderr.contains(part), "no {part:?} in {refused:?}");
+        }
+        assert!(!refused.stderr.contains("secret"), "{refused:?}");
+    }
+    let unreachable = ["--script", "--store", "etcd://127.0.0.1:1"];
+    let refused = end(demo(unreachable)).expect(4);
+    assert!(refused.stderr.contains("no etcd answers at 127.0.0.1:1"), "{refused:?}");
+    let help = end(demo(["--help"])).expect(0).stdout;
+    assert!(help.contains("--svg") && !help.contains("candidate "), "{help}");
 }
 
 #[test]
 fn an_interrupted_story_is_none_and_leaves_nothing() {
     let etcd = Etcd::start(Version::V3_5);
-    let mut demo = Running::start(on(&etcd, ["demo", "--script"]));
+    let mut demo = Running::start(on(&etcd, ["--script"]));
     let candidate = candidate(&demo);
     demo.signal(Signal::TERM);
     assert_eq!(demo.wait(), 128 + 15);
@@ -113,7 +142,7 @@ fn an_interrupted_story_is_none_and_leaves_nothing() {
 #[test]
 fn candidates_do_not_outlive_the_demonstration() {
     let etcd = Etcd::start(Version::V3_5);
-    let demo = Running::start(on(&etcd, ["demo", "--script"]));
+    let demo = Running::start(on(&etcd, ["--script"]));
     let candidate = candidate(&demo);
     let others = children(demo.pid());
     assert!(others.iter().any(|(pid, _)| *pid == candidate), "{others:?}");
@@ -167,9 +196,9 @@ fn a_signal_gives_the_terminal_back_as_well() {
 
 /// The demonstration on a terminal, whose modes are told before and after it.
 fn in_terminal(etcd: &Etcd) -> Terminal {
-    let program = env!("CARGO_BIN_EXE_incumbent");
+    let program = env!("CARGO_BIN_EXE_incumbent-demo");
     let line = format!(
-        "stty rows 24 cols 80; echo before: $(stty -g); {program} demo; status=$?; \
+        "stty rows 24 cols 80; echo before: $(stty -g); {program}; status=$?; \
          echo; echo after $status: $(stty -g)"
     );
     Terminal::start(etcd, &line)
@@ -189,7 +218,7 @@ fn demonstration(above: i32) -> Option<i32> {
     let below = children(above);
     let is_it = |pid: i32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        command.ends_with(b"\0demo\0")
+        command.ends_with(b"/incumbent-demo\0")
     };
     below.iter().find_map(|(pid, _)| if is_it(*pid) { Some(*pid) } else { demonstration(*pid) })
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use arbitrary::{Result, Unstructured};
 
-const SOUND: [&[&str]; 11] = [
+const SOUND: [&[&str]; 10] = [
     &["campaign", "e"],
     &["run", "e", "--", "true"],
     &["observe", "e"],
@@ -19,11 +19,10 @@ const SOUND: [&[&str]; 11] = [
     &["put", "k", "v", "--fence", "e:5"],
     &["get", "k"],
     &["depose", "e:5"],
-    &["demo"],
     &["help"],
 ];
 
-const FLAGS: [&str; 29] = [
+const FLAGS: [&str; 28] = [
     "--cacert",
     "--cert",
     "--key",
@@ -48,7 +47,6 @@ const FLAGS: [&str; 29] = [
     "--wait",
     "--fence",
     "--consistency",
-    "--svg",
     "--help",
     "--version",
     "--",
