@@ -1,12 +1,12 @@
 //! The work of the demonstration: a number in the store, which leaders count up.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::types::{Guard, Guarded, Mutation, Operation, Put, Response};
 use incumbent::{Failure, Fence, Store, Write, WriteError, admin};
 
+use crate::end::shortened;
 use crate::report::Outcome;
 
 /// How long the store may take for an answer.
@@ -49,7 +49,7 @@ impl Counter {
         match fence.write(Write::new().expect(key, from.modified).put(key, next)).await {
             Ok(revision) => Outcome::Accepted { revision },
             Err(WriteError::Stale) => Outcome::Refused,
-            Err(error) => unclear(&error),
+            Err(error) => unclear(error),
         }
     }
 
@@ -62,32 +62,27 @@ impl Counter {
         match self.store.call(write, ANSWER).await {
             Ok(Response::Applied(revision)) => Outcome::Accepted { revision },
             Ok(Response::Stale) => Outcome::Refused,
-            Ok(other) => unclear(&unexpected(&other)),
-            Err(failure) => unclear(&failure),
+            Ok(other) => unclear(format!("an answer to another question, {other:?}")),
+            Err(failure) => unclear(failure),
         }
     }
 
     /// Ends the lease of a candidate that was killed.
-    pub async fn revoke(&self, lease: i64) -> Result<(), Failure> {
-        self.store.call(Operation::Revoke(lease), ANSWER).await.map(|_| ())
+    pub async fn revoke(&self, lease: i64) -> Result<Response, Failure> {
+        self.store.call(Operation::Revoke(lease), ANSWER).await
     }
 
     /// Whether somebody's transaction keeps others from theirs for so long.
     pub async fn is_free(&self, within: Duration) -> bool {
         // Nobody has a lease of this number, as good as surely.
-        let nobodys = getrandom::u64().map_or(i64::MAX, |number| (number >> 1).cast_signed());
-        self.store.call(Operation::Revoke(nobodys), within).await.is_ok()
+        self.store.call(Operation::Revoke(i64::MAX), within).await.is_ok()
     }
 
-    pub async fn remove(&self, fence: &Fence) -> Result<(), WriteError> {
-        fence.delete(self.key.as_str()).await.map(|_| ())
+    pub async fn delete(&self, fence: &Fence) -> Result<i64, WriteError> {
+        fence.delete(self.key.as_str()).await
     }
 }
 
-fn unclear(error: &impl fmt::Display) -> Outcome {
-    Outcome::Unclear { why: error.to_string() }
-}
-
-fn unexpected(answer: &Response) -> Failure {
-    Failure::Other(format!("the store gave an answer to another question: {answer:?}"))
+fn unclear(why: impl ToString) -> Outcome {
+    Outcome::Unclear { why: shortened(why) }
 }

@@ -1,10 +1,9 @@
-//! How the program ends where it does not end well: with a status, and a sentence.
+//! What the program says, and how it ends where it does not end well.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use incumbent::{Error, Failure};
-
-use crate::text::shown;
 
 /// What was promised did not hold.
 pub const NOT_SO: u8 = 1;
@@ -30,14 +29,15 @@ impl End {
     }
 }
 
+/// What the system does not let the program do, with its error.
+pub fn cannot<E: Display>(what: &str) -> impl FnOnce(E) -> End {
+    move |error| End::bad_input(format!("the program cannot {what}: {error}"))
+}
+
 impl From<Error> for End {
     fn from(error: Error) -> Self {
-        // A withdrawal is told by its reason.
-        if let Error::Withdrawn(failure) = error {
-            let is_bad_input = matches!(failure, Failure::Invalid(_));
-            return Self::new(if is_bad_input { BAD_INPUT } else { STORE }, failure.to_string());
-        }
         let is_bad_input = matches!(&error, Error::Configuration(_))
+            || matches!(&error, Error::Withdrawn(Failure::Invalid(_)))
             || matches!(&error, Error::Connect(error) if error.is_configuration())
             || matches!(&error, Error::Sqlite(error) if error.is_configuration());
         Self::new(if is_bad_input { BAD_INPUT } else { STORE }, error.to_string())
@@ -48,4 +48,21 @@ impl From<Error> for End {
 pub fn say(sentence: &str) {
     let line = format!("incumbent-demo: {}\n", shown(sentence));
     let _ = io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// On one line, and with what a terminal would obey escaped.
+fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\\' | '\'' | '"' => shown.push(character),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    shown
+}
+
+/// What others wrote, the same way, and not without end.
+pub fn shortened(text: impl ToString) -> String {
+    shown(&text.to_string()).chars().take(500).collect()
 }

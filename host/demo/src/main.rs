@@ -5,27 +5,27 @@
 //! | --- | --- |
 //! | `candidate`, `counter` | one candidate, a process, and what it does while it leads |
 //! | `report`, `process` | what candidates report, and their processes |
-//! | `picture`, `notes`, `timeline` | what has been observed, and what that means |
-//! | `verdict` | whether it is as promised |
-//! | `stage` | what is done to the candidates, and what the store says |
+//! | `record`, `notes`, `journal` | what has been observed, and what is told of it |
+//! | `timeline`, `verdict` | how that looks, and whether it is as promised |
+//! | `controller` | starts the candidates, and does to them what is asked for |
 //! | `script`, `live`, `screen`, `svg` | as a story, in the terminal, and as a file |
-//! | `end`, `text` | what the program says at its end |
+//! | `end` | what the program says at its end |
 
 mod candidate;
+mod controller;
 mod counter;
 mod end;
+mod journal;
 mod live;
 mod notes;
-mod picture;
 mod process;
+mod record;
 mod report;
 #[cfg(test)]
 mod sample;
 mod screen;
 mod script;
-mod stage;
 mod svg;
-mod text;
 mod timeline;
 mod verdict;
 
@@ -41,9 +41,8 @@ use incumbent::StoreUrl;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::candidate::{Part, candidate};
-use crate::end::{End, say};
-use crate::script::Narrator;
-use crate::stage::{Stage, now};
+use crate::controller::{Controller, now};
+use crate::end::{End, cannot, say};
 
 /// Three candidates of one election, as processes of this machine: kill them, pause them
 ///
@@ -90,7 +89,7 @@ struct Args {
 
 fn main() -> ExitCode {
     let end = match Part::from_arguments(env::args_os().skip(1)) {
-        Some(part) => run(candidate(&part)),
+        Some(part) => run(candidate(part)),
         None => match Args::try_parse() {
             Ok(args) => run(demonstrate(&args)),
             Err(error) => not_parsed(&error),
@@ -109,7 +108,7 @@ fn run(program: impl Future<Output = Result<(), End>>) -> Result<(), End> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| End::bad_input(format!("the program cannot start: {error}")))?;
+        .map_err(cannot("start"))?;
     let end = runtime.block_on(program);
     // A name that is still being looked up keeps nobody waiting.
     runtime.shutdown_background();
@@ -135,40 +134,36 @@ fn not_parsed(error: &clap::Error) -> Result<(), End> {
 
 async fn demonstrate(args: &Args) -> Result<(), End> {
     let store = check(args)?;
-    let mut signals = Signals::listen()
-        .map_err(|error| End::bad_input(format!("no signal can be heard: {error}")))?;
-    let mut stage = tokio::select! {
-        stage = Stage::open(store, args.ttl) => stage?,
+    let mut signals = Signals::listen().map_err(cannot("listen to signals"))?;
+    let mut controller = tokio::select! {
+        controller = Controller::open(store, args.ttl) => controller?,
         _ = signals.next() => return Ok(()),
     };
-    let mut narrator = Narrator::default();
     let played = tokio::select! {
         played = async {
             if args.script {
-                narrator.play(&mut stage, args.ttl).await
+                script::play(&mut controller).await
             } else {
-                live::show(&mut stage).await
+                live::show(&mut controller).await
             }
         } => played,
-        // A story that was not told to its end is none; the picture has no end.
-        status = signals.next() => {
-            if args.script { Err(End { status, sentence: None }) } else { Ok(()) }
-        }
+        // A story that was not told to its end is none; the terminal's has no end.
+        status = signals.next() => if args.script { Err(End { status, sentence: None }) } else { Ok(()) },
     };
     // Once more: at once. The candidates end with us.
     let counter = tokio::select! {
-        counter = stage.close() => counter,
+        counter = controller.close() => counter,
         status = signals.next() => return Err(End { status, sentence: None }),
     };
     played?;
     if args.script {
-        narrator.tell(&stage.picture);
+        script::tell(&mut controller.journal);
     }
-    script::conclude(&stage.picture, counter)?;
+    let record = &controller.journal.record;
+    script::conclude(record, counter)?;
     // Only of what was so.
     if let Some(file) = &args.svg {
-        let drawing = svg::draw(&stage.picture, now());
-        fs::write(file, drawing).map_err(|error| unwritable(file, &error))?;
+        fs::write(file, svg::draw(record, now())).map_err(|error| unwritable(file, &error))?;
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 
 use incumbent::Mark;
 
-use super::picture::{Blow, Candidate, Picture, State, Term};
-use super::report::{Outcome, Report};
+use crate::record::{Action, Candidate, Record};
+use crate::report::{Outcome, Report};
 
 /// One thing worth telling.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Kind {
     /// Somebody leads.
     Elected,
     /// Something was done to a candidate.
-    Deed,
+    Done,
     /// A write was refused, as it had to be.
     Refused,
     /// What else a candidate does.
@@ -33,12 +33,12 @@ pub enum Kind {
 }
 
 impl Note {
-    fn new(at: Mark, kind: Kind, what: String, why: Option<String>) -> Self {
-        Self { at, kind, what, why }
+    fn new(at: Mark, kind: Kind, what: String) -> Self {
+        Self { at, kind, what, why: None }
     }
 
-    pub fn remark(at: Mark, sentence: impl Into<String>) -> Self {
-        Self::new(at, Kind::Remark, sentence.into(), None)
+    fn because(self, why: impl Into<String>) -> Self {
+        Self { why: Some(why.into()), ..self }
     }
 }
 
@@ -52,166 +52,135 @@ pub fn ms(from: Mark, to: Mark) -> String {
     }
 }
 
-pub fn killed(picture: &Picture, who: usize, at: Mark) -> Option<Note> {
-    let candidate = picture.get(who)?;
-    let name = &candidate.name;
-    let (what, why) = match standing(candidate, at) {
-        Some(term) => (
-            format!("{name} is killed (SIGKILL), leading in epoch {}", term.epoch),
-            format!(
-                "It could give nothing back. The others wait for its lease: {} by its own clock, \
-                 and a moment more in the store",
-                ms(at, term.valid_until)
-            ),
-        ),
-        None => (
-            format!("{name} is killed (SIGKILL), while it did not lead"),
-            others(picture, at, "Its place in line goes with its lease"),
-        ),
+pub fn done(record: &Record, who: usize, action: Action, at: Mark) -> Option<Note> {
+    let candidate = record.get(who)?;
+    let (is_done, does_not) = match action {
+        Action::Kill => ("is killed (SIGKILL)", "did not"),
+        Action::Stop => ("is asked to stop (SIGTERM)", "does not"),
+        Action::Pause => ("is paused (SIGSTOP)", "does not"),
     };
-    Some(Note::new(at, Kind::Deed, what, Some(why)))
-}
-
-pub fn asked(picture: &Picture, who: usize, at: Mark) -> Option<Note> {
-    let candidate = picture.get(who)?;
-    let name = &candidate.name;
-    let (what, why) = match standing(candidate, at) {
-        Some(term) => (
-            format!("{name} is asked to stop (SIGTERM), leading in epoch {}", term.epoch),
-            "First its work stops, and only then its key goes: the next one may lead at once"
-                .to_owned(),
-        ),
-        None => (
-            format!("{name} is asked to stop (SIGTERM), while it does not lead"),
-            others(picture, at, "It leaves the line"),
-        ),
+    let what = format!("{} {is_done}", candidate.name);
+    let note = |rest| Note::new(at, Kind::Done, format!("{what}, {rest}"));
+    let Some(term) = candidate.leads(at) else {
+        let consequence = match action {
+            Action::Kill => "Its place in line goes with its lease",
+            Action::Stop => "It leaves the line",
+            Action::Pause => "If it sleeps through its lease, it loses its place in line",
+        };
+        let leader = record.leading(at).map_or(String::new(), |(_, leader, term)| {
+            format!("; {} leads on in epoch {}", leader.name, term.epoch)
+        });
+        let note = note(format!("while it {does_not} lead"));
+        return Some(note.because(format!("{consequence}{leader}")));
     };
-    Some(Note::new(at, Kind::Deed, what, Some(why)))
-}
-
-pub fn paused(picture: &Picture, who: usize, at: Mark) -> Option<Note> {
-    let candidate = picture.get(who)?;
-    let name = &candidate.name;
-    let (what, why) = match standing(candidate, at) {
-        Some(term) => (
-            format!("{name} is paused (SIGSTOP), leading in epoch {}", term.epoch),
-            format!(
-                "It cannot renew its lease, nor notice. By its own clock its term ends in {}",
-                ms(at, term.valid_until)
-            ),
+    let left = ms(at, term.valid_until);
+    Some(note(format!("leading in epoch {}", term.epoch)).because(match action {
+        Action::Kill => format!(
+            "It could give nothing back. The others wait for its lease: {left} by its own clock, \
+             and a moment more in the store"
         ),
-        None => (
-            format!("{name} is paused (SIGSTOP), while it does not lead"),
-            others(picture, at, "If it sleeps through its lease, it loses its place in line"),
-        ),
-    };
-    Some(Note::new(at, Kind::Deed, what, Some(why)))
-}
-
-pub fn resumed(picture: &Picture, who: usize, at: Mark) -> Option<Note> {
-    let candidate = picture.get(who)?;
-    let slept = candidate.life()?.pauses.last()?;
-    let what = format!("{} wakes up (SIGCONT), after {}", candidate.name, ms(slept.from, at));
-    let led = candidate.term().filter(|term| term.blow == Some(Blow::Pause(slept.from)));
-    let why = led.map(|term| {
-        if term.is_on(at) {
-            format!(
-                "Its term has {} left by its own clock: it leads on, and renews",
-                ms(at, term.valid_until)
-            )
-        } else {
-            format!(
-                "Its term was over {} ago by its own clock, which it asks before it acts",
-                ms(term.end(), at)
-            )
+        Action::Stop => {
+            "First its work stops, and only then its key goes: the next one may lead at once".into()
         }
-    });
-    Some(Note::new(at, Kind::Deed, what, why))
+        Action::Pause => format!(
+            "It cannot renew its lease, nor notice. By its own clock its term ends in {left}"
+        ),
+    }))
 }
 
-pub fn told_to_write_late(picture: &Picture, who: usize, at: Mark) -> Option<Note> {
-    let candidate = picture.get(who)?;
-    let what = if candidate.is_asleep() {
-        format!("{} will find a write of its dead term to be sent when it wakes up", candidate.name)
-    } else {
-        format!("{} is told to write in its dead term", candidate.name)
-    };
-    let why = "As if the write had been on its way: it does not ask its clock before";
-    Some(Note::new(at, Kind::Deed, what, Some(why.into())))
-}
-
-fn ended(picture: &Picture, who: usize, at: Mark) -> Option<Note> {
-    let candidate = picture.get(who)?;
-    let life = candidate.life()?;
-    // A death by our hand was told when it was dealt.
-    if life.killed.is_some() || life.ended.is_some() {
-        return None;
-    }
-    let name = &candidate.name;
-    Some(match life.asked {
-        Some(asked) => {
-            let what = format!("{name} has ended, {} after it was asked", ms(asked, at));
-            Note::new(at, Kind::News, what, None)
-        }
-        None => Note::new(at, Kind::News, format!("{name} has ended, unasked"), None),
+pub fn resumed(record: &Record, who: usize, at: Mark) -> Option<Note> {
+    let candidate = record.get(who)?;
+    let pause = candidate.life()?.pauses.last()?;
+    let what = format!("{} wakes up (SIGCONT), after {}", candidate.name, ms(pause.from, at));
+    let note = Note::new(at, Kind::Done, what);
+    let led = candidate.term().filter(|term| term.ended_by == Some((Action::Pause, pause.from)));
+    Some(match led {
+        Some(term) if term.is_on(at) => note.because(format!(
+            "Its term has {} left by its own clock: it leads on, and renews",
+            ms(at, term.valid_until)
+        )),
+        Some(term) => note.because(format!(
+            "Its term was over {} ago by its own clock, which it asks before it acts",
+            ms(term.end(), at)
+        )),
+        None => note,
     })
 }
 
-/// `now` is when the report was read.
-pub fn reported(picture: &Picture, who: usize, report: &Report, now: Mark) -> Option<Note> {
-    let candidate = picture.get(who)?;
+pub fn told_to_write_late(record: &Record, who: usize, at: Mark) -> Option<Note> {
+    let candidate = record.get(who)?;
     let name = &candidate.name;
-    match report {
+    let what = if candidate.is_paused() {
+        format!("{name} will find a write of its dead term to be sent when it wakes up")
+    } else {
+        format!("{name} is told to write in its dead term")
+    };
+    let why = "As if the write had been on its way: it does not ask its clock before";
+    Some(Note::new(at, Kind::Done, what).because(why))
+}
+
+/// `now` is when the report was read.
+pub fn reported(record: &Record, who: usize, report: &Report, now: Mark) -> Option<Note> {
+    let candidate = record.get(who)?;
+    let name = &candidate.name;
+    let news = |at, what| Some(Note::new(at, Kind::News, what));
+    match *report {
+        Report::Joined { at, .. } if candidate.life()?.joined.is_none() => {
+            news(at, format!("{name} is in line (process {})", candidate.pid))
+        }
         Report::Joined { at, epoch } => {
-            let note = |what| Some(Note::new(*at, Kind::News, what, None));
-            if candidate.life()?.joined.is_none() {
-                return note(format!("{name} is in line (process {})", candidate.pid));
-            }
             let before = candidate.term()?.epoch;
-            note(format!(
-                "{name} is back in line, at its end, with a new key: for epoch {epoch}; {before} \
-                 is over for good"
-            ))
+            news(
+                at,
+                format!(
+                    "{name} is back in line, at its end, with a new key: for epoch {epoch}; \
+                     {before} is over for good"
+                ),
+            )
         }
         Report::Elected { at, epoch, valid_until } => {
-            Some(elected(picture, candidate, *at, *epoch, *valid_until))
+            Some(elected(record, name, at, epoch, valid_until))
         }
-        Report::Demoted { at, epoch, reason } => {
-            let struck = candidate.term().filter(|term| term.epoch == *epoch)?.blow;
-            // Others read of it when the next one leads.
-            if matches!(struck, Some(Blow::Stop(_))) {
-                return None;
-            }
+        Report::Demoted { at, epoch, ref reason } => {
+            let ended_by = candidate.term().filter(|term| term.epoch == epoch)?.ended_by;
+            // Of a stop others read when the next one leads.
+            let is_stop = matches!(ended_by, Some((Action::Stop, _)));
             let what = format!("{name} knows that epoch {epoch} is over: {reason}");
-            Some(Note::new(*at, Kind::News, what, None))
+            if is_stop { None } else { news(at, what) }
         }
-        Report::Written { at, epoch, value, outcome: Outcome::Refused } => {
-            Some(refused(picture, candidate, *at, *epoch, *value, now))
-        }
-        Report::Written { at, epoch, value, outcome: Outcome::Accepted { .. } } => {
-            is_late(candidate, *epoch, *value).then(|| {
+        Report::Written { at, epoch, value, ref outcome } => match outcome {
+            Outcome::Refused => Some(refused(record, candidate, at, epoch, value, now)),
+            Outcome::Accepted { .. } => is_late(candidate, epoch, value).then(|| {
                 let what = format!("The store took {name}'s write in epoch {epoch}, which is over");
-                Note::new(*at, Kind::Wrong, what, None)
-            })
+                Note::new(at, Kind::Wrong, what)
+            }),
+            Outcome::Unclear { why } => {
+                news(at, format!("{name} does not know of a write in epoch {epoch}: {why}"))
+            }
+        },
+        Report::NothingToWriteLate { at } => {
+            let mend = "pause it until another leads, and wake it";
+            let what = format!("{name} has no term that is over: {mend}");
+            Some(Note::new(at, Kind::Remark, what))
         }
-        Report::Written { at, epoch, outcome: Outcome::Unclear { why }, .. } => {
-            let what = format!("{name} does not know of a write in epoch {epoch}: {why}");
-            Some(Note::new(*at, Kind::News, what, None))
+        Report::Trouble(ref sentence) => news(now, format!("{name}: {sentence}")),
+        Report::Ended => {
+            let life = candidate.life()?;
+            match life.asked {
+                // A death by our hand was told when it was dealt.
+                _ if life.end().is_some() => None,
+                Some(asked) => {
+                    news(now, format!("{name} has ended, {} after it was asked", ms(asked, now)))
+                }
+                None => news(now, format!("{name} has ended, unasked")),
+            }
         }
-        Report::NothingToWriteLate { at } => Some(Note::remark(
-            *at,
-            format!("{name} has no term that is over: pause it until another leads, and wake it"),
-        )),
-        Report::Trouble(sentence) => {
-            Some(Note::new(now, Kind::News, format!("{name}: {sentence}"), None))
-        }
-        Report::Ended => ended(picture, who, now),
         Report::Extended { .. } | Report::Stopped { .. } | Report::Writing { .. } => None,
     }
 }
 
 fn refused(
-    picture: &Picture,
+    record: &Record,
     candidate: &Candidate,
     at: Mark,
     epoch: i64,
@@ -222,118 +191,81 @@ fn refused(
     if !is_late(candidate, epoch, value) {
         // By the fence, which asks the clock first.
         let what = format!("{name}'s write in epoch {epoch} is refused: the term is over");
-        return Note::new(at, Kind::Refused, what, None);
+        return Note::new(at, Kind::Refused, what);
     }
-    let leader = picture.leading(now).and_then(|who| picture.get(who));
-    let other = leader.and_then(|leader| Some((&leader.name, leader.term()?.epoch)));
-    let and = match other.filter(|(_, other)| *other != epoch) {
-        Some((leader, other)) => format!(", and {leader} leads in epoch {other}"),
-        None => String::new(),
-    };
-    let why = format!("It is made only if the key of epoch {epoch} is there. That is gone{and}");
+    let other = record.leading(now).filter(|(.., term)| term.epoch != epoch);
+    let and = other.map_or(String::new(), |(_, leader, term)| {
+        format!(", and {} leads in epoch {}", leader.name, term.epoch)
+    });
     let what = format!("The store refuses {name}'s write in epoch {epoch}");
-    Note::new(at, Kind::Refused, what, Some(why))
+    Note::new(at, Kind::Refused, what)
+        .because(format!("It is made only if the key of epoch {epoch} is there. That is gone{and}"))
 }
 
 /// Whether this write went around the clock.
 fn is_late(candidate: &Candidate, epoch: i64, value: u64) -> bool {
-    candidate
-        .writes
-        .iter()
-        .any(|write| write.is_late && write.epoch == epoch && write.value == value)
+    let mut writes = candidate.writes.iter();
+    writes.any(|write| write.is_late && (write.epoch, write.value) == (epoch, value))
 }
 
-fn elected(
-    picture: &Picture,
-    candidate: &Candidate,
-    at: Mark,
-    epoch: i64,
-    valid_until: Mark,
-) -> Note {
-    let name = &candidate.name;
+fn elected(record: &Record, name: &str, at: Mark, epoch: i64, valid_until: Mark) -> Note {
     let leads = format!("{name} leads in epoch {epoch}");
-    let before = picture.terms().into_iter().rfind(|(_, term)| term.from <= at);
+    let before = record.terms().into_iter().rfind(|(_, term)| term.from <= at);
     let Some((former, term)) = before else {
-        let why = format!(
+        return Note::new(at, Kind::Elected, leads).because(format!(
             "Its key in the store is the oldest. Its lease has {} ahead, and is renewed while it \
              lives",
             ms(at, valid_until)
-        );
-        return Note::new(at, Kind::Elected, leads, Some(why));
+        ));
     };
     let whose = &former.name;
-    let since = match term.blow {
-        Some(Blow::Stop(blow)) => format!(", {} after {whose} was asked to stop", ms(blow, at)),
-        Some(Blow::Kill(blow)) => format!(", {} after {whose} was killed", ms(blow, at)),
-        Some(Blow::Pause(blow)) => format!(", {} after {whose} was paused", ms(blow, at)),
-        None => String::new(),
-    };
+    let since = term.ended_by.map_or(String::new(), |(action, done)| {
+        let was = match action {
+            Action::Stop => "asked to stop",
+            Action::Kill | Action::Pause => action.done(),
+        };
+        format!(", {} after {whose} was {was}", ms(done, at))
+    });
     if at < term.end() {
-        let why = format!(
+        let what = format!("{leads}{since}: TWO AT ONCE");
+        return Note::new(at, Kind::Wrong, what).because(format!(
             "{whose} regards itself as leader in epoch {} for {} more",
             term.epoch,
             ms(at, term.end())
-        );
-        return Note::new(at, Kind::Wrong, format!("{leads}{since}: TWO AT ONCE"), Some(why));
+        ));
     }
     let free = ms(term.end(), at);
-    let why = match (term.stopped, term.blow) {
-        (Some(stopped), Some(Blow::Stop(_))) if at < term.valid_until => format!(
+    let why = match (term.ended_by.map(|(action, _)| action), term.stopped) {
+        (Some(Action::Stop), Some(stopped)) if at < term.valid_until => format!(
             "{whose}'s work had stopped {} before. Nobody had to wait for the {} left of its lease",
             ms(stopped, at),
             ms(at, term.valid_until)
         ),
-        (_, Some(Blow::Kill(_))) => format!(
+        (Some(Action::Kill), _) => format!(
             "{whose}'s own deadline was {free} before: had it lived, it would have stopped by then"
         ),
-        (_, Some(Blow::Pause(_))) => format!(
+        (Some(Action::Pause), _) => format!(
             "{whose}'s own deadline was {free} before: whenever it wakes up, it does not lead"
         ),
-        (_, Some(Blow::Stop(_)) | None) => {
+        (Some(Action::Stop) | None, _) => {
             format!("{whose}'s term in epoch {} had ended {free} before", term.epoch)
         }
     };
-    Note::new(at, Kind::Elected, format!("{leads}{since}"), Some(why))
-}
-
-/// The term that something is done to.
-fn standing(candidate: &Candidate, at: Mark) -> Option<&Term> {
-    candidate.term().filter(|term| term.is_on(at))
-}
-
-/// Who leads undisturbed.
-fn others(picture: &Picture, at: Mark, and: &str) -> String {
-    let leader = picture.leading(at).and_then(|who| picture.get(who));
-    match leader.and_then(|leader| Some((&leader.name, leader.term()?.epoch))) {
-        Some((leader, epoch)) => format!("{and}; {leader} leads on in epoch {epoch}"),
-        None => and.to_owned(),
-    }
-}
-
-/// What a candidate is doing, in a word or two.
-pub fn doing(state: State) -> &'static str {
-    match state {
-        State::Starting => "starting",
-        State::Waiting => "waiting",
-        State::Leading => "LEADS",
-        State::Asleep => "paused",
-        State::Stopping => "stopping",
-        State::Killed => "killed",
-        State::Stopped => "gone",
-    }
+    Note::new(at, Kind::Elected, format!("{leads}{since}")).because(why)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{SECOND, elected, story};
     use super::*;
+    use crate::journal::Journal;
+    use crate::sample::{SECOND, elected, story};
 
-    fn told(picture: &Picture) -> Vec<String> {
+    fn told(journal: &Journal) -> Vec<String> {
         let told = |note: &Note| match &note.why {
             Some(why) => format!("{}. {why}.", note.what),
             None => note.what.clone(),
         };
-        picture.notes.iter().map(told).collect()
+        journal.notes.iter().map(told).collect()
     }
 
     #[test]
@@ -359,19 +291,19 @@ mod tests {
 
     #[test]
     fn a_stop_and_a_kill_are_told_with_their_numbers() {
-        let mut picture = story();
-        let before = picture.notes.len();
+        let mut journal = story();
+        let before = journal.notes.len();
         let ms = SECOND / 1000;
-        picture.asked(1, 6 * SECOND);
-        picture.reported(1, Report::Stopped { at: 6 * SECOND + 2 * ms, epoch: 20 }, 6 * SECOND);
-        elected(&mut picture, 0, 6 * SECOND + 5 * ms, 30, 8 * SECOND);
-        picture.reported(1, Report::Ended, 6 * SECOND + 9 * ms);
-        picture.killed(0, 7 * SECOND);
-        picture.reported(0, Report::Ended, 7 * SECOND + ms);
-        let cleo = picture.started("cleo", 3, 0);
-        elected(&mut picture, cleo, 8 * SECOND + 20 * ms, 40, 9 * SECOND);
+        journal.done(1, Action::Stop, 6 * SECOND);
+        journal.reported(1, &Report::Stopped { at: 6 * SECOND + 2 * ms, epoch: 20 }, 6 * SECOND);
+        elected(&mut journal, 0, 6 * SECOND + 5 * ms, 30, 8 * SECOND);
+        journal.reported(1, &Report::Ended, 6 * SECOND + 9 * ms);
+        journal.done(0, Action::Kill, 7 * SECOND);
+        journal.reported(0, &Report::Ended, 7 * SECOND + ms);
+        let cleo = journal.record.started("cleo", 3, 0);
+        elected(&mut journal, cleo, 8 * SECOND + 20 * ms, 40, 9 * SECOND);
         assert_eq!(
-            told(&picture)[before..],
+            told(&journal)[before..],
             [
                 "ben is asked to stop (SIGTERM), leading in epoch 20. First its work stops, and \
                  only then its key goes: the next one may lead at once.",
@@ -389,9 +321,9 @@ mod tests {
 
     #[test]
     fn who_does_not_lead_disturbs_nobody() {
-        let mut picture = story();
-        picture.killed(0, 6 * SECOND);
-        let told = told(&picture);
+        let mut journal = story();
+        journal.done(0, Action::Kill, 6 * SECOND);
+        let told = told(&journal);
         assert_eq!(
             told.last().unwrap(),
             "ada is killed (SIGKILL), while it did not lead. Its place in line goes with its \

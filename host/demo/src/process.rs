@@ -10,8 +10,8 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::candidate::{CANDIDATE, Part, WRITE_LATE};
+use crate::end::shortened;
 use crate::report::{self, Report};
-use crate::text::shortened;
 
 /// One of them. It does not outlive us, nor this: it is killed when it is dropped.
 #[derive(Debug)]

@@ -1,6 +1,4 @@
-//! The picture on a terminal of any size.
-
-use std::time::Duration;
+//! The journal on a terminal of any size.
 
 use incumbent::Mark;
 use ratatui::Frame;
@@ -9,10 +7,11 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
-use super::notes::{self, Note};
-use super::picture::{Blow, Candidate, Picture, State, Term};
-use super::timeline::{Happening, Kind, points, stretches};
-use super::verdict::Verdict;
+use crate::journal::Journal;
+use crate::notes::{self, Note};
+use crate::record::{Action, Candidate, Record, State, Term};
+use crate::timeline::{Kind, timeline};
+use crate::verdict::Verdict;
 
 /// What the timeline shows, at least.
 const SPAN: Mark = 30_000_000_000;
@@ -37,49 +36,40 @@ const HELP: &[(&str, &str)] = &[
 /// What the user has chosen to see.
 #[derive(Clone, Debug)]
 pub struct View {
-    title: String,
-    /// Whom the keys are for; the leader if none is chosen.
+    /// Where it takes place.
+    pub title: String,
+    /// The candidate that the keys are for; the leader if none is chosen.
     pub chosen: Option<usize>,
 }
 
 impl View {
-    /// `title` says where it is played.
-    pub fn new(title: impl Into<String>) -> Self {
-        Self { title: title.into(), chosen: None }
-    }
-
-    /// Whom the keys are for.
-    pub fn target(&self, picture: &Picture, now: Mark) -> Option<usize> {
-        let last = || {
-            let terms = picture.terms();
-            let (candidate, _) = terms.last()?;
-            picture.candidates.iter().position(|one| one.name == candidate.name)
-        };
-        self.chosen.or_else(|| picture.leading(now)).or_else(last).or(Some(0))
+    /// The candidate that the keys are for.
+    pub fn target(&self, record: &Record, now: Mark) -> usize {
+        let leader = || record.leading(now).map(|(who, ..)| who);
+        let last = || record.terms().last().and_then(|(former, _)| record.named(&former.name));
+        self.chosen.or_else(leader).or_else(last).unwrap_or(0)
     }
 }
 
-pub fn draw(frame: &mut Frame<'_>, picture: &Picture, view: &View, now: Mark) {
+pub fn draw(frame: &mut Frame<'_>, journal: &Journal, view: &View, now: Mark) {
     let area = frame.area();
+    let record = &journal.record;
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
-        let lines = vec![
-            headline(picture, now),
-            Line::from(format!("make the window larger than {} by {}", SMALLEST.0, SMALLEST.1)),
-            help(),
-        ];
+        let larger = format!("make the window larger than {} by {}", SMALLEST.0, SMALLEST.1);
+        let lines = vec![headline(record, now), larger.into(), help()];
         return frame.render_widget(Paragraph::new(lines), area);
     }
     // Candidates and timeline share what the rest leaves.
-    let all = picture.candidates.len();
-    let room = usize::from(area.height.saturating_sub(4 + 1 + 2 + 2 + 4)) / 2;
-    let shown = all.min(room.max(1));
-    let target = view.target(picture, now).unwrap_or(0);
+    let all = record.candidates.len();
+    let space = usize::from(area.height.saturating_sub(4 + 1 + 2 + 2 + 4)) / 2;
+    let shown = all.min(space.max(1));
+    let target = view.target(record, now);
     let first = (target + 1).saturating_sub(shown).min(all - shown);
     let rows: Vec<(usize, &Candidate)> =
-        picture.candidates.iter().enumerate().skip(first).take(shown).collect();
+        record.candidates.iter().enumerate().skip(first).take(shown).collect();
     let height = u16::try_from(rows.len()).unwrap_or(u16::MAX);
 
-    let [title, leader, candidates, timeline, notes, check, keys] = Layout::vertical([
+    let [title, leader, candidates, terms, notes, check, keys] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(3),
         Constraint::Length(height + 1),
@@ -89,128 +79,112 @@ pub fn draw(frame: &mut Frame<'_>, picture: &Picture, view: &View, now: Mark) {
         Constraint::Length(1),
     ])
     .areas(area);
-    let name = Line::from(vec![
-        " incumbent demo ".bold().reversed(),
-        " ".into(),
-        view.title.as_str().dim(),
-    ]);
-    frame.render_widget(name, title);
-    draw_leader(frame, leader, picture, now);
-    draw_candidates(frame, candidates, picture, &rows, target, now);
-    draw_timeline(frame, timeline, &rows, picture.start, now);
-    draw_notes(frame, notes, picture);
-    frame.render_widget(checked(picture), check);
+    let name = " incumbent demo ".bold().reversed();
+    frame.render_widget(Line::from(vec![name, " ".into(), view.title.as_str().dim()]), title);
+    frame.render_widget(summary(record, leader.width, now), leader);
+
+    let hidden = all - shown;
+    let more = if hidden > 0 { format!(", {hidden} more: ↑↓") } else { String::new() };
+    let heading = format!(" candidates (keys are for ▸, the leader unless you choose{more}) ");
+    let is_wide = area.width >= WIDE;
+    let lines = rows.iter().map(|(who, candidate)| {
+        let cursor = format!("{}{} ", if *who == target { "▸" } else { " " }, who + 1).into();
+        row(record, candidate, cursor, is_wide, now)
+    });
+    frame.render_widget(below(heading, lines.collect()), candidates);
+
+    let legend = " terms   █ leads  ▒ its lease runs out  ─ waits  z paused  ✗ killed  ! refused ";
+    let scale = Scale::new(terms.width, record.start, now);
+    let lanes = rows.iter().map(|(_, candidate)| lane(candidate, &scale, now));
+    let lines = lanes.chain([axis(&scale, record.start)]).collect();
+    frame.render_widget(below(legend, lines), terms);
+
+    draw_notes(frame, notes, journal);
+    frame.render_widget(checked(record), check);
     frame.render_widget(help(), keys);
 }
 
-/// A line across, with what comes below.
-fn heading<'a>(title: impl Into<Line<'a>>) -> Block<'a> {
-    Block::new().borders(Borders::TOP).border_style(Style::new().dim()).title(title)
+/// Below a line across, with a title.
+fn below<'a>(title: impl Into<Line<'a>>, lines: Vec<Line<'a>>) -> Paragraph<'a> {
+    let border = Block::new().borders(Borders::TOP).border_style(Style::new().dim());
+    Paragraph::new(lines).block(border.title(title))
 }
 
-fn draw_leader(frame: &mut Frame<'_>, area: Rect, picture: &Picture, now: Mark) {
-    let lease = match picture.leading(now).and_then(|who| picture.get(who)?.term()) {
-        Some(term) => {
-            let width = usize::from(area.width.saturating_sub(34)).clamp(4, 40);
-            let mut spans = vec![Span::from(" lease ")];
-            spans.extend(bar(term, now, width));
-            spans.push(format!(" {} left unless renewed", seconds_left(term, now)).into());
-            Line::from(spans)
+/// Who leads, for how long, and how much was written.
+fn summary(record: &Record, width: u16, now: Mark) -> Paragraph<'static> {
+    let lease = match record.leading(now) {
+        Some((.., term)) => {
+            let width = usize::from(width.saturating_sub(34)).clamp(4, 40);
+            let [left, gone] = bar(term, now, width);
+            let time = format!(" {} left unless renewed", left_of(term, now));
+            Line::from(vec![" lease ".into(), left, gone, time.into()])
         }
-        None => Line::from(format!(" {}", vacancy(picture, now))).dim(),
+        None => Line::from(format!(" {}", vacancy(record, now))).dim(),
     };
-    let mut writes = vec![
-        format!(" {} accepted, ", counted(picture.accepted(), "write")).into(),
-        refusals(picture.refused()),
-    ];
-    if let Some(counter) = picture.counter {
+    let accepted = format!(" {} accepted, ", counted(record.accepted(), "write"));
+    let mut writes = vec![accepted.into(), refusals(record.refused())];
+    if let Some(counter) = record.counter {
         writes.push(format!("; the counter in the store, when last read: {counter}").dim());
     }
-    let writes = Line::from(writes);
-    frame.render_widget(Paragraph::new(vec![headline(picture, now), lease, writes]), area);
+    Paragraph::new(vec![headline(record, now), lease, writes.into()])
 }
 
-fn headline(picture: &Picture, now: Mark) -> Line<'static> {
-    let leader = picture.leading(now).and_then(|who| picture.get(who));
-    match leader.and_then(|leader| Some((leader, leader.term()?))) {
-        Some((leader, term)) => {
-            let how = if leader.is_asleep() { ", but sleeps" } else { "" };
-            Line::from(vec![
-                format!(" {} leads in epoch {}", leader.name, term.epoch).green().bold(),
-                format!(", for {}{how}", seconds(now.saturating_sub(term.from))).into(),
-            ])
-        }
-        None => Line::from(" nobody leads".yellow().bold()),
-    }
+fn headline(record: &Record, now: Mark) -> Line<'static> {
+    let Some((_, leader, term)) = record.leading(now) else {
+        return Line::from(" nobody leads".yellow().bold());
+    };
+    let how = if leader.is_paused() { ", but sleeps" } else { "" };
+    Line::from(vec![
+        format!(" {} leads in epoch {}", leader.name, term.epoch).green().bold(),
+        format!(", for {}{how}", seconds(now.saturating_sub(term.from))).into(),
+    ])
 }
 
 /// Why nobody leads.
-fn vacancy(picture: &Picture, now: Mark) -> String {
-    let terms = picture.terms();
+fn vacancy(record: &Record, now: Mark) -> String {
+    let terms = record.terms();
     let Some((former, term)) = terms.last() else { return "the first one is on its way".into() };
-    if !picture.candidates.iter().any(Candidate::is_alive) {
+    if !record.candidates.iter().any(Candidate::is_alive) {
         return "nobody is there: a brings somebody in".into();
     }
-    if let Some(Blow::Stop(_)) = term.blow {
+    if let Some((Action::Stop, _)) = term.ended_by {
         return "the next one is on its way".into();
     }
-    let left = term.end().saturating_sub(now);
-    if left > 0 {
-        format!("{}'s lease keeps the others out, for {} more", former.name, seconds(left))
-    } else {
-        format!(
-            "{}'s own deadline passed {} ago; the store is about to end its lease",
-            former.name,
-            seconds(now.saturating_sub(term.end()))
-        )
+    let whose = &former.name;
+    if term.is_on(now) {
+        return format!("{whose}'s lease keeps the others out, for {} more", left_of(term, now));
     }
-}
-
-fn draw_candidates(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    picture: &Picture,
-    rows: &[(usize, &Candidate)],
-    target: usize,
-    now: Mark,
-) {
-    let hidden = picture.candidates.len() - rows.len();
-    let more = if hidden > 0 { format!(", {hidden} more: ↑↓") } else { String::new() };
-    let title = format!(" candidates (keys are for ▸, the leader unless you choose{more}) ");
-    let lines: Vec<Line<'_>> = rows
-        .iter()
-        .map(|(who, candidate)| {
-            row(picture, *who, candidate, *who == target, area.width >= WIDE, now)
-        })
-        .collect();
-    frame.render_widget(Paragraph::new(lines).block(heading(title)), area);
+    let ago = seconds(now.saturating_sub(term.end()));
+    format!("{whose}'s own deadline passed {ago} ago; the store is about to end its lease")
 }
 
 fn row<'a>(
-    picture: &Picture,
-    who: usize,
+    record: &Record,
     candidate: &'a Candidate,
-    is_target: bool,
+    cursor: Span<'a>,
     is_wide: bool,
     now: Mark,
 ) -> Line<'a> {
-    let state = candidate.state(now);
-    let cursor = if is_target { "▸" } else { " " };
-    let place = picture.line.iter().position(|place| place.name == candidate.name);
-    let doing = match (state, place) {
-        (State::Waiting, Some(place)) if place > 0 => format!("{} in line", ordinal(place + 1)),
-        _ => notes::doing(state).to_owned(),
+    let place = record.queue.iter().position(|place| place.name == candidate.name);
+    let (doing, style) = match candidate.state(now) {
+        State::Starting => ("starting".into(), Style::new()),
+        State::Waiting => (waiting(place.unwrap_or(0)), Style::new()),
+        State::Leading => ("LEADS".into(), Style::new().green().bold()),
+        State::Paused => ("paused".into(), Style::new().yellow().bold()),
+        State::Stopping => ("stopping".into(), Style::new()),
+        State::Killed => ("killed".into(), Style::new().red()),
+        State::Stopped => ("gone".into(), Style::new()),
     };
     let mut spans = vec![
-        format!("{cursor}{} ", who + 1).into(),
-        Span::styled(format!("{:<5}", candidate.name), Modifier::BOLD),
-        Span::styled(format!("{doing:<11}"), style(state)),
+        cursor,
+        format!("{:<5}", candidate.name).bold(),
+        Span::styled(format!("{doing:<11}"), style),
     ];
-    match candidate.term().filter(|term| term.is_on(now) && candidate.is_alive()) {
+    match candidate.leads(now).filter(|_| candidate.is_alive()) {
         Some(term) => {
             spans.push(format!("epoch {:<7}", term.epoch).into());
             spans.extend(bar(term, now, 10));
-            spans.push(format!(" {:<6}", seconds_left(term, now)).into());
+            spans.push(format!(" {:<6}", left_of(term, now)).into());
         }
         None => spans.push(" ".repeat(30).into()),
     }
@@ -222,6 +196,15 @@ fn row<'a>(
     Line::from(spans)
 }
 
+fn waiting(place: usize) -> String {
+    match place {
+        0 => "waiting".into(),
+        1 => "2nd in line".into(),
+        2 => "3rd in line".into(),
+        place => format!("{}th in line", place + 1),
+    }
+}
+
 fn refusals(refused: usize) -> Span<'static> {
     let text = format!("{refused} refused");
     if refused > 0 { text.magenta().bold() } else { text.into() }
@@ -229,39 +212,11 @@ fn refusals(refused: usize) -> Span<'static> {
 
 /// What is left of a lease.
 fn bar(term: &Term, now: Mark, width: usize) -> [Span<'static>; 2] {
-    let length = nanoseconds(term.length).max(1);
+    let length = term.length.max(1);
     let left = u128::from(term.end().saturating_sub(now).min(length));
     let cells = usize::try_from(left * width as u128 / u128::from(length)).unwrap_or(width);
     let color = if cells * 3 > width { Color::Green } else { Color::Yellow };
-    [
-        Span::styled("█".repeat(cells), color),
-        Span::styled("░".repeat(width.saturating_sub(cells)), Modifier::DIM),
-    ]
-}
-
-fn draw_timeline(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    rows: &[(usize, &Candidate)],
-    start: Mark,
-    now: Mark,
-) {
-    let legend = " terms   █ leads  ▒ its lease runs out  ─ waits  z paused  ✗ killed  ! refused ";
-    let width = usize::from(area.width.saturating_sub(7)).max(1);
-    let scale = Scale::new(width, start, now);
-    let mut lines: Vec<Line<'_>> = rows
-        .iter()
-        .map(|(_, candidate)| {
-            let mut spans = vec![Span::styled(format!("  {:<5}", candidate.name), Modifier::BOLD)];
-            spans.extend(cells(candidate, &scale, now));
-            Line::from(spans)
-        })
-        .collect();
-    let left = scale.first.saturating_mul(scale.cell).saturating_sub(start);
-    let (from, to) = (seconds(left), "now");
-    let between = " ".repeat(width.saturating_sub(from.len() + to.len()));
-    lines.push(Line::from(format!("       {from}{between}{to}")).dim());
-    frame.render_widget(Paragraph::new(lines).block(heading(legend)), area);
+    ["█".repeat(cells).fg(color), "░".repeat(width.saturating_sub(cells)).dim()]
 }
 
 /// Cells begin at multiples of their length, so that what is drawn stands still until
@@ -274,12 +229,13 @@ struct Scale {
 }
 
 impl Scale {
-    fn new(width: usize, start: Mark, now: Mark) -> Self {
-        let columns = u64::try_from(width).unwrap_or(1).max(1);
-        let cell = (SPAN / columns).max(1);
+    /// Without the names, which are on the left.
+    fn new(width: u16, start: Mark, now: Mark) -> Self {
+        let width = width.saturating_sub(7).max(1);
+        let cell = (SPAN / u64::from(width)).max(1);
         // From the left at first, and then along.
-        let first = (now / cell + 1).saturating_sub(columns).max(start / cell);
-        Self { cell, first, width }
+        let first = (now / cell + 1).saturating_sub(width.into()).max(start / cell);
+        Self { cell, first, width: width.into() }
     }
 
     fn column(&self, at: Mark) -> Option<usize> {
@@ -288,83 +244,76 @@ impl Scale {
     }
 }
 
-fn cells(candidate: &Candidate, scale: &Scale, now: Mark) -> Vec<Span<'static>> {
-    let mut cells: Vec<(char, Style)> = vec![(' ', Style::new()); scale.width];
-    for stretch in stretches(candidate, now) {
-        let from = scale.column(stretch.from.max(scale.first.saturating_mul(scale.cell)));
-        let to = scale.column(stretch.to);
-        let (Some(from), Some(to)) = (from, to) else { continue };
-        let look = match stretch.kind {
-            Kind::Waiting => ('─', Style::new().dim()),
-            Kind::Asleep => ('z', Style::new().yellow()),
-            Kind::Leading(_) => ('█', Style::new().green()),
-            Kind::Lapsing => ('▒', Style::new().green()),
+fn lane(candidate: &Candidate, scale: &Scale, now: Mark) -> Line<'static> {
+    let mut cells = vec![Span::from(" "); scale.width];
+    for (from, to, kind) in timeline(candidate, now) {
+        let cell = match kind {
+            Kind::Waiting => "─".dim(),
+            Kind::Paused => "z".yellow(),
+            Kind::Leading(_) => "█".green(),
+            Kind::Expiring => "▒".green(),
+            Kind::Stopped => "|".into(),
+            Kind::Killed => "✗".red().bold(),
+            Kind::Refused => "!".magenta().bold(),
         };
-        for cell in cells.iter_mut().take(to + 1).skip(from) {
-            *cell = look;
-        }
-        if let Kind::Leading(epoch) = stretch.kind {
+        // What began before the first cell and still goes on is seen from there.
+        let seen = if from < to { from.max(scale.first.saturating_mul(scale.cell)) } else { from };
+        let (Some(first), Some(last)) = (scale.column(seen), scale.column(to)) else { continue };
+        let cells = cells.get_mut(first..=last).unwrap_or_default();
+        cells.fill(cell);
+        if let Kind::Leading(epoch) = kind {
             let label = epoch.to_string();
-            if label.len() < to - from {
-                let style = Style::new().green().reversed().bold();
-                for (cell, digit) in cells.iter_mut().skip(from + 1).zip(label.chars()) {
-                    *cell = (digit, style);
+            if label.len() + 1 < cells.len() {
+                for (cell, digit) in cells.iter_mut().skip(1).zip(label.chars()) {
+                    *cell = digit.to_string().green().reversed().bold();
                 }
             }
         }
     }
-    for point in points(candidate) {
-        let Some(cell) = scale.column(point.at).and_then(|column| cells.get_mut(column)) else {
-            continue;
-        };
-        *cell = match point.kind {
-            Happening::Stopped => ('|', Style::new()),
-            Happening::Killed => ('✗', Style::new().red().bold()),
-            Happening::Refused => ('!', Style::new().magenta().bold()),
-        };
-    }
-    cells.into_iter().map(|(cell, style)| Span::styled(cell.to_string(), style)).collect()
+    cells.insert(0, format!("  {:<5}", candidate.name).bold());
+    Line::from(cells)
 }
 
-/// The newest, as many as there is room for, in the order in which they happened.
-fn draw_notes(frame: &mut Frame<'_>, area: Rect, picture: &Picture) {
-    let block = heading(" what happened, and why that was safe ");
-    let room = usize::from(block.inner(area).height);
+fn axis(scale: &Scale, start: Mark) -> Line<'static> {
+    let from = seconds(scale.first.saturating_mul(scale.cell).saturating_sub(start));
+    let between = scale.width.saturating_sub(from.len());
+    Line::from(format!("       {from}{:>between$}", "now")).dim()
+}
+
+/// The newest, as many as there is space for, in the order in which they happened.
+fn draw_notes(frame: &mut Frame<'_>, area: Rect, journal: &Journal) {
+    let space = usize::from(area.height.saturating_sub(1));
     let mut lines: Vec<Line<'_>> = Vec::new();
-    for note in picture.notes.iter().rev() {
-        let mut told = told(note, picture.start, usize::from(area.width));
-        // Newest last, and the oldest line goes first.
-        told.extend(lines);
-        lines = told;
-        if lines.len() >= room {
-            break;
-        }
+    for note in journal.notes.iter().rev().take(space) {
+        let told = told(note, journal.record.start, usize::from(area.width));
+        lines.splice(0..0, told);
     }
-    let lines: Vec<Line<'_>> = lines.split_off(lines.len().saturating_sub(room));
-    frame.render_widget(Paragraph::new(lines).block(block), area);
+    let lines = lines.split_off(lines.len().saturating_sub(space));
+    frame.render_widget(below(" what happened, and why that was safe ", lines), area);
 }
 
 fn told(note: &Note, start: Mark, width: usize) -> Vec<Line<'static>> {
     let style = match note.kind {
         notes::Kind::Elected => Style::new().green(),
-        notes::Kind::Deed => Style::new().yellow(),
+        notes::Kind::Done => Style::new().yellow(),
         notes::Kind::Refused => Style::new().magenta().bold(),
         notes::Kind::News | notes::Kind::Remark => Style::new(),
         notes::Kind::Wrong => Style::new().red().bold().reversed(),
     };
-    let at = format!("{:>8} ", seconds(note.at.saturating_sub(start)));
-    let room = width.saturating_sub(at.len() + 1);
+    let mut at = format!("{:>8} ", seconds(note.at.saturating_sub(start)));
+    let (margin, space) = (" ".repeat(at.len()), width.saturating_sub(at.len() + 1));
     let mut lines = Vec::new();
-    for (nth, part) in wrapped(&note.what, room).into_iter().enumerate() {
-        let margin = if nth == 0 { at.clone() } else { " ".repeat(at.len()) };
+    for part in wrapped(&note.what, space) {
+        let margin = std::mem::replace(&mut at, margin.clone());
         lines.push(Line::from(vec![margin.dim(), Span::styled(part, style)]));
     }
-    for part in note.why.iter().flat_map(|why| wrapped(why, room)) {
-        lines.push(Line::from(format!("{}{part}", " ".repeat(at.len()))));
+    for part in note.why.iter().flat_map(|why| wrapped(why, space)) {
+        lines.push(Line::from(format!("{margin}{part}")));
     }
     lines
 }
 
+/// ratatui wraps too, but does not say into how many lines.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -379,53 +328,28 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-fn checked(picture: &Picture) -> Line<'static> {
-    let verdict = Verdict::so_far(picture);
-    match verdict.faults.first() {
-        Some(fault) => Line::from(format!(" NOT AS PROMISED: {fault} ").red().bold().reversed()),
-        None => Line::from(vec![
-            " as promised so far:".green().bold(),
-            format!(
-                " {}, never two at once, and epochs only rise",
-                counted(picture.terms().len(), "term")
-            )
-            .into(),
-        ]),
+fn checked(record: &Record) -> Line<'static> {
+    let verdict = Verdict::so_far(record);
+    if let Some(fault) = verdict.faults.first() {
+        return Line::from(format!(" NOT AS PROMISED: {fault} ").red().bold().reversed());
     }
+    let terms = counted(record.terms().len(), "term");
+    let held = format!(" {terms}, never two at once, and epochs only rise");
+    Line::from(vec![" as promised so far:".green().bold(), held.into()])
 }
 
 fn help() -> Line<'static> {
-    let mut spans = Vec::new();
-    for (key, does) in HELP {
-        spans.push(" ".into());
-        spans.push(Span::styled(*key, Modifier::REVERSED));
-        spans.push(format!(" {does} ").into());
-    }
-    Line::from(spans)
-}
-
-fn style(state: State) -> Style {
-    match state {
-        State::Leading => Style::new().green().bold(),
-        State::Asleep => Style::new().yellow().bold(),
-        State::Killed => Style::new().red(),
-        State::Starting | State::Waiting | State::Stopping | State::Stopped => Style::new(),
-    }
+    let spans = HELP.iter().flat_map(|(key, does)| {
+        [" ".into(), Span::styled(*key, Modifier::REVERSED), format!(" {does} ").into()]
+    });
+    Line::from_iter(spans)
 }
 
 fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-fn ordinal(place: usize) -> String {
-    match place {
-        2 => "2nd".into(),
-        3 => "3rd".into(),
-        place => format!("{place}th"),
-    }
-}
-
-fn seconds_left(term: &Term, now: Mark) -> String {
+fn left_of(term: &Term, now: Mark) -> String {
     seconds(term.end().saturating_sub(now))
 }
 
@@ -435,24 +359,21 @@ fn seconds(nanoseconds: u64) -> String {
     format!("{}.{} s", tenths / 10, tenths % 10)
 }
 
-fn nanoseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::report::Outcome;
-    use super::super::sample::{SECOND, answered, asked, elected, story};
     use super::*;
+    use crate::record::Action;
+    use crate::report::Outcome;
+    use crate::sample::{SECOND, answered, asked, elected, story};
 
     /// What a terminal of this size shows, line by line.
-    fn shown(picture: &Picture, now: Mark, width: u16, height: u16) -> Vec<String> {
-        let view = View::new("election demo-1 on etcd://127.0.0.1:2379");
+    fn shown(journal: &Journal, now: Mark, width: u16, height: u16) -> Vec<String> {
+        let view = View { title: "election demo-1 on etcd://127.0.0.1:2379".into(), chosen: None };
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, picture, &view, now)).unwrap();
+        terminal.draw(|frame| draw(frame, journal, &view, now)).unwrap();
         let buffer = terminal.backend().buffer();
         let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
         (0..height).map(|y| row(y).trim_end().to_owned()).collect()
@@ -497,13 +418,13 @@ mod tests {
 
     #[test]
     fn a_gap_is_explained() {
-        let mut picture = story();
-        picture.killed(1, 6 * SECOND + SECOND / 2);
-        let lines = shown(&picture, 6 * SECOND + SECOND / 2, 80, 24);
+        let mut journal = story();
+        journal.done(1, Action::Kill, 6 * SECOND + SECOND / 2);
+        let lines = shown(&journal, 6 * SECOND + SECOND / 2, 80, 24);
         assert_eq!(lines[1], " nobody leads");
         assert_eq!(lines[2], " ben's lease keeps the others out, for 0.5 s more");
         has(&lines, "▸2 ben  killed");
-        let lines = shown(&picture, 8 * SECOND, 80, 24);
+        let lines = shown(&journal, 8 * SECOND, 80, 24);
         assert_eq!(
             lines[2],
             " ben's own deadline passed 1.0 s ago; the store is about to end its lease"
@@ -513,30 +434,30 @@ mod tests {
 
     #[test]
     fn what_must_never_be_cannot_be_overlooked() {
-        let mut picture = story();
-        elected(&mut picture, 0, 6 * SECOND, 30, 8 * SECOND);
-        let lines = shown(&picture, 6 * SECOND, 100, 24);
+        let mut journal = story();
+        elected(&mut journal, 0, 6 * SECOND, 30, 8 * SECOND);
+        let lines = shown(&journal, 6 * SECOND, 100, 24);
         has(&lines, "NOT AS PROMISED: two at once: ada led from epoch 30 on while ben still led");
         has(&lines, "TWO AT ONCE");
-        let mut picture = story();
-        asked(&mut picture, 0, 10, 9, true);
-        answered(&mut picture, 0, 10, 9, Outcome::Accepted { revision: 99 });
-        let lines = shown(&picture, 6 * SECOND, 80, 24);
+        let mut journal = story();
+        asked(&mut journal, 0, 10, 9, true);
+        answered(&mut journal, 0, 10, 9, Outcome::Accepted { revision: 99 });
+        let lines = shown(&journal, 6 * SECOND, 80, 24);
         has(&lines, "NOT AS PROMISED: the store took ada's write in epoch 10");
     }
 
     #[test]
     fn nine_candidates_have_room() {
-        let mut picture = story();
+        let mut journal = story();
         for name in ["cleo", "dora", "emil", "fay", "gus", "hana", "ivo"] {
-            picture.started(name, 9, SECOND);
+            journal.record.started(name, 9, SECOND);
         }
-        let lines = shown(&picture, 6 * SECOND, 80, 24);
+        let lines = shown(&journal, 6 * SECOND, 80, 24);
         has(&lines, "▸2 ben");
         has(&lines, "4 more: ↑↓");
         has(&lines, "what happened");
         has(&lines, "q quit");
-        let lines = shown(&picture, 6 * SECOND, 80, 40);
+        let lines = shown(&journal, 6 * SECOND, 80, 40);
         has(&lines, " 9 ivo");
         has(&lines, "  ivo ");
     }
@@ -545,13 +466,13 @@ mod tests {
     fn no_size_is_too_small() {
         let mut many = story();
         for nth in 0..7 {
-            many.started(&format!("c{nth}"), 9, SECOND);
+            many.record.started(&format!("c{nth}"), 9, SECOND);
         }
-        for picture in [Picture::new(0), story(), many] {
+        for journal in [Journal::new(0), story(), many] {
             for width in [1, 2, 7, 20, 49, 50, 60, 80, 200] {
                 for height in [1, 2, 3, 14, 15, 16, 18, 24, 60] {
                     for now in [0, SECOND, 6 * SECOND, 100 * SECOND] {
-                        shown(&picture, now, width, height);
+                        shown(&journal, now, width, height);
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! `incumbent demo --script`: a fixed story as plain text, told as it happens.
+//! `just demo --script`: a fixed story as plain text, told as it happens.
 //!
 //! Each step waits for what it tells. What does not come, or is not as promised, is
 //! said, and makes the end a failure.
@@ -8,44 +8,39 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::end::{End, NOT_SO, STORE, say};
-use super::notes::{Kind, Note};
-use super::picture::{Candidate, Picture, Write as Writing};
-use super::stage::{Stage, now};
-use super::verdict::Verdict;
+use crate::controller::{Controller, now};
+use crate::end::{End, NOT_SO, STORE, say};
+use crate::journal::Journal;
+use crate::notes::Kind;
+use crate::record::{Action, Candidate, Record};
+use crate::verdict::Verdict;
 
-/// How long things go on undisturbed between two deeds.
-const PEACE: Duration = Duration::from_millis(1000);
+/// How long things go on undisturbed between two actions.
+const UNDISTURBED: Duration = Duration::from_millis(1000);
 
 /// What is wrong, as a sentence.
 type Told<T> = Result<T, String>;
 
-/// Tells what happens, once each.
-#[derive(Debug, Default)]
-pub struct Narrator {
-    /// How many notes have been told.
-    told: usize,
+/// The story, from its beginning to its end. The controller is to be closed in any case.
+pub async fn play(controller: &mut Controller) -> Result<(), End> {
+    story(controller).await.map_err(|fault| not_so(&fault))
 }
 
-impl Narrator {
-    /// The story, from its beginning to its end. The stage is to be closed in any case.
-    pub async fn play(&mut self, stage: &mut Stage, ttl: Duration) -> Result<(), End> {
-        let patience = ttl * 3 + Duration::from_secs(10);
-        let mut script = Script { stage, patience, narrator: self };
-        script.story().await.map_err(|fault| not_so(&fault))
-    }
-
-    /// What is new in the picture.
-    pub fn tell(&mut self, picture: &Picture) {
-        for note in picture.notes.iter().skip(self.told) {
-            tell(note, picture.start);
+/// What is new in the journal.
+pub fn tell(journal: &mut Journal) {
+    let start = journal.record.start;
+    for note in journal.untold() {
+        let hundredths = note.at.saturating_sub(start) / 10_000_000;
+        let at = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+        line(&format!("{at:>6} s  {}", note.what));
+        if let Some(why) = &note.why {
+            line(&format!("{:>8}  {why}.", ""));
         }
-        self.told = picture.notes.len();
     }
 }
 
 /// What came of it, once all have ended. `counter` is what the store says then.
-pub fn conclude(picture: &Picture, counter: Option<u64>) -> Result<(), End> {
+pub fn conclude(record: &Record, counter: Option<u64>) -> Result<(), End> {
     let Some(counter) = counter else {
         return Err(End::new(
             STORE,
@@ -53,218 +48,169 @@ pub fn conclude(picture: &Picture, counter: Option<u64>) -> Result<(), End> {
              was as told",
         ));
     };
-    let verdict = Verdict::of(picture, counter);
-    if verdict.faults.is_empty() {
-        line("");
-        line("What was observed is as promised:");
-        verdict.held.iter().for_each(|held| line(&format!("  - {held}")));
-        return Ok(());
+    let verdict = Verdict::of(record, counter);
+    if let Some((last, others)) = verdict.faults.split_last() {
+        others.iter().for_each(|fault| say(&format!("not so: {fault}")));
+        return Err(not_so(last));
     }
-    let (last, others) = verdict.faults.split_last().unzip();
-    for fault in others.into_iter().flatten() {
-        say(&format!("not so: {fault}"));
-    }
-    Err(not_so(last.map_or("", String::as_str)))
+    line("\nWhat was observed is as promised:");
+    verdict.held.iter().for_each(|held| line(&format!("  - {held}")));
+    Ok(())
 }
 
 fn not_so(fault: &str) -> End {
     End::new(NOT_SO, format!("not so: {fault}"))
 }
 
-struct Script<'a> {
-    stage: &'a mut Stage,
-    patience: Duration,
-    narrator: &'a mut Narrator,
+async fn story(controller: &mut Controller) -> Told<()> {
+    line("Three processes take part in one election. The leader counts a number up in the store.");
+    line(&format!("({})", controller.place()));
+
+    chapter(controller, "Three join, and one leads");
+    for who in 0..3 {
+        start(controller, who, "a candidate gets in line").await?;
+    }
+    let first = wait(controller, "somebody leads", leader).await?;
+    work(controller, first).await?;
+
+    chapter(controller, "The leader is stopped in order");
+    controller.act(first, Action::Stop).await;
+    let second = next_leader(controller, first).await?;
+    ended(controller, first).await?;
+    work(controller, second).await?;
+    start(controller, first, "it gets back in line").await?;
+
+    chapter(controller, "The leader is killed");
+    controller.act(second, Action::Kill).await;
+    let third = next_leader(controller, second).await?;
+    ended(controller, second).await?;
+    work(controller, third).await?;
+    start(controller, second, "it gets back in line").await?;
+
+    chapter(controller, "The leader is paused, and sleeps through its lease");
+    controller.act(third, Action::Pause).await;
+    let fourth = next_leader(controller, third).await?;
+    work(controller, fourth).await?;
+    // Found by the paused one when it wakes up, like a write that was on its way.
+    controller.write_late(third);
+    controller.resume(third);
+    refused(controller, third).await?;
+    rejoined(controller, third).await?;
+    work(controller, fourth).await?;
+
+    chapter(controller, "All go home");
+    Ok(())
 }
 
-impl Script<'_> {
-    async fn story(&mut self) -> Told<()> {
-        line("Three processes want one office. Who leads counts a number up in the store.");
-        line(&format!("({})", self.stage.place()));
+fn chapter(controller: &mut Controller, title: &str) {
+    tell(&mut controller.journal);
+    line(&format!("\n{title}"));
+}
 
-        self.chapter("Three join, and one leads");
-        for nth in 0..3 {
-            self.add()?;
-            self.wait("a candidate gets in line", |picture| {
-                picture.get(nth)?.life()?.joined.map(|_| ())
-            })
-            .await?;
+/// Waits until this is in the record.
+async fn wait<T>(
+    controller: &mut Controller,
+    what: &str,
+    mut there: impl FnMut(&Record) -> Option<T>,
+) -> Told<T> {
+    let longest = controller.ttl * 3 + Duration::from_secs(10);
+    let until = Instant::now() + longest;
+    loop {
+        tell(&mut controller.journal);
+        let Journal { record, notes, .. } = &controller.journal;
+        if let Some(wrong) = notes.iter().find(|note| note.kind == Kind::Wrong) {
+            return Err(wrong.what.clone());
         }
-        let first = self.wait("somebody leads", leader).await?;
-        self.work(first).await?;
-
-        self.chapter("The leader is stopped in order");
-        self.stage.stop(first);
-        let second = self.next_leader(first).await?;
-        self.ended(first).await?;
-        self.work(second).await?;
-        self.back(first).await?;
-
-        self.chapter("The leader is killed");
-        self.stage.kill(second);
-        let third = self.next_leader(second).await?;
-        self.ended(second).await?;
-        self.work(third).await?;
-        self.back(second).await?;
-
-        self.chapter("The leader is paused, and sleeps through its lease");
-        self.stage.pause(third).await;
-        let fourth = self.next_leader(third).await?;
-        self.work(fourth).await?;
-        // Found by the sleeper when it wakes, like one that was on its way.
-        self.stage.write_late(third);
-        self.stage.resume(third);
-        self.refused(third).await?;
-        self.rejoined(third).await?;
-        self.work(fourth).await?;
-
-        self.chapter("All go home");
-        Ok(())
-    }
-
-    fn chapter(&mut self, title: &str) {
-        self.tell();
-        line("");
-        line(title);
-    }
-
-    fn tell(&mut self) {
-        self.narrator.tell(&self.stage.picture);
-    }
-
-    /// Waits until there is something in the picture.
-    async fn wait<T>(
-        &mut self,
-        what: &str,
-        mut there: impl FnMut(&Picture) -> Option<T>,
-    ) -> Told<T> {
-        let until = Instant::now() + self.patience;
-        loop {
-            self.tell();
-            let picture = &self.stage.picture;
-            if let Some(wrong) = picture.notes.iter().find(|note| note.kind == Kind::Wrong) {
-                return Err(wrong.what.clone());
-            }
-            if let Some(gone) = picture.candidates.iter().find(|candidate| candidate.fell()) {
-                return Err(format!("{} runs until it is stopped, or killed", gone.name));
-            }
-            if let Some(found) = there(picture) {
-                return Ok(found);
-            }
-            if timeout_at(until, self.stage.next()).await.is_err() {
-                let waited = humantime::format_duration(self.patience);
-                return Err(format!("{what}: not within {waited}"));
-            }
+        if let Some(gone) = record.candidates.iter().find(|candidate| candidate.has_failed()) {
+            return Err(format!("{} runs until it is stopped, or killed", gone.name));
+        }
+        if let Some(found) = there(record) {
+            return Ok(found);
+        }
+        if timeout_at(until, controller.next()).await.is_err() {
+            let longest = humantime::format_duration(longest);
+            return Err(format!("{what}: not within {longest}"));
         }
     }
+}
 
-    /// Lets the leader work for a while, undisturbed.
-    async fn work(&mut self, who: usize) -> Told<()> {
-        let epoch = |picture: &Picture| Some(picture.get(who)?.term()?.epoch);
-        let written = |picture: &Picture| {
-            let candidate = picture.get(who)?;
-            let term = candidate.term()?;
-            let of_term = |write: &&Writing| write.epoch == term.epoch;
-            Some(
-                candidate.writes.iter().filter(of_term).filter(|write| write.is_accepted()).count(),
-            )
-        };
-        let led = epoch(&self.stage.picture);
-        let until = Instant::now() + PEACE;
-        while timeout_at(until, self.stage.next()).await.is_ok() {}
-        let count = self
-            .wait("the leader writes", |picture| written(picture).filter(|count| *count > 0))
-            .await?;
-        let picture = &self.stage.picture;
-        let name = picture.get(who).map_or("", |candidate| &candidate.name);
-        if epoch(picture) != led || leader(picture) != Some(who) {
-            return Err(format!("{name} leads on, undisturbed"));
-        }
-        line(&format!("{:>8}  {name} has made {count} writes in this term", ""));
-        Ok(())
-    }
+/// Starts a candidate, for the first time or again, and waits until it is in line.
+async fn start(controller: &mut Controller, who: usize, what: &str) -> Told<()> {
+    controller.add().map_err(|end| end.sentence.unwrap_or_default())?;
+    let is_joined = |record: &Record| {
+        let life = record.get(who)?.life()?;
+        life.joined.filter(|_| life.end().is_none()).map(|_| ())
+    };
+    wait(controller, what, is_joined).await
+}
 
-    /// Somebody else, with a higher epoch.
-    async fn next_leader(&mut self, former: usize) -> Told<usize> {
-        let last = |picture: &Picture| Some(picture.get(former)?.terms.last()?.epoch);
-        let before = last(&self.stage.picture).unwrap_or_default();
-        let next = self
-            .wait("another one leads", |picture| leader(picture).filter(|who| *who != former))
-            .await?;
-        let picture = &self.stage.picture;
-        let epoch = picture.get(next).and_then(Candidate::term).map(|term| term.epoch);
-        if epoch.is_none_or(|epoch| epoch <= before) {
-            return Err(format!("the next epoch is above {before}, but it is {epoch:?}"));
-        }
-        Ok(next)
+/// Lets the leader work for a while, undisturbed.
+async fn work(controller: &mut Controller, who: usize) -> Told<()> {
+    let epoch = |record: &Record| Some(record.get(who)?.term()?.epoch);
+    let written = |record: &Record| {
+        let candidate = record.get(who)?;
+        let epoch = candidate.term()?.epoch;
+        let accepted = candidate.writes.iter().filter(|write| write.is_accepted());
+        Some(accepted.filter(|write| write.epoch == epoch).count()).filter(|count| *count > 0)
+    };
+    let led = epoch(&controller.journal.record);
+    let until = Instant::now() + UNDISTURBED;
+    while timeout_at(until, controller.next()).await.is_ok() {}
+    let count = wait(controller, "the leader writes", written).await?;
+    let record = &controller.journal.record;
+    let name = record.get(who).map_or("", |candidate| &candidate.name);
+    if epoch(record) != led || leader(record) != Some(who) {
+        return Err(format!("{name} leads on, undisturbed"));
     }
+    line(&format!("{:>8}  {name} has made {count} writes in this term", ""));
+    Ok(())
+}
 
-    async fn ended(&mut self, who: usize) -> Told<()> {
-        self.wait("its process ends", |picture| picture.get(who)?.is_gone().then_some(())).await
+/// Somebody else, with a higher epoch.
+async fn next_leader(controller: &mut Controller, former: usize) -> Told<usize> {
+    let last = |record: &Record| Some(record.get(former)?.terms.last()?.epoch);
+    let before = last(&controller.journal.record).unwrap_or_default();
+    let another = |record: &Record| leader(record).filter(|who| *who != former);
+    let next = wait(controller, "another one leads", another).await?;
+    let epoch = controller.journal.record.get(next).and_then(Candidate::term).map(|it| it.epoch);
+    if epoch.is_none_or(|epoch| epoch <= before) {
+        return Err(format!("the next epoch is above {before}, but it is {epoch:?}"));
     }
+    Ok(next)
+}
 
-    fn add(&mut self) -> Told<()> {
-        self.stage.add().map_err(|end| {
-            format!("the program starts itself ({})", end.sentence.unwrap_or_default())
-        })
-    }
+async fn ended(controller: &mut Controller, who: usize) -> Told<()> {
+    let is_gone = |record: &Record| record.get(who)?.is_gone().then_some(());
+    wait(controller, "its process ends", is_gone).await
+}
 
-    /// Starts again whom we have stopped or killed.
-    async fn back(&mut self, who: usize) -> Told<()> {
-        self.add()?;
-        self.wait("it gets back in line", |picture| {
-            let life = picture.get(who)?.life()?;
-            life.end().is_none().then_some(())?;
-            life.joined.map(|_| ())
-        })
-        .await
-    }
+/// The late write was refused by the store.
+async fn refused(controller: &mut Controller, who: usize) -> Told<()> {
+    let is_refused = |record: &Record| {
+        let mut writes = record.get(who)?.writes.iter().rev();
+        let late = writes.find(|write| write.is_late)?;
+        late.outcome.as_ref().map(|_| late.is_refused())
+    };
+    let is_refused = wait(controller, "the late write is answered", is_refused).await?;
+    if is_refused { Ok(()) } else { Err("the store refuses the late write".into()) }
+}
 
-    /// The late write was refused by the store.
-    async fn refused(&mut self, who: usize) -> Told<()> {
-        let is_refused = self
-            .wait("the late write is answered", |picture| {
-                let writes = &picture.get(who)?.writes;
-                let late = writes.iter().rev().find(|write| write.is_late)?;
-                late.outcome.as_ref().map(|_| late.is_refused())
-            })
-            .await?;
-        if is_refused { Ok(()) } else { Err("the store refuses the late write".into()) }
-    }
-
-    /// It stands in line, as the store has it, with a new epoch behind the leader's.
-    async fn rejoined(&mut self, who: usize) -> Told<()> {
-        self.wait("it gets back in line, behind the leader", |picture| {
-            let candidate = picture.get(who)?;
-            let past = candidate.term()?.epoch;
-            let places = picture.line.iter().position(|place| place.name == candidate.name)?;
-            let place = picture.line.get(places)?;
-            (places > 0 && place.epoch > past).then_some(())
-        })
-        .await
-    }
+/// It stands in line, as the store has it, with a new epoch behind the leader's.
+async fn rejoined(controller: &mut Controller, who: usize) -> Told<()> {
+    let is_behind = |record: &Record| {
+        let candidate = record.get(who)?;
+        let past = candidate.term()?.epoch;
+        let mut behind = record.queue.iter().skip(1);
+        behind.find(|place| place.name == candidate.name && place.epoch > past).map(|_| ())
+    };
+    wait(controller, "it gets back in line, behind the leader", is_behind).await
 }
 
 /// Who leads, by its own account and as the store has it.
-fn leader(picture: &Picture) -> Option<usize> {
-    let who = picture.leading(now())?;
-    let candidate = picture.get(who)?;
-    let term = candidate.term()?;
-    let seen = picture.leader.as_ref()?;
-    (seen.name == candidate.name && seen.epoch == term.epoch).then_some(who)
-}
-
-fn tell(note: &Note, start: u64) {
-    let at = seconds(note.at.saturating_sub(start));
-    line(&format!("{at:>6} s  {}", note.what));
-    if let Some(why) = &note.why {
-        line(&format!("{:>8}  {why}.", ""));
-    }
-}
-
-fn seconds(nanoseconds: u64) -> String {
-    let hundredths = nanoseconds / 10_000_000;
-    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+fn leader(record: &Record) -> Option<usize> {
+    let (who, candidate, term) = record.leading(now())?;
+    let stored = record.queue.first()?;
+    (stored.name == candidate.name && stored.epoch == term.epoch).then_some(who)
 }
 
 /// A reader that has gone away does not end the story: its status counts.

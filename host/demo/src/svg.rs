@@ -1,20 +1,20 @@
-//! The picture as a file: the candidates' lives beside each other, as they were. Texts,
-//! rectangles and lines, and colours for light and dark.
+//! The record as a picture: the candidates' lives beside each other. Rectangles, lines and texts
+//! with colours for light and dark; for these, a crate would be no shorter.
 
 use std::fmt::Write;
 
 use incumbent::Mark;
 
-use super::notes::ms;
-use super::picture::{Blow, Candidate, Picture, Term};
-use super::timeline::{Happening, Kind, points, stretches};
+use crate::notes::ms;
+use crate::record::{Candidate, Record};
+use crate::timeline::{Kind, timeline};
 
 const WIDTH: u64 = 960;
 const LEFT: u64 = 76;
 const RIGHT: u64 = 24;
 /// Where the candidates begin, below the title and the captions.
 const TOP: u64 = 144;
-/// Captions stand below each other, for deeds may come soon after each other.
+/// Captions stand below each other, because one action may come soon after another.
 const CAPTIONS: u64 = 78;
 const CAPTION: u64 = 18;
 const LANE: u64 = 50;
@@ -25,216 +25,182 @@ const STYLE: &str = "\
     text{font:13px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#1f2328}\
     .card{fill:#fff;stroke:#d0d7de}.title{font-size:16px;font-weight:600}\
     .soft{fill:#59636e;font-size:12px}.name,.caption{font-weight:600}.caption{font-size:12px}.grid{stroke:#eaeef2}\
-    .deed{stroke:#8c959f;stroke-dasharray:3 3}.waiting{fill:#d5dbe1}.asleep{fill:#d4a72c}\
-    .leading{fill:#1a7f37}.lapsing{fill:#aceebb}.on{fill:#fff;font-weight:600}\
+    .action{stroke:#8c959f;stroke-dasharray:3 3}.waiting{fill:#d5dbe1}.paused{fill:#d4a72c}\
+    .leading{fill:#1a7f37}.expiring{fill:#aceebb}.on{fill:#fff;font-weight:600}\
     .bad{stroke:#cf222e;stroke-width:3}.badtext{fill:#cf222e;font-weight:600}\
     @media(prefers-color-scheme:dark){text{fill:#e6edf3}.card{fill:#0d1117;stroke:#3d444d}\
-    .soft{fill:#9198a1}.grid{stroke:#21262d}.deed{stroke:#656c76}.waiting{fill:#3d444d}\
-    .asleep{fill:#bb8009}.leading{fill:#238636}.lapsing{fill:#1b4a2b}.on{fill:#fff}\
+    .soft{fill:#9198a1}.grid{stroke:#21262d}.action{stroke:#656c76}.waiting{fill:#3d444d}\
+    .paused{fill:#bb8009}.leading{fill:#238636}.expiring{fill:#1b4a2b}.on{fill:#fff}\
     .bad{stroke:#ff7b72}.badtext{fill:#ff7b72}}";
 
 /// All that happened until `end`.
-pub fn draw(picture: &Picture, end: Mark) -> String {
-    let mut drawing = Drawing::new(picture.start, end);
-    drawing.frame(picture);
-    drawing.axis(picture.candidates.len());
-    drawing.handovers(picture);
-    for (candidate, nth) in picture.candidates.iter().zip(0..) {
+pub fn draw(record: &Record, end: Mark) -> String {
+    let lanes = u64::try_from(record.candidates.len()).unwrap_or(u64::MAX);
+    let end = end.max(record.start + SECOND);
+    let mut drawing =
+        Drawing { text: String::new(), start: record.start, end, bottom: TOP + LANE * lanes };
+    drawing.frame(record);
+    drawing.axis();
+    drawing.handovers(record);
+    for (candidate, nth) in record.candidates.iter().zip(0..) {
         drawing.candidate(candidate, TOP + LANE * nth);
     }
-    drawing.legend(TOP + LANE * lanes(picture) + 42);
-    drawing.finish()
-}
-
-fn lanes(picture: &Picture) -> u64 {
-    u64::try_from(picture.candidates.len()).unwrap_or(u64::MAX)
+    drawing.legend();
+    drawing.text + "</svg>\n"
 }
 
 struct Drawing {
     text: String,
     start: Mark,
     end: Mark,
+    /// Where the candidates end.
+    bottom: u64,
+}
+
+/// Which part of a text stands at its place.
+#[derive(Clone, Copy)]
+enum Anchor {
+    Start,
+    Middle,
+    End,
 }
 
 impl Drawing {
-    fn new(start: Mark, end: Mark) -> Self {
-        Self { text: String::new(), start, end: end.max(start + SECOND) }
-    }
-
     fn x(&self, at: Mark) -> u64 {
         let since = at.clamp(self.start, self.end) - self.start;
         LEFT + since.saturating_mul(WIDTH - LEFT - RIGHT) / (self.end - self.start)
     }
 
-    fn frame(&mut self, picture: &Picture) {
-        let height = TOP + LANE * lanes(picture) + 64;
+    fn frame(&mut self, record: &Record) {
+        let height = self.bottom + 64;
         // Writing to a string never fails, here and below.
         let _ = write!(
             self.text,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
              viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Terms of leadership, \
-             never two at once\">\n<style>{STYLE}</style>\n"
+             never two at once\">\n<style>{STYLE}</style>\n\
+             <rect class=\"card\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"8\"/>\n",
+            WIDTH - 1,
+            height - 1
         );
-        let (width, height) = (WIDTH - 1, height - 1);
-        let _ = writeln!(
-            self.text,
-            "<rect class=\"card\" x=\".5\" y=\".5\" width=\"{width}\" height=\"{height}\" rx=\"8\"/>"
-        );
-        let epochs: Vec<String> =
-            picture.terms().iter().map(|(_, term)| term.epoch.to_string()).collect();
-        self.words(LEFT, 32, "title", "One office, never two leaders");
+        self.text(LEFT, 32, "title", Anchor::Start, "One election, never two leaders");
+        let terms = record.terms();
+        let epochs: Vec<String> = terms.iter().map(|(_, term)| term.epoch.to_string()).collect();
         let sentence = format!(
-            "incumbent demo --script: epochs {}; {} writes accepted, {} refused",
+            "just demo --script: epochs {}; {} writes accepted, {} refused",
             epochs.join(" < "),
-            picture.accepted(),
-            picture.refused()
+            record.accepted(),
+            record.refused()
         );
-        self.words(LEFT, 52, "soft", &sentence);
+        self.text(LEFT, 52, "soft", Anchor::Start, &sentence);
     }
 
-    fn axis(&mut self, candidates: usize) {
-        let bottom = TOP + LANE * u64::try_from(candidates).unwrap_or(u64::MAX);
+    fn axis(&mut self) {
         let length = (self.end - self.start) / SECOND;
         let step = (length / 12).max(1);
         for second in (0..=length).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
             let x = self.x(self.start + second * SECOND);
-            self.upright("grid", x, TOP - 8, bottom);
-            self.centred(x, bottom + 16, "soft", &format!("{second} s"));
+            self.line("grid", (x, TOP - 8), (x, self.bottom));
+            self.text(x, self.bottom + 16, "soft", Anchor::Middle, &format!("{second} s"));
         }
     }
 
     /// What ended each term, and how soon another began.
-    fn handovers(&mut self, picture: &Picture) {
-        let terms = picture.terms();
-        for (nth, pair) in terms.windows(2).enumerate() {
+    fn handovers(&mut self, record: &Record) {
+        let terms = record.terms();
+        for (pair, row) in terms.windows(2).zip([0, 1, 2].into_iter().cycle()) {
             let [(former, before), (next, after)] = pair else { continue };
-            let Some((at, deed)) = deed(before) else { continue };
-            let x = self.x(at);
-            let y = CAPTIONS + CAPTION * u64::try_from(nth % 3).unwrap_or_default();
-            self.upright("deed", x, y - 10, TOP + LANE * lanes(picture));
-            let late = ms(at, after.from);
-            let caption = format!("{} {deed}: {} leads {late} later", former.name, next.name);
-            if x + 7 * length(&caption) < WIDTH {
-                self.words(x + 6, y, "caption", &caption);
-            } else {
-                self.before(x - 6, y, "caption", &caption);
-            }
+            let Some((action, at)) = before.ended_by else { continue };
+            let (x, y) = (self.x(at), CAPTIONS + CAPTION * row);
+            self.line("action", (x, y - 10), (x, self.bottom));
+            let (done, late) = (action.done(), ms(at, after.from));
+            let caption = format!("{} is {done}: {} leads {late} later", former.name, next.name);
+            self.beside(x, 6, y, "caption", &caption);
         }
     }
 
     fn candidate(&mut self, candidate: &Candidate, y: u64) {
-        self.words(20, y + 22, "name", &candidate.name);
-        for stretch in stretches(candidate, self.end) {
-            let (from, to) = (self.x(stretch.from), self.x(stretch.to));
-            let (class, y, height) = match stretch.kind {
-                Kind::Waiting => ("waiting", y + 14, 6),
-                Kind::Asleep => ("asleep", y + 12, 10),
-                Kind::Leading(_) => ("leading", y + 4, BAR),
-                Kind::Lapsing => ("lapsing", y + 4, BAR),
-            };
-            let width = (to - from).max(2);
-            let _ = writeln!(
-                self.text,
-                "<rect class=\"{class}\" x=\"{from}\" y=\"{y}\" width=\"{width}\" \
-                 height=\"{height}\" rx=\"2\"/>"
-            );
-            if let Kind::Leading(epoch) = stretch.kind {
-                let long = format!("epoch {epoch}");
-                let fits = [long, epoch.to_string()]
-                    .into_iter()
-                    .find(|text| length(text) * 8 + 4 <= width);
-                if let Some(label) = fits {
-                    self.centred(from + width / 2, y + 18, "on", &label);
-                }
-            }
-        }
-        for point in points(candidate) {
-            let (x, y) = (self.x(point.at), y + 17);
-            match point.kind {
-                Happening::Stopped => {}
-                Happening::Killed => self.cross(x, y),
-                Happening::Refused => {
-                    self.cross(x, y);
-                    // Beside the cross, on the side where there is room.
-                    if x + 110 < WIDTH {
-                        self.words(x + 10, y - 8, "badtext", "write refused");
-                    } else {
-                        self.before(x - 10, y - 8, "badtext", "write refused");
+        self.text(20, y + 22, "name", Anchor::Start, &candidate.name);
+        for (from, to, kind) in timeline(candidate, self.end) {
+            let (x, width) = (self.x(from), (self.x(to) - self.x(from)).max(2));
+            match kind {
+                Kind::Waiting => self.bar("waiting", x, y + 14, width, 6),
+                Kind::Paused => self.bar("paused", x, y + 12, width, 10),
+                Kind::Leading(epoch) => {
+                    self.bar("leading", x, y + 4, width, BAR);
+                    let labels = [format!("epoch {epoch}"), epoch.to_string()];
+                    if let Some(label) = labels.iter().find(|label| length(label) * 8 + 4 <= width)
+                    {
+                        self.text(x + width / 2, y + 18, "on", Anchor::Middle, label);
                     }
+                }
+                Kind::Expiring => self.bar("expiring", x, y + 4, width, BAR),
+                Kind::Stopped => {}
+                Kind::Killed => self.cross(x, y + 17),
+                Kind::Refused => {
+                    self.cross(x, y + 17);
+                    self.beside(x, 10, y + 9, "badtext", "write refused");
                 }
             }
         }
     }
 
-    fn legend(&mut self, y: u64) {
-        let mut x = LEFT;
+    fn legend(&mut self) {
+        let (mut x, y) = (LEFT, self.bottom + 42);
         for (class, label) in [
             ("leading", "leads"),
-            ("lapsing", "dead or asleep, its lease runs out"),
+            ("expiring", "dead or paused, its lease runs out"),
             ("waiting", "waits in line"),
-            ("asleep", "paused"),
+            ("paused", "paused"),
         ] {
-            let top = y - 10;
-            let _ = writeln!(
-                self.text,
-                "<rect class=\"{class}\" x=\"{x}\" y=\"{top}\" width=\"14\" height=\"12\" rx=\"2\"/>"
-            );
-            self.words(x + 20, y, "soft", label);
+            self.bar(class, x, y - 10, 14, 12);
+            self.text(x + 20, y, "soft", Anchor::Start, label);
             x += 50 + 6 * length(label);
         }
         self.cross(x + 6, y - 4);
-        self.words(x + 20, y, "soft", "killed, or a write refused");
+        self.text(x + 20, y, "soft", Anchor::Start, "killed, or a write refused");
     }
 
     fn cross(&mut self, x: u64, y: u64) {
-        let (left, right, top, bottom) = (x - 5, x + 5, y - 5, y + 5);
+        self.line("bad", (x - 5, y - 5), (x + 5, y + 5));
+        self.line("bad", (x - 5, y + 5), (x + 5, y - 5));
+    }
+
+    fn bar(&mut self, class: &str, x: u64, y: u64, width: u64, height: u64) {
         let _ = writeln!(
             self.text,
-            "<line class=\"bad\" x1=\"{left}\" y1=\"{top}\" x2=\"{right}\" y2=\"{bottom}\"/>\
-             <line class=\"bad\" x1=\"{left}\" y1=\"{bottom}\" x2=\"{right}\" y2=\"{top}\"/>"
+            "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" \
+             height=\"{height}\" rx=\"2\"/>"
         );
     }
 
-    fn upright(&mut self, class: &str, x: u64, top: u64, bottom: u64) {
+    fn line(&mut self, class: &str, (x1, y1): (u64, u64), (x2, y2): (u64, u64)) {
         let _ = writeln!(
             self.text,
-            "<line class=\"{class}\" x1=\"{x}\" y1=\"{top}\" x2=\"{x}\" y2=\"{bottom}\"/>"
+            "<line class=\"{class}\" x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>"
         );
     }
 
-    fn words(&mut self, x: u64, y: u64, class: &str, words: &str) {
-        let words = escaped(words);
-        let _ = writeln!(self.text, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{words}</text>");
+    /// On the side of `x` where there is room.
+    fn beside(&mut self, x: u64, gap: u64, y: u64, class: &str, words: &str) {
+        if x + gap + 7 * length(words) < WIDTH {
+            self.text(x + gap, y, class, Anchor::Start, words);
+        } else {
+            self.text(x - gap, y, class, Anchor::End, words);
+        }
     }
 
-    /// Ends at `x`.
-    fn before(&mut self, x: u64, y: u64, class: &str, words: &str) {
-        self.anchored(x, y, class, "end", words);
-    }
-
-    fn centred(&mut self, x: u64, y: u64, class: &str, words: &str) {
-        self.anchored(x, y, class, "middle", words);
-    }
-
-    fn anchored(&mut self, x: u64, y: u64, class: &str, anchor: &str, words: &str) {
-        let words = escaped(words);
+    fn text(&mut self, x: u64, y: u64, class: &str, anchor: Anchor, words: &str) {
+        let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let anchor = match anchor {
+            Anchor::Start => "",
+            Anchor::Middle => " text-anchor=\"middle\"",
+            Anchor::End => " text-anchor=\"end\"",
+        };
         let _ = writeln!(
             self.text,
-            "<text class=\"{class}\" x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{words}</text>"
+            "<text class=\"{class}\" x=\"{x}\" y=\"{y}\"{anchor}>{words}</text>"
         );
-    }
-
-    fn finish(mut self) -> String {
-        self.text.push_str("</svg>\n");
-        self.text
-    }
-}
-
-fn deed(term: &Term) -> Option<(Mark, &'static str)> {
-    match term.blow? {
-        Blow::Stop(at) => Some((at, "is stopped")),
-        Blow::Kill(at) => Some((at, "is killed")),
-        Blow::Pause(at) => Some((at, "is paused")),
     }
 }
 
@@ -242,18 +208,14 @@ fn length(words: &str) -> u64 {
     u64::try_from(words.len()).unwrap_or_default()
 }
 
-fn escaped(words: &str) -> String {
-    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{SECOND, story};
     use super::*;
+    use crate::sample::{SECOND, story};
 
     #[test]
     fn all_of_the_story_is_in_it() {
-        let drawing = draw(&story(), 8 * SECOND);
+        let drawing = draw(&story().record, 8 * SECOND);
         for part in [
             "epochs 10 &lt; 20; 4 writes accepted, 1 refused",
             ">ada</text>",
@@ -262,8 +224,8 @@ mod tests {
             ">epoch 10</text>",
             ">epoch 20</text>",
             ">write refused</text>",
-            "class=\"lapsing\"",
-            "class=\"asleep\"",
+            "class=\"expiring\"",
+            "class=\"paused\"",
             "prefers-color-scheme:dark",
         ] {
             assert!(drawing.contains(part), "{part}: {drawing}");
@@ -274,9 +236,9 @@ mod tests {
 
     #[test]
     fn every_tag_is_closed_and_every_text_escaped() {
-        let mut picture = story();
-        picture.started("<&>\"", 4, 0);
-        let drawing = draw(&picture, 8 * SECOND);
+        let mut record = story().record;
+        record.started("<&>\"", 4, 0);
+        let drawing = draw(&record, 8 * SECOND);
         assert!(drawing.contains(">&lt;&amp;&gt;\"</text>"), "{drawing}");
         let mut open: Vec<&str> = Vec::new();
         for part in drawing.split('<').skip(1) {
@@ -295,6 +257,6 @@ mod tests {
 
     #[test]
     fn a_picture_of_nothing_is_one_as_well() {
-        assert!(draw(&Picture::new(5), 0).ends_with("</svg>\n"));
+        assert!(draw(&Record { start: 5, ..Record::default() }, 0).ends_with("</svg>\n"));
     }
 }

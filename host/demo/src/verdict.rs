@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::notes::ms;
-use super::picture::{Picture, Write};
-use super::report::Outcome;
+use crate::notes::ms;
+use crate::record::{Record, Write};
+use crate::report::Outcome;
 
 /// What the records say, and what is wrong with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,18 +17,18 @@ pub struct Verdict {
 
 impl Verdict {
     /// `counter` is what the store said after all writers had ended.
-    pub fn of(picture: &Picture, counter: u64) -> Self {
-        let mut verdict = Self::so_far(picture);
-        verdict.count(picture, counter);
+    pub fn of(record: &Record, counter: u64) -> Self {
+        let mut verdict = Self::so_far(record);
+        verdict.count(record, counter);
         verdict
     }
 
     /// While things still happen, the counter cannot be judged.
-    pub fn so_far(picture: &Picture) -> Self {
+    pub fn so_far(record: &Record) -> Self {
         let mut verdict = Self::default();
-        verdict.epochs(picture);
-        verdict.overlaps(picture);
-        verdict.dead_epochs(picture);
+        verdict.epochs(record);
+        verdict.overlaps(record);
+        verdict.dead_epochs(record);
         verdict
     }
 
@@ -39,11 +39,10 @@ impl Verdict {
         self.faults.extend(faults);
     }
 
-    fn epochs(&mut self, picture: &Picture) {
-        let terms = picture.terms();
+    fn epochs(&mut self, record: &Record) {
+        let terms = record.terms();
         let mut faults = Vec::new();
-        for pair in terms.windows(2) {
-            let [(former, before), (next, after)] = pair else { continue };
+        for ((former, before), (next, after)) in terms.iter().zip(terms.iter().skip(1)) {
             if after.epoch <= before.epoch {
                 faults.push(format!(
                     "the epoch did not rise: {} led in {}, and after that {} in {}",
@@ -66,8 +65,8 @@ impl Verdict {
         });
     }
 
-    fn overlaps(&mut self, picture: &Picture) {
-        let terms = picture.terms();
+    fn overlaps(&mut self, record: &Record) {
+        let terms = record.terms();
         let mut faults = Vec::new();
         let mut closest = None;
         for (nth, (candidate, term)) in terms.iter().enumerate() {
@@ -100,18 +99,15 @@ impl Verdict {
         });
     }
 
-    fn dead_epochs(&mut self, picture: &Picture) {
-        let mut accepted: Vec<(i64, &str, &Write)> = picture
-            .candidates
-            .iter()
-            .flat_map(|candidate| {
-                candidate.writes.iter().map(move |write| (candidate.name.as_str(), write))
-            })
-            .filter_map(|(name, write)| match &write.outcome {
-                Some(Outcome::Accepted { revision }) => Some((*revision, name, write)),
-                Some(Outcome::Refused | Outcome::Unclear { .. }) | None => None,
-            })
-            .collect();
+    fn dead_epochs(&mut self, record: &Record) {
+        let mut accepted: Vec<(i64, &str, &Write)> = Vec::new();
+        for candidate in &record.candidates {
+            for write in &candidate.writes {
+                if let Some(Outcome::Accepted { revision }) = write.outcome {
+                    accepted.push((revision, &candidate.name, write));
+                }
+            }
+        }
         accepted.sort_by_key(|(revision, ..)| *revision);
         let mut faults = Vec::new();
         let mut newest = i64::MIN;
@@ -124,15 +120,15 @@ impl Verdict {
             }
             newest = newest.max(write.epoch);
         }
-        let refused = picture.refused();
+        let refused = record.refused();
         self.judge(faults, || format!("no write in a dead epoch was made; {refused} refused"));
     }
 
     /// Each number from 1 to the counter was written by one write, and no other number.
-    fn count(&mut self, picture: &Picture, counter: u64) {
+    fn count(&mut self, record: &Record, counter: u64) {
         let mut accepted: BTreeMap<u64, u64> = BTreeMap::new();
         let mut unheard: BTreeMap<u64, u64> = BTreeMap::new();
-        for write in picture.candidates.iter().flat_map(|candidate| &candidate.writes) {
+        for write in record.candidates.iter().flat_map(|candidate| &candidate.writes) {
             let outcomes = match &write.outcome {
                 Some(Outcome::Accepted { .. }) => &mut accepted,
                 Some(Outcome::Unclear { .. }) | None => &mut unheard,
@@ -177,19 +173,20 @@ fn short(nanoseconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Report;
-    use super::super::sample::{SECOND, answered, asked, elected, story, wrote};
     use super::*;
+    use crate::record::Action;
+    use crate::report::Report;
+    use crate::sample::{SECOND, answered, asked, elected, story, wrote};
 
     #[track_caller]
-    fn finds(picture: &Picture, counter: u64, fault: &str) {
-        let faults = Verdict::of(picture, counter).faults;
+    fn finds(record: &Record, counter: u64, fault: &str) {
+        let faults = Verdict::of(record, counter).faults;
         assert!(faults.iter().any(|found| found.contains(fault)), "{faults:?}");
     }
 
     #[test]
     fn a_true_story_has_no_fault() {
-        let verdict = Verdict::of(&story(), 4);
+        let verdict = Verdict::of(&story().record, 4);
         assert_eq!(verdict.faults, Vec::<String>::new());
         assert_eq!(
             verdict.held,
@@ -205,75 +202,75 @@ mod tests {
 
     #[test]
     fn terms_that_overlap_are_found() {
-        let mut picture = story();
-        elected(&mut picture, 0, 7 * SECOND - 1, 30, 9 * SECOND);
-        finds(&picture, 4, "two at once: ada led from epoch 30 on while ben still led");
+        let mut journal = story();
+        elected(&mut journal, 0, 7 * SECOND - 1, 30, 9 * SECOND);
+        finds(&journal.record, 4, "two at once: ada led from epoch 30 on while ben still led");
         // Ben's work had stopped before its deadline.
         let stopped = Report::Stopped { at: 6 * SECOND, epoch: 20 };
-        picture.reported(1, stopped, 7 * SECOND);
-        assert_eq!(Verdict::of(&picture, 4).faults, Vec::<String>::new());
+        journal.reported(1, &stopped, 7 * SECOND);
+        assert_eq!(Verdict::of(&journal.record, 4).faults, Vec::<String>::new());
     }
 
     #[test]
     fn a_short_term_within_a_long_one_is_found() {
-        let mut picture = story();
-        let cleo = picture.started("cleo", 3, 0);
-        elected(&mut picture, cleo, 8 * SECOND, 30, 20 * SECOND);
-        elected(&mut picture, 0, 21 * SECOND, 40, 22 * SECOND);
-        assert_eq!(Verdict::of(&picture, 4).faults, Vec::<String>::new());
-        elected(&mut picture, 1, 9 * SECOND, 35, 10 * SECOND);
-        elected(&mut picture, 0, 11 * SECOND, 36, 12 * SECOND);
-        finds(&picture, 4, "ada led from epoch 36 on while cleo still led");
+        let mut journal = story();
+        let cleo = journal.record.started("cleo", 3, 0);
+        elected(&mut journal, cleo, 8 * SECOND, 30, 20 * SECOND);
+        elected(&mut journal, 0, 21 * SECOND, 40, 22 * SECOND);
+        assert_eq!(Verdict::of(&journal.record, 4).faults, Vec::<String>::new());
+        elected(&mut journal, 1, 9 * SECOND, 35, 10 * SECOND);
+        elected(&mut journal, 0, 11 * SECOND, 36, 12 * SECOND);
+        finds(&journal.record, 4, "ada led from epoch 36 on while cleo still led");
     }
 
     #[test]
     fn a_death_is_no_excuse_for_an_overlap() {
-        let mut picture = story();
-        picture.killed(1, 6 * SECOND);
-        elected(&mut picture, 0, 6 * SECOND + 1, 30, 9 * SECOND);
-        finds(&picture, 4, "two at once");
+        let mut journal = story();
+        journal.done(1, Action::Kill, 6 * SECOND);
+        elected(&mut journal, 0, 6 * SECOND + 1, 30, 9 * SECOND);
+        finds(&journal.record, 4, "two at once");
     }
 
     #[test]
     fn an_epoch_that_went_back_is_found() {
         for epoch in [19, 20] {
-            let mut picture = story();
-            elected(&mut picture, 0, 8 * SECOND, epoch, 9 * SECOND);
-            finds(&picture, 4, "the epoch did not rise: ben led in 20");
+            let mut journal = story();
+            elected(&mut journal, 0, 8 * SECOND, epoch, 9 * SECOND);
+            finds(&journal.record, 4, "the epoch did not rise: ben led in 20");
         }
     }
 
     #[test]
     fn an_accepted_write_in_a_dead_epoch_is_found() {
-        let mut picture = story();
-        asked(&mut picture, 0, 10, 3, true);
-        answered(&mut picture, 0, 10, 3, Outcome::Accepted { revision: 13 });
-        finds(&picture, 4, "the store took ada's write in epoch 10");
-        assert!(picture.notes.iter().any(|note| note.kind == super::super::notes::Kind::Wrong));
+        let mut journal = story();
+        asked(&mut journal, 0, 10, 3, true);
+        answered(&mut journal, 0, 10, 3, Outcome::Accepted { revision: 13 });
+        finds(&journal.record, 4, "the store took ada's write in epoch 10");
+        assert!(journal.notes.iter().any(|note| note.kind == crate::notes::Kind::Wrong));
         // Also where its candidate did not know that it was late.
-        let mut picture = story();
-        wrote(&mut picture, 0, 10, 5, 23);
-        finds(&picture, 5, "the store took ada's write in epoch 10");
+        let mut journal = story();
+        wrote(&mut journal, 0, 10, 5, 23);
+        finds(&journal.record, 5, "the store took ada's write in epoch 10");
     }
 
     #[test]
     fn a_counter_that_is_off_is_found() {
-        finds(&story(), 3, "number 4 was written, but the counter says 3");
-        finds(&story(), 5, "the counter says 5, but nobody wrote number 5");
-        let mut picture = story();
-        wrote(&mut picture, 1, 20, 4, 23);
-        finds(&picture, 4, "2 accepted writes of number 4");
+        finds(&story().record, 3, "number 4 was written, but the counter says 3");
+        finds(&story().record, 5, "the counter says 5, but nobody wrote number 5");
+        let mut journal = story();
+        wrote(&mut journal, 1, 20, 4, 23);
+        finds(&journal.record, 4, "2 accepted writes of number 4");
     }
 
     #[test]
     fn a_write_that_nobody_heard_of_may_have_been_made_or_not() {
-        let mut picture = story();
-        asked(&mut picture, 1, 20, 5, false);
-        assert_eq!(Verdict::of(&picture, 4).faults, Vec::<String>::new());
-        let verdict = Verdict::of(&picture, 5);
+        let mut journal = story();
+        asked(&mut journal, 1, 20, 5, false);
+        assert_eq!(Verdict::of(&journal.record, 4).faults, Vec::<String>::new());
+        let verdict = Verdict::of(&journal.record, 5);
         assert_eq!(verdict.faults, Vec::<String>::new());
         let held = verdict.held.join("\n");
         assert!(held.contains("4 writes accepted, and 1 whose writer ended"), "{held}");
-        finds(&picture, 6, "nobody wrote number 6");
+        finds(&journal.record, 6, "nobody wrote number 6");
     }
 }

@@ -1,0 +1,333 @@
+//! Starts the candidates, does to them what is asked for, and reads what they report and what
+//! the store says. All of it goes into the journal.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, PipeWriter};
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent::{BootClock, Clock, Election, Leader, Mark, Options, Session, StoreUrl, store};
+use rustix::process::Signal;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::candidate::Part;
+use crate::counter::{ANSWER, Counter};
+use crate::end::{End, cannot, shortened};
+use crate::journal::Journal;
+use crate::process::Process;
+use crate::record::{Action, Candidate, Place};
+use crate::report::{self, Report};
+
+/// Who there can be.
+const NAMES: [&str; 9] = ["ada", "ben", "cleo", "dora", "emil", "fay", "gus", "hana", "ivo"];
+
+/// How often the queue and the counter are read.
+const READ: Duration = Duration::from_millis(200);
+
+/// How long candidates may take to end in order.
+const END: Duration = Duration::from_secs(5);
+
+/// How long the store may take to show that a paused candidate does not hold it up.
+const FREE: Duration = Duration::from_millis(300);
+
+/// How often a pause is tried.
+const PAUSES: usize = 20;
+
+/// Something that was observed.
+#[derive(Debug)]
+enum Event {
+    /// By the candidate of this name, of itself.
+    Reported(String, Report),
+    /// By the store.
+    Queue(Vec<Place>),
+    Counted(u64),
+}
+
+#[derive(Debug)]
+pub struct Controller {
+    store: StoreUrl,
+    pub ttl: Duration,
+    pub journal: Journal,
+    /// In the order of the record's candidates.
+    processes: Vec<Process>,
+    /// Where they report.
+    reports: PipeWriter,
+    session: Session,
+    election: Election,
+    counter: Counter,
+    watching: JoinHandle<()>,
+    events: UnboundedReceiver<Event>,
+}
+
+impl Controller {
+    /// Without a candidate yet.
+    pub async fn open(store: StoreUrl, ttl: Duration) -> Result<Self, End> {
+        // Two demonstrations on one store are two elections.
+        let name = format!("demo-{:08x}", RandomState::new().hash_one(()) >> 32);
+        let options = Options::default();
+        let connected = store::connect(&store, &options).await?;
+        let session = Session::open(Arc::clone(&connected), options).await?;
+        let counter = Counter::new(connected, &name);
+        let election = session.election(name);
+        let (event, events) = unbounded_channel();
+        let watching = tokio::spawn(watch(election.clone(), counter.clone(), event.clone()));
+        // Fails when nobody listens any more.
+        let tell = move |name, report| _ = event.send(Event::Reported(name, report));
+        let reports = report::listen(tell).map_err(cannot("listen to candidates"))?;
+        let (journal, processes) = (Journal::new(now()), Vec::new());
+        Ok(Self {
+            store,
+            ttl,
+            journal,
+            processes,
+            reports,
+            session,
+            election,
+            counter,
+            watching,
+            events,
+        })
+    }
+
+    /// In which election, and how far that reaches.
+    pub fn place(&self) -> String {
+        let (election, store) = (self.election.name(), &self.store);
+        match store.path() {
+            Ok(Some(file)) => {
+                format!("election {election}, for this machine only, in {}", file.display())
+            }
+            Ok(None) | Err(_) => format!("election {election} on {store}"),
+        }
+    }
+
+    /// Waits for an event, and notes it. Cancel safe.
+    pub async fn next(&mut self) {
+        // Whoever reads the reports holds a sender: there is always more to come.
+        let mut next = self.events.recv().await;
+        while let Some(event) = next {
+            self.note(event);
+            next = self.events.try_recv().ok();
+        }
+    }
+
+    fn note(&mut self, event: Event) {
+        let record = &mut self.journal.record;
+        match event {
+            Event::Reported(name, report) => {
+                let Some(who) = record.named(&name) else { return };
+                if report == Report::Ended
+                    && let Some(process) = self.processes.get_mut(who)
+                {
+                    // Fails for one that somebody else has reaped, and nobody does.
+                    let _ = process.reap();
+                }
+                self.journal.reported(who, &report, now());
+            }
+            Event::Queue(queue) => record.queue = queue,
+            Event::Counted(counter) => record.counter = Some(counter),
+        }
+    }
+
+    // What can be done. What cannot is remarked upon.
+
+    /// Starts the first candidate that is not there: a new one, or one that has ended.
+    pub fn add(&mut self) -> Result<(), End> {
+        let record = &mut self.journal.record;
+        let free = NAMES.iter().find(|name| {
+            let known = record.named(name).and_then(|who| record.get(who));
+            known.is_none_or(Candidate::is_gone)
+        });
+        let Some(name) = free else {
+            self.journal.remark(now(), format!("{} candidates are enough", NAMES.len()));
+            return Ok(());
+        };
+        let at = now();
+        let part = Part {
+            election: self.election.name().to_owned(),
+            name: (*name).to_owned(),
+            ttl: self.ttl,
+            store: self.store.to_string(),
+        };
+        let process =
+            Process::start(&part, &self.reports).map_err(cannot("start itself as a candidate"))?;
+        let who = record.started(name, process.pid(), at);
+        match self.processes.get_mut(who) {
+            Some(former) => *former = process,
+            None => self.processes.push(process),
+        }
+        Ok(())
+    }
+
+    pub async fn act(&mut self, who: usize, action: Action) {
+        let Some(candidate) = self.alive(who) else { return };
+        let is_paused = candidate.is_paused();
+        match action {
+            Action::Kill => self.reach(who, Process::kill, |it, at| it.done(who, action, at)),
+            Action::Stop if is_paused => {
+                self.remark(who, "is paused: resume it before you stop it")
+            }
+            Action::Stop => {
+                let stop = |process: &mut Process| process.signal(Signal::TERM);
+                self.reach(who, stop, |journal, at| journal.done(who, action, at));
+            }
+            Action::Pause if is_paused => self.remark(who, "is paused already"),
+            Action::Pause => self.pause(who).await,
+        }
+    }
+
+    /// Pauses it where it holds up nobody else. In a file, one that sleeps in the middle
+    /// of a transaction keeps all others out until it wakes up: that is safe, and there would
+    /// be nothing to see.
+    async fn pause(&mut self, who: usize) {
+        let is_file = matches!(self.store.path(), Ok(Some(_)));
+        for _ in 0..PAUSES {
+            let Some(process) = self.processes.get(who) else { return };
+            let at = now();
+            if let Err(error) = process.signal(Signal::STOP) {
+                return self.remark(who, &format!("is not reached: {error}"));
+            }
+            if !is_file || self.counter.is_free(FREE).await {
+                return self.journal.done(who, Action::Pause, at);
+            }
+            // Fails where it has ended, which the next try finds out.
+            let _ = process.signal(Signal::CONT);
+            sleep(FREE / 10).await;
+        }
+        self.remark(who, "was busy with the store each time it was to be paused: try again");
+    }
+
+    pub fn resume(&mut self, who: usize) {
+        match self.alive(who) {
+            Some(candidate) if candidate.is_paused() => {
+                let resume = |process: &mut Process| process.signal(Signal::CONT);
+                self.reach(who, resume, |journal, at| journal.resumed(who, at));
+            }
+            Some(_) => self.remark(who, "is not paused"),
+            None => {}
+        }
+    }
+
+    pub fn write_late(&mut self, who: usize) {
+        match self.alive(who) {
+            Some(candidate) if candidate.has_past_term(now()) => {
+                self.reach(who, Process::write_late, |it, at| it.told_to_write_late(who, at));
+            }
+            Some(_) => {
+                let mend = "has no term that is over: pause who leads, until another does";
+                self.remark(who, mend);
+            }
+            None => {}
+        }
+    }
+
+    /// The time of what is done is taken before it is done: it is earlier, if anything.
+    fn reach(
+        &mut self,
+        who: usize,
+        act: impl FnOnce(&mut Process) -> io::Result<()>,
+        tell: impl FnOnce(&mut Journal, Mark),
+    ) {
+        let Some(process) = self.processes.get_mut(who) else { return };
+        let at = now();
+        match act(process) {
+            Ok(()) => tell(&mut self.journal, at),
+            Err(error) => self.remark(who, &format!("is not reached: {error}")),
+        }
+    }
+
+    fn alive(&mut self, who: usize) -> Option<&Candidate> {
+        if !self.journal.record.get(who)?.is_alive() {
+            self.remark(who, "is gone: add brings it back");
+        }
+        self.journal.record.get(who).filter(|candidate| candidate.is_alive())
+    }
+
+    fn remark(&mut self, who: usize, what: &str) {
+        let name = self.journal.record.get(who).map_or("", |candidate| &candidate.name);
+        let sentence = format!("{name} {what}");
+        self.journal.remark(now(), sentence);
+    }
+
+    // The end.
+
+    /// Has all candidates end, and says what the counter is after that; none if the
+    /// store does not say. Nothing is left running, nor in the store, if that answers.
+    pub async fn close(&mut self) -> Option<u64> {
+        let until = Instant::now() + END;
+        // The leader last: nobody is to lead for the moment that is left.
+        let leader = self.journal.record.leading(now()).map(|(who, ..)| who);
+        let all = 0..self.processes.len();
+        let (last, first): (Vec<_>, Vec<_>) = all.partition(|who| Some(*who) == leader);
+        for some in [first, last] {
+            for who in &some {
+                self.end(*who).await;
+            }
+            let is_gone =
+                |it: &Self, who| it.journal.record.get(who).is_none_or(Candidate::is_gone);
+            while !some.iter().all(|who| is_gone(self, *who)) {
+                if timeout_at(until, self.next()).await.is_err() {
+                    break;
+                }
+            }
+        }
+        // All of them, whatever they were doing: killed, and reaped.
+        self.processes.clear();
+        self.watching.abort();
+        let counter = timeout(ANSWER, self.clean_up()).await;
+        // What is left goes with its lease.
+        let _ = timeout(ANSWER, self.session.close()).await;
+        counter.ok().flatten()
+    }
+
+    async fn end(&mut self, who: usize) {
+        let candidate = self.journal.record.get(who).filter(|candidate| candidate.is_alive());
+        let Some(candidate) = candidate else { return };
+        let is_asked = candidate.life().is_some_and(|life| life.asked.is_some());
+        if candidate.is_paused() {
+            self.resume(who);
+        }
+        if !is_asked {
+            self.act(who, Action::Stop).await;
+        }
+    }
+
+    /// Ends the leases of candidates that were killed, and deletes the counter, as the
+    /// last leader.
+    async fn clean_up(&self) -> Option<u64> {
+        for killed in self.election.candidates().await.unwrap_or_default() {
+            // Fails for a lease that is over, which is as good.
+            let _ = self.counter.revoke(killed.lease).await;
+        }
+        let reading = self.counter.read().await.ok()?;
+        if let Ok(leadership) = self.election.campaign().await {
+            // A number of which nobody knows harms nobody.
+            let _ = self.counter.delete(&leadership.fence()).await;
+            let _ = leadership.resign().await;
+        }
+        Some(reading.value)
+    }
+}
+
+/// Reads what the store says, again and again.
+async fn watch(election: Election, counter: Counter, event: UnboundedSender<Event>) {
+    loop {
+        // Where the store does not answer, the record stays as it is.
+        if let Ok(queue) = election.candidates().await {
+            let _ = event.send(Event::Queue(queue.into_iter().map(place).collect()));
+        }
+        if let Ok(reading) = counter.read().await {
+            let _ = event.send(Event::Counted(reading.value));
+        }
+        sleep(READ).await;
+    }
+}
+
+fn place(leader: Leader) -> Place {
+    Place { name: shortened(String::from_utf8_lossy(&leader.value)), epoch: leader.epoch }
+}
+
+pub fn now() -> Mark {
+    BootClock.now()
+}
