@@ -1,11 +1,11 @@
-//! A paused leader's late write is refused: two leaders of one election, the
-//! first of which sleeps through its lease, as a stopped process would.
+//! Shows that a late write is refused. The first of two leaders sleeps until its lease is
+//! over, as a stopped process would, and writes after the second one has led.
 //!
 //! ```text
 //! INCUMBENT_STORE=local cargo run --example fenced_write
 //! ```
 //!
-//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
+//! `INCUMBENT_STORE` names the store; the default is `etcd://127.0.0.1:2379`.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! Campaigns and works while leading: start it twice, and stop the first.
+//! Campaigns, and works while it leads. Start it twice, and stop the first.
 //!
 //! ```text
 //! INCUMBENT_STORE=local cargo run --example leader -- my-service worker-1
 //! ```
 //!
-//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
+//! `INCUMBENT_STORE` names the store; the default is `etcd://127.0.0.1:2379`.
 
 use std::time::Duration;
 

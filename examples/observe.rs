@@ -1,10 +1,10 @@
-//! Prints who leads an election, and each change, gaps included.
+//! Prints the leader of an election, and each change. It also prints when nobody leads.
 //!
 //! ```text
 //! INCUMBENT_STORE=local cargo run --example observe -- my-service
 //! ```
 //!
-//! The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
+//! `INCUMBENT_STORE` names the store; the default is `etcd://127.0.0.1:2379`.
 
 use futures_util::StreamExt;
 use incumbent::{Options, Session};

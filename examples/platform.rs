@@ -1,14 +1,16 @@
-//! A small platform: it runs WebAssembly components, each in an election of its own, and
-//! each only where it leads. Start it on two machines, or twice on one, and stop the first.
+//! A small platform. It runs WebAssembly components, each in an election of its own, and
+//! only while it leads that election. Start it on two machines, or twice on one, and stop
+//! the first.
 //!
 //! ```text
-//! INCUMBENT_STORE=local cargo run --features plugin,wasi --example platform -- \
+//! INCUMBENT_STORE=local cargo run --example platform -- \
 //!     platform-1 reports=reports.wasm invoices=invoices.wasm
 //! ```
 //!
-//! An application is a command of WASI 0.2 (it exports `wasi:cli/run`), which may import
+//! An application is a command of WASI 0.2 (it exports `wasi:cli/run`), and may import
 //! `incumbent:election/leadership`: see `wit/leadership.wit`. Its keys begin with
-//! `data/NAME/`. The store is `INCUMBENT_STORE`, or `etcd://127.0.0.1:2379`.
+//! `data/NAME/`. `INCUMBENT_STORE` names the store; the default is
+//! `etcd://127.0.0.1:2379`.
 
 use std::sync::Arc;
 use std::thread;

@@ -1,12 +1,12 @@
-//! A worker that publishes a report while it leads, and the tests that its author wrote:
-//! what becomes of it when the leadership goes away, at whatever line.
+//! A worker that publishes a report while it leads, and its tests. They take the leadership
+//! away at different lines of the worker, and check what it does.
 //!
 //! ```text
 //! cargo run --example tested_worker --features testing
 //! cargo test --example tested_worker --features testing
 //! ```
 //!
-//! The store is at `INCUMBENT_STORE`, or in memory.
+//! `INCUMBENT_STORE` names the store; the default is `memory:`.
 
 use incumbent::{Election, Options, Reason, Session, WriteError};
 
