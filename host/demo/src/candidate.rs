@@ -78,7 +78,7 @@ pub async fn candidate(part: Part) -> Result<(), End> {
     let worker = Worker { name: part.name, counter, terms: RefCell::default() };
     let (stop, stopping) = watch::channel(false);
     let end = tokio::select! {
-        // What happened is told before what is done about it.
+        // An event is reported before what is done about it.
         biased;
         never = worker.tell(events) => match never {},
         end = worker.lead(&mut candidate, stopping) => end,
@@ -95,7 +95,7 @@ pub async fn candidate(part: Part) -> Result<(), End> {
         Ok(held) => (held, Ok(())),
         Err(error) => (None, Err(error.into())),
     };
-    // Leaves first, so that the end of the term is not taken for a wish to lead again.
+    // The session closes first, so that the end of the term is not taken for a wish to lead again.
     let closing = async { tokio::join!(session.close(), async { drop((held, candidate)) }) };
     if timeout(ANSWER, closing).await.is_err() {
         say("the store did not confirm the end: what is left goes with the lease");
@@ -176,7 +176,7 @@ impl Worker {
         }
     }
 
-    /// Does as it is told on standard input, until that ends: the demonstration has ended.
+    /// Obeys orders from standard input, which ends with the demonstration.
     async fn obey(&self) {
         let mut orders = BufReader::new(tokio::io::stdin()).lines();
         while let Ok(Some(order)) = orders.next_line().await {
@@ -225,13 +225,13 @@ impl Worker {
     }
 
     fn say(&self, report: &Report) {
-        // Fails where nobody is left to read it, and then we end anyway.
+        // Fails only if the demonstration has ended.
         let _ = report::write(&mut io::stdout().lock(), &self.name, report);
     }
 }
 
 async fn asked(stop: &mut watch::Receiver<bool>) {
-    // An error means that nobody can ask any more.
+    // Fails if the sender is gone: then no stop will come.
     if stop.wait_for(|stop| *stop).await.is_err() {
         pending().await
     }

@@ -17,10 +17,10 @@ use crate::counter::{ANSWER, Counter};
 use crate::end::{End, cannot, shortened};
 use crate::journal::Journal;
 use crate::process::Process;
-use crate::record::{Action, Candidate, Place};
+use crate::record::{Action, Candidate, Place, Record};
 use crate::report::{self, Report};
 
-/// Who there can be.
+/// The names that candidates get, in this order.
 const NAMES: [&str; 9] = ["ada", "ben", "cleo", "dora", "emil", "fay", "gus", "hana", "ivo"];
 
 /// How often the queue and the counter are read.
@@ -62,7 +62,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Without a candidate yet.
+    /// There is no candidate yet.
     pub async fn open(store: StoreUrl, ttl: Duration) -> Result<Self, End> {
         // Two demonstrations on one store are two elections.
         let name = format!("demo-{:08x}", RandomState::new().hash_one(()) >> 32);
@@ -104,7 +104,7 @@ impl Controller {
 
     /// Waits for an event, and notes it. Cancel safe.
     pub async fn next(&mut self) {
-        // Whoever reads the reports holds a sender: there is always more to come.
+        // The thread that reads the reports holds a sender, so the channel never ends.
         let mut next = self.events.recv().await;
         while let Some(event) = next {
             self.note(event);
@@ -120,7 +120,7 @@ impl Controller {
                 if report == Report::Ended
                     && let Some(process) = self.processes.get_mut(who)
                 {
-                    // Fails for one that somebody else has reaped, and nobody does.
+                    // Fails only if another part of the program has reaped it, and none does.
                     let _ = process.reap();
                 }
                 self.journal.reported(who, &report, now());
@@ -130,7 +130,7 @@ impl Controller {
         }
     }
 
-    // What can be done. What cannot is remarked upon.
+    // Actions. An action that is not possible ends in a remark.
 
     /// Starts the first candidate that is not there: a new one, or one that has ended.
     pub fn add(&mut self) -> Result<(), End> {
@@ -177,9 +177,9 @@ impl Controller {
         }
     }
 
-    /// Pauses it where it holds up nobody else. In a file, one that sleeps in the middle
-    /// of a transaction keeps all others out until it wakes up: that is safe, and there would
-    /// be nothing to see.
+    /// Pauses a candidate at a moment when it does not hold up the others. If it is paused in the
+    /// middle of a transaction on a file, the others are kept out until it wakes up: that is safe,
+    /// but there is nothing to see.
     async fn pause(&mut self, who: usize) {
         let is_file = matches!(self.store.path(), Ok(Some(_)));
         for _ in 0..PAUSES {
@@ -191,7 +191,7 @@ impl Controller {
             if !is_file || self.counter.is_free(FREE).await {
                 return self.journal.done(who, Action::Pause, at);
             }
-            // Fails where it has ended, which the next try finds out.
+            // Fails if the process has ended; then the next try fails too.
             let _ = process.signal(Signal::CONT);
             sleep(FREE / 10).await;
         }
@@ -222,7 +222,7 @@ impl Controller {
         }
     }
 
-    /// The time of what is done is taken before it is done: it is earlier, if anything.
+    /// The clock is read before the action: the noted time is never too late.
     fn reach(
         &mut self,
         who: usize,
@@ -252,11 +252,11 @@ impl Controller {
 
     // The end.
 
-    /// Has all candidates end, and says what the counter is after that; none if the
-    /// store does not say. Nothing is left running, nor in the store, if that answers.
+    /// Ends all candidates, and returns the counter after that; none if the store does not
+    /// answer. No process is left, and, if the store answers, no key.
     pub async fn close(&mut self) -> Option<u64> {
         let until = Instant::now() + END;
-        // The leader last: nobody is to lead for the moment that is left.
+        // The leader last, so that no other candidate leads for a moment.
         let leader = self.journal.record.leading(now()).map(|(who, ..)| who);
         let all = 0..self.processes.len();
         let (last, first): (Vec<_>, Vec<_>) = all.partition(|who| Some(*who) == leader);
@@ -264,15 +264,12 @@ impl Controller {
             for who in &some {
                 self.end(*who).await;
             }
-            let is_gone =
-                |it: &Self, who| it.journal.record.get(who).is_none_or(Candidate::is_gone);
-            while !some.iter().all(|who| is_gone(self, *who)) {
-                if timeout_at(until, self.next()).await.is_err() {
-                    break;
-                }
-            }
+            let is_gone = |record: &Record, who| record.get(who).is_none_or(Candidate::is_gone);
+            while !some.iter().all(|who| is_gone(&self.journal.record, *who))
+                && timeout_at(until, self.next()).await.is_ok()
+            {}
         }
-        // All of them, whatever they were doing: killed, and reaped.
+        // Processes that have not ended are killed.
         self.processes.clear();
         self.watching.abort();
         let counter = timeout(ANSWER, self.clean_up()).await;
@@ -282,13 +279,13 @@ impl Controller {
     }
 
     async fn end(&mut self, who: usize) {
-        let candidate = self.journal.record.get(who).filter(|candidate| candidate.is_alive());
-        let Some(candidate) = candidate else { return };
+        let Some(candidate) = self.journal.record.get(who) else { return };
+        let (is_alive, is_paused) = (candidate.is_alive(), candidate.is_paused());
         let is_asked = candidate.life().is_some_and(|life| life.asked.is_some());
-        if candidate.is_paused() {
+        if is_paused {
             self.resume(who);
         }
-        if !is_asked {
+        if is_alive && !is_asked {
             self.act(who, Action::Stop).await;
         }
     }
@@ -297,12 +294,12 @@ impl Controller {
     /// last leader.
     async fn clean_up(&self) -> Option<u64> {
         for killed in self.election.candidates().await.unwrap_or_default() {
-            // Fails for a lease that is over, which is as good.
+            // Fails if the lease is over, which is as good.
             let _ = self.counter.revoke(killed.lease).await;
         }
         let reading = self.counter.read().await.ok()?;
         if let Ok(leadership) = self.election.campaign().await {
-            // A number of which nobody knows harms nobody.
+            // If this fails, one small key is left.
             let _ = self.counter.delete(&leadership.fence()).await;
             let _ = leadership.resign().await;
         }

@@ -42,7 +42,7 @@ impl Counter {
         Ok(Reading { value, modified: entry.modified })
     }
 
-    /// Writes the next number, if nobody has written since: as one does it who leads.
+    /// Writes the next number, unless the counter has changed since: the way for a leader.
     pub async fn count_up(&self, fence: &Fence, from: Reading) -> Outcome {
         let key = self.key.as_str();
         let next = (from.value + 1).to_string();
@@ -53,8 +53,8 @@ impl Counter {
         }
     }
 
-    /// Writes in the name of a term, and asks no clock whether it still stands: what
-    /// was on its way when its sender fell asleep. Only the store stands in between.
+    /// Writes in the name of a term without asking the clock whether it still stands, like a
+    /// write that was on its way when its sender was paused. Only the store can refuse it.
     pub async fn write_late(&self, guard: Guard, value: u64) -> Outcome {
         let put = Put { key: self.key.clone().into(), value: value.to_string().into() };
         let mutations = vec![Mutation::Put(put)];
@@ -72,9 +72,9 @@ impl Counter {
         self.store.call(Operation::Revoke(lease), ANSWER).await
     }
 
-    /// Whether somebody's transaction keeps others from theirs for so long.
+    /// Whether the store answers within this time: no transaction is holding it up.
     pub async fn is_free(&self, within: Duration) -> bool {
-        // Nobody has a lease of this number, as good as surely.
+        // No lease has this number.
         self.store.call(Operation::Revoke(i64::MAX), within).await.is_ok()
     }
 

@@ -1,4 +1,4 @@
-//! What the program says, and how it ends where it does not end well.
+//! How the program ends if it does not succeed, and what it says then.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ pub const STORE: u8 = 4;
 #[derive(Debug)]
 pub struct End {
     pub status: u8,
-    /// None where the status says it all.
+    /// None if the status says it all.
     pub sentence: Option<String>,
 }
 
@@ -29,7 +29,7 @@ impl End {
     }
 }
 
-/// What the system does not let the program do, with its error.
+/// Makes an end of an error of the system.
 pub fn cannot<E: Display>(what: &str) -> impl FnOnce(E) -> End {
     move |error| End::bad_input(format!("the program cannot {what}: {error}"))
 }
@@ -44,13 +44,13 @@ impl From<Error> for End {
     }
 }
 
-/// A sentence on standard error. If that is closed, nobody wants it.
+/// Writes a sentence to standard error, if that is open.
 pub fn say(sentence: &str) {
     let line = format!("incumbent-demo: {}\n", shown(sentence));
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// On one line, and with what a terminal would obey escaped.
+/// The text on one line, with all control characters escaped.
 fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -62,7 +62,7 @@ fn shown(text: &str) -> String {
     shown
 }
 
-/// What others wrote, the same way, and not without end.
+/// The same for a text of others, which may be long.
 pub fn shortened(text: impl ToString) -> String {
     shown(&text.to_string()).chars().take(500).collect()
 }

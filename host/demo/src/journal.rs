@@ -45,7 +45,7 @@ impl Journal {
         self.record.reported(who, report, now);
     }
 
-    /// For whoever watches.
+    /// Notes a sentence for the user.
     pub fn remark(&mut self, at: Mark, sentence: impl Into<String>) {
         self.notes.push(Note { at, kind: Kind::Remark, what: sentence.into(), why: None });
     }

@@ -1,5 +1,5 @@
-//! The demonstration: candidates as processes of their own, to be watched, and to be killed,
-//! paused and stopped.
+//! The demonstration: candidates as processes of their own, for a user to watch, kill, pause and
+//! stop.
 //!
 //! | modules | what is in them |
 //! | --- | --- |
@@ -44,10 +44,8 @@ use crate::candidate::{Part, candidate};
 use crate::controller::{Controller, now};
 use crate::end::{End, cannot, say};
 
-/// Three candidates of one election, as processes of this machine: kill them, pause them
-///
-/// Three candidates of one election, as processes of this machine: kill them, pause them, and
-/// try to get two leaders, or a write of a dead term through.
+/// Three candidates of one election, as processes of this machine: kill them, pause them, and try
+/// to get two leaders, or a late write through
 #[derive(Debug, Parser)]
 #[command(
     name = "incumbent-demo",
@@ -56,7 +54,7 @@ use crate::end::{End, cannot, say};
         reached, or refuses; 128 + n where signal n broke the story off."
 )]
 struct Args {
-    /// Tell a fixed story as plain text, and exit with 0 only if all of it was so
+    /// Tell a fixed story as plain text, and exit with 1 if any claim proves false
     #[arg(long)]
     script: bool,
     /// Draw the story into this file as well, as an SVG picture (with --script)
@@ -72,8 +70,7 @@ struct Args {
         default_value = "local"
     )]
     store: String,
-    /// How long a lease lives without renewals: who leads after a leader was killed leads
-    /// that much later
+    /// How long a lease lives without renewals: a killed leader is replaced that much later
     #[arg(
         long,
         env = "INCUMBENT_TTL",
@@ -92,7 +89,7 @@ fn main() -> ExitCode {
         Some(part) => run(candidate(part)),
         None => match Args::try_parse() {
             Ok(args) => run(demonstrate(&args)),
-            Err(error) => not_parsed(&error),
+            Err(error) => explain(&error),
         },
     };
     let Err(End { status, sentence }) = end else { return ExitCode::SUCCESS };
@@ -103,26 +100,26 @@ fn main() -> ExitCode {
 }
 
 fn run(program: impl Future<Output = Result<(), End>>) -> Result<(), End> {
-    // On one thread: candidates are killed when the thread that started them ends, so that
-    // has to be the one that lives longest.
+    // One thread: candidates are killed when the thread that started them ends, so they are
+    // started on the one that lives longest.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(cannot("start"))?;
     let end = runtime.block_on(program);
-    // A name that is still being looked up keeps nobody waiting.
+    // Without this, the end would wait for a name that is still being looked up.
     runtime.shutdown_background();
     end
 }
 
-/// Help as it is; a fault as one sentence.
-fn not_parsed(error: &clap::Error) -> Result<(), End> {
+/// Prints help as clap writes it, and makes one sentence of an error.
+fn explain(error: &clap::Error) -> Result<(), End> {
     if !error.use_stderr() {
         // Fails where nobody reads.
         let _ = error.print();
         return Ok(());
     }
-    // clap's paragraphs: what is wrong, perhaps a hint, the usage, where help is.
+    // clap writes paragraphs: the error, perhaps a hint, the usage, and where help is.
     let rendered = error.render().to_string();
     let fault = rendered.split("\nUsage:").next().unwrap_or_default();
     let fault = fault.split("\nFor more information").next().unwrap_or_default();
@@ -147,10 +144,10 @@ async fn demonstrate(args: &Args) -> Result<(), End> {
                 live::show(&mut controller).await
             }
         } => played,
-        // A story that was not told to its end is none; the terminal's has no end.
+        // A story that was broken off proves nothing; in the terminal there is no story.
         status = signals.next() => if args.script { Err(End { status, sentence: None }) } else { Ok(()) },
     };
-    // Once more: at once. The candidates end with us.
+    // A second signal ends the program at once, and the candidates with it.
     let counter = tokio::select! {
         counter = controller.close() => counter,
         status = signals.next() => return Err(End { status, sentence: None }),
@@ -161,14 +158,14 @@ async fn demonstrate(args: &Args) -> Result<(), End> {
     }
     let record = &controller.journal.record;
     script::conclude(record, counter)?;
-    // Only of what was so.
+    // Only a story that was true is drawn.
     if let Some(file) = &args.svg {
         fs::write(file, svg::draw(record, now())).map_err(|error| unwritable(file, &error))?;
     }
     Ok(())
 }
 
-/// What can be known before anything is started.
+/// Checks what can be checked before anything is started.
 fn check(args: &Args) -> Result<StoreUrl, End> {
     let store: StoreUrl =
         args.store.parse().map_err(|error| End::bad_input(format!("--store: {error}")))?;
@@ -182,7 +179,7 @@ fn check(args: &Args) -> Result<StoreUrl, End> {
             let sentence = "--svg draws the story that --script tells: add --script";
             return Err(End::bad_input(sentence));
         }
-        // Said now, not after the story. What is there stays until there is a better one.
+        // Checked now, not after the story. The file is not changed before there is a picture.
         let writable = OpenOptions::new().write(true).create(true).truncate(false).open(file);
         writable.map_err(|error| unwritable(file, &error))?;
     }
@@ -203,7 +200,6 @@ fn unwritable(file: &Path, error: &io::Error) -> End {
     ))
 }
 
-/// As long as leases live.
 fn lease_time(text: &str) -> Result<Duration, String> {
     let is_negative = text.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_numeric));
     match humantime::parse_duration(text) {
@@ -213,7 +209,7 @@ fn lease_time(text: &str) -> Result<Duration, String> {
             Err("a lease lives for a second at least: give 2s or more".into())
         }
         Ok(ttl) if ttl > Duration::from_hours(24) => {
-            Err("nobody wants to wait for that: give a day or less".into())
+            Err("in the demonstration a lease lives for a day at most: give less".into())
         }
         Ok(ttl) => Ok(ttl),
     }

@@ -143,7 +143,7 @@ pub fn reported(record: &Record, who: usize, report: &Report, now: Mark) -> Opti
         }
         Report::Demoted { at, epoch, ref reason } => {
             let ended_by = candidate.term().filter(|term| term.epoch == epoch)?.ended_by;
-            // Of a stop others read when the next one leads.
+            // After a stop, the note of the next leader says it.
             let is_stop = matches!(ended_by, Some((Action::Stop, _)));
             let what = format!("{name} knows that epoch {epoch} is over: {reason}");
             if is_stop { None } else { news(at, what) }
@@ -167,7 +167,7 @@ pub fn reported(record: &Record, who: usize, report: &Report, now: Mark) -> Opti
         Report::Ended => {
             let life = candidate.life()?;
             match life.asked {
-                // A death by our hand was told when it was dealt.
+                // A kill has been told already.
                 _ if life.end().is_some() => None,
                 Some(asked) => {
                     news(now, format!("{name} has ended, {} after it was asked", ms(asked, now)))
@@ -189,7 +189,7 @@ fn refused(
 ) -> Note {
     let name = &candidate.name;
     if !is_late(candidate, epoch, value) {
-        // By the fence, which asks the clock first.
+        // The fence refused it, which asks the clock first.
         let what = format!("{name}'s write in epoch {epoch} is refused: the term is over");
         return Note::new(at, Kind::Refused, what);
     }
@@ -202,7 +202,7 @@ fn refused(
         .because(format!("It is made only if the key of epoch {epoch} is there. That is gone{and}"))
 }
 
-/// Whether this write went around the clock.
+/// Whether this write was made without asking the clock.
 fn is_late(candidate: &Candidate, epoch: i64, value: u64) -> bool {
     let mut writes = candidate.writes.iter();
     writes.any(|write| write.is_late && (write.epoch, write.value) == (epoch, value))
@@ -222,7 +222,7 @@ fn elected(record: &Record, name: &str, at: Mark, epoch: i64, valid_until: Mark)
     let since = term.ended_by.map_or(String::new(), |(action, done)| {
         let was = match action {
             Action::Stop => "asked to stop",
-            Action::Kill | Action::Pause => action.done(),
+            Action::Kill | Action::Pause => action.past(),
         };
         format!(", {} after {whose} was {was}", ms(done, at))
     });

@@ -13,7 +13,7 @@ use crate::candidate::{CANDIDATE, Part, WRITE_LATE};
 use crate::end::shortened;
 use crate::report::{self, Report};
 
-/// One of them. It does not outlive us, nor this: it is killed when it is dropped.
+/// A candidate's process, which is killed when this is dropped.
 #[derive(Debug)]
 pub struct Process(Child);
 
@@ -22,7 +22,7 @@ impl Process {
     ///
     /// To be called on the thread that lives longest: the candidate is killed when it ends.
     pub fn start(part: &Part, reports: &PipeWriter) -> io::Result<Self> {
-        // This very program, even where its file has been replaced meanwhile.
+        // This program, even if its file has been replaced meanwhile.
         let program = if cfg!(target_os = "linux") {
             PathBuf::from("/proc/self/exe")
         } else {
@@ -31,7 +31,7 @@ impl Process {
         let child = Command::new(program)
             .arg0("incumbent-demo")
             .args([CANDIDATE, &serde_json::to_string(part)?])
-            // So that Ctrl-C is not for it.
+            // Ctrl-C in the terminal must not reach it.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(reports.try_clone()?)
@@ -52,12 +52,12 @@ impl Process {
         self.0.kill()
     }
 
-    /// Nobody else has its number before we have reaped it.
+    /// No other process gets its number before it is reaped.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.0), signal)?)
     }
 
-    /// It finds this when it runs, or runs again.
+    /// It reads this as soon as it is awake.
     pub fn write_late(&mut self) -> io::Result<()> {
         let orders = self.0.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(orders, "{WRITE_LATE}")
@@ -71,7 +71,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail where it has been reaped.
+        // Both fail if it has been reaped.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -81,7 +81,7 @@ impl Drop for Process {
 fn follow(stderr: ChildStderr, name: &str, mut reports: PipeWriter) {
     for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
         let line = shortened(String::from_utf8_lossy(&line));
-        // Fails where nobody listens any more, as below.
+        // Fails, here and below, only if the demonstration has ended.
         let _ = report::write(&mut reports, name, &Report::Trouble(line));
     }
     let _ = report::write(&mut reports, name, &Report::Ended);

@@ -42,7 +42,7 @@ pub struct Life {
     /// When it was asked to stop.
     pub asked: Option<Mark>,
     pub killed: Option<Mark>,
-    /// When it was seen to have ended.
+    /// When its end was seen.
     pub ended: Option<Mark>,
 }
 
@@ -81,27 +81,15 @@ pub struct Write {
     pub at: Mark,
     pub epoch: i64,
     pub value: u64,
-    /// In a term that its own candidate held to be over.
+    /// Made in a term that was over by the candidate's own clock.
     pub is_late: bool,
-    /// None if nobody has heard of it, perhaps yet.
+    /// None if it is not known, perhaps yet.
     pub outcome: Option<Outcome>,
-}
-
-/// What a candidate is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    Starting,
-    Waiting,
-    Leading,
-    Paused,
-    Stopping,
-    Killed,
-    Stopped,
 }
 
 impl Action {
     /// What has become of a candidate by it.
-    pub fn done(self) -> &'static str {
+    pub fn past(self) -> &'static str {
         match self {
             Self::Stop => "stopped",
             Self::Kill => "killed",
@@ -129,7 +117,7 @@ impl Term {
 }
 
 impl Life {
-    /// When nothing more was to be expected of it.
+    /// When it was killed, or else ended.
     pub fn end(&self) -> Option<Mark> {
         self.killed.or(self.ended)
     }
@@ -163,7 +151,7 @@ impl Candidate {
         self.is_alive() && self.life().is_some_and(Life::is_paused)
     }
 
-    /// Nothing is left of it: it may start again.
+    /// Its process has ended: it may start again.
     pub fn is_gone(&self) -> bool {
         self.life().is_none_or(|life| life.ended.is_some())
     }
@@ -189,25 +177,6 @@ impl Candidate {
     pub fn has_past_term(&self, now: Mark) -> bool {
         let Some(life) = self.life() else { return false };
         self.is_alive() && self.terms.iter().any(|term| term.from >= life.from && !term.is_on(now))
-    }
-
-    pub fn state(&self, now: Mark) -> State {
-        let Some(life) = self.life() else { return State::Stopped };
-        if life.killed.is_some() {
-            State::Killed
-        } else if life.ended.is_some() {
-            State::Stopped
-        } else if life.is_paused() {
-            State::Paused
-        } else if life.asked.is_some() {
-            State::Stopping
-        } else if self.leads(now).is_some() {
-            State::Leading
-        } else if life.joined.is_some() {
-            State::Waiting
-        } else {
-            State::Starting
-        }
     }
 
     pub fn accepted(&self) -> usize {

@@ -23,7 +23,7 @@ pub enum Report {
     Stopped { at: Mark, epoch: i64 },
     /// It has learnt that the term is over, and why.
     Demoted { at: Mark, epoch: i64, reason: String },
-    /// About to write: if no outcome follows, nobody heard of one.
+    /// About to write. If no outcome follows, the write may have been made or not.
     Writing { at: Mark, epoch: i64, value: u64, is_late: bool },
     /// What the store said to it.
     Written { at: Mark, epoch: i64, value: u64, outcome: Outcome },
@@ -31,7 +31,7 @@ pub enum Report {
     NothingToWriteLate { at: Mark },
     /// Something a person should know.
     Trouble(String),
-    /// Its process has ended. Reported on its behalf, after all else.
+    /// Its process has ended. The demonstration reports this itself, after the last report.
     Ended,
 }
 
@@ -48,15 +48,15 @@ pub enum Outcome {
 
 /// Reports as the candidate of this name.
 ///
-/// A report is shorter than what a pipe takes in one piece (4096 bytes on Linux): no other one
-/// gets between, and one that is killed has reported it, or has not.
+/// A report is shorter than what a pipe takes in one piece (4096 bytes on Linux): it is never mixed
+/// with another one, and a killed candidate never leaves half of one.
 pub fn write(pipe: &mut impl Write, name: &str, report: &Report) -> io::Result<()> {
     let line = serde_json::to_string(&(name, report))?;
     pipe.write_all(format!("{line}\n").as_bytes())?;
     pipe.flush()
 }
 
-/// Makes the pipe. Whatever is written into it is told, by a thread that always reads: no
+/// Makes the pipe, and starts a thread that passes on all reports. It always reads, so that no
 /// candidate has to wait.
 pub fn listen(mut tell: impl FnMut(String, Report) + Send + 'static) -> io::Result<PipeWriter> {
     let (reader, writer) = pipe()?;

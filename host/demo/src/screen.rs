@@ -9,17 +9,17 @@ use ratatui::widgets::{Block, Borders, Paragraph};
 
 use crate::journal::Journal;
 use crate::notes::{self, Note};
-use crate::record::{Action, Candidate, Record, State, Term};
+use crate::record::{Action, Candidate, Record, Term};
 use crate::timeline::{Kind, timeline};
 use crate::verdict::Verdict;
 
 /// What the timeline shows, at least.
 const SPAN: Mark = 30_000_000_000;
 
-/// Below this, only who leads is shown.
+/// Below this, only the leader is shown.
 const SMALLEST: (u16, u16) = (50, 15);
 
-/// From here on, there is room for process numbers.
+/// From here on, there is space for process numbers.
 const WIDE: u16 = 95;
 
 const HELP: &[(&str, &str)] = &[
@@ -165,16 +165,7 @@ fn row<'a>(
     is_wide: bool,
     now: Mark,
 ) -> Line<'a> {
-    let place = record.queue.iter().position(|place| place.name == candidate.name);
-    let (doing, style) = match candidate.state(now) {
-        State::Starting => ("starting".into(), Style::new()),
-        State::Waiting => (waiting(place.unwrap_or(0)), Style::new()),
-        State::Leading => ("LEADS".into(), Style::new().green().bold()),
-        State::Paused => ("paused".into(), Style::new().yellow().bold()),
-        State::Stopping => ("stopping".into(), Style::new()),
-        State::Killed => ("killed".into(), Style::new().red()),
-        State::Stopped => ("gone".into(), Style::new()),
-    };
+    let (doing, style) = doing(record, candidate, now);
     let mut spans = vec![
         cursor,
         format!("{:<5}", candidate.name).bold(),
@@ -196,13 +187,31 @@ fn row<'a>(
     Line::from(spans)
 }
 
-fn waiting(place: usize) -> String {
-    match place {
-        0 => "waiting".into(),
-        1 => "2nd in line".into(),
-        2 => "3rd in line".into(),
-        place => format!("{}th in line", place + 1),
-    }
+/// What a candidate is doing, in a word or two.
+fn doing(record: &Record, candidate: &Candidate, now: Mark) -> (String, Style) {
+    let Some(life) = candidate.life() else { return Default::default() };
+    let place = record.queue.iter().position(|place| place.name == candidate.name);
+    let (doing, style) = if life.killed.is_some() {
+        ("killed", Style::new().red())
+    } else if life.ended.is_some() {
+        ("gone", Style::new())
+    } else if candidate.is_paused() {
+        ("paused", Style::new().yellow().bold())
+    } else if life.asked.is_some() {
+        ("stopping", Style::new())
+    } else if candidate.leads(now).is_some() {
+        ("LEADS", Style::new().green().bold())
+    } else if life.joined.is_none() {
+        ("starting", Style::new())
+    } else {
+        match place.map_or(1, |place| place + 1) {
+            1 => ("waiting", Style::new()),
+            2 => ("2nd in line", Style::new()),
+            3 => ("3rd in line", Style::new()),
+            place => return (format!("{place}th in line"), Style::new()),
+        }
+    };
+    (doing.into(), style)
 }
 
 fn refusals(refused: usize) -> Span<'static> {
@@ -219,8 +228,8 @@ fn bar(term: &Term, now: Mark, width: usize) -> [Span<'static>; 2] {
     ["█".repeat(cells).fg(color), "░".repeat(width.saturating_sub(cells)).dim()]
 }
 
-/// Cells begin at multiples of their length, so that what is drawn stands still until
-/// all of it moves.
+/// Cells begin at multiples of their length, so that the picture stands still until all of it
+/// moves.
 struct Scale {
     cell: Mark,
     /// The number of the first one that is shown.
@@ -256,7 +265,7 @@ fn lane(candidate: &Candidate, scale: &Scale, now: Mark) -> Line<'static> {
             Kind::Killed => "✗".red().bold(),
             Kind::Refused => "!".magenta().bold(),
         };
-        // What began before the first cell and still goes on is seen from there.
+        // An interval that began before the first cell is drawn from there.
         let seen = if from < to { from.max(scale.first.saturating_mul(scale.cell)) } else { from };
         let (Some(first), Some(last)) = (scale.column(seen), scale.column(to)) else { continue };
         let cells = cells.get_mut(first..=last).unwrap_or_default();
@@ -313,7 +322,7 @@ fn told(note: &Note, start: Mark, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// ratatui wraps too, but does not say into how many lines.
+/// Written by hand, because ratatui wraps without telling into how many lines.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

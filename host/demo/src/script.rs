@@ -1,7 +1,7 @@
 //! `just demo --script`: a fixed story as plain text, told as it happens.
 //!
-//! Each step waits for what it tells. What does not come, or is not as promised, is
-//! said, and makes the end a failure.
+//! Each step waits until it can be told. A step that does not come, or that breaks a promise, ends
+//! the story with status 1.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -91,7 +91,7 @@ async fn story(controller: &mut Controller) -> Told<()> {
     controller.act(third, Action::Pause).await;
     let fourth = next_leader(controller, third).await?;
     work(controller, fourth).await?;
-    // Found by the paused one when it wakes up, like a write that was on its way.
+    // The paused candidate finds this when it wakes up, like a write that was on its way.
     controller.write_late(third);
     controller.resume(third);
     refused(controller, third).await?;
@@ -213,7 +213,7 @@ fn leader(record: &Record) -> Option<usize> {
     (stored.name == candidate.name && stored.epoch == term.epoch).then_some(who)
 }
 
-/// A reader that has gone away does not end the story: its status counts.
+/// Fails if nobody reads; the story goes on, because its status counts.
 fn line(text: &str) {
     let mut stdout = io::stdout().lock();
     let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());

@@ -57,14 +57,6 @@ struct Drawing {
     bottom: u64,
 }
 
-/// Which part of a text stands at its place.
-#[derive(Clone, Copy)]
-enum Anchor {
-    Start,
-    Middle,
-    End,
-}
-
 impl Drawing {
     fn x(&self, at: Mark) -> u64 {
         let since = at.clamp(self.start, self.end) - self.start;
@@ -83,7 +75,7 @@ impl Drawing {
             WIDTH - 1,
             height - 1
         );
-        self.text(LEFT, 32, "title", Anchor::Start, "One election, never two leaders");
+        self.text(LEFT, 32, "title", "start", "One election, never two leaders");
         let terms = record.terms();
         let epochs: Vec<String> = terms.iter().map(|(_, term)| term.epoch.to_string()).collect();
         let sentence = format!(
@@ -92,7 +84,7 @@ impl Drawing {
             record.accepted(),
             record.refused()
         );
-        self.text(LEFT, 52, "soft", Anchor::Start, &sentence);
+        self.text(LEFT, 52, "soft", "start", &sentence);
     }
 
     fn axis(&mut self) {
@@ -101,7 +93,7 @@ impl Drawing {
         for second in (0..=length).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
             let x = self.x(self.start + second * SECOND);
             self.line("grid", (x, TOP - 8), (x, self.bottom));
-            self.text(x, self.bottom + 16, "soft", Anchor::Middle, &format!("{second} s"));
+            self.text(x, self.bottom + 16, "soft", "middle", &format!("{second} s"));
         }
     }
 
@@ -113,14 +105,14 @@ impl Drawing {
             let Some((action, at)) = before.ended_by else { continue };
             let (x, y) = (self.x(at), CAPTIONS + CAPTION * row);
             self.line("action", (x, y - 10), (x, self.bottom));
-            let (done, late) = (action.done(), ms(at, after.from));
+            let (done, late) = (action.past(), ms(at, after.from));
             let caption = format!("{} is {done}: {} leads {late} later", former.name, next.name);
             self.beside(x, 6, y, "caption", &caption);
         }
     }
 
     fn candidate(&mut self, candidate: &Candidate, y: u64) {
-        self.text(20, y + 22, "name", Anchor::Start, &candidate.name);
+        self.text(20, y + 22, "name", "start", &candidate.name);
         for (from, to, kind) in timeline(candidate, self.end) {
             let (x, width) = (self.x(from), (self.x(to) - self.x(from)).max(2));
             match kind {
@@ -131,7 +123,7 @@ impl Drawing {
                     let labels = [format!("epoch {epoch}"), epoch.to_string()];
                     if let Some(label) = labels.iter().find(|label| length(label) * 8 + 4 <= width)
                     {
-                        self.text(x + width / 2, y + 18, "on", Anchor::Middle, label);
+                        self.text(x + width / 2, y + 18, "on", "middle", label);
                     }
                 }
                 Kind::Expiring => self.bar("expiring", x, y + 4, width, BAR),
@@ -154,11 +146,11 @@ impl Drawing {
             ("paused", "paused"),
         ] {
             self.bar(class, x, y - 10, 14, 12);
-            self.text(x + 20, y, "soft", Anchor::Start, label);
+            self.text(x + 20, y, "soft", "start", label);
             x += 50 + 6 * length(label);
         }
         self.cross(x + 6, y - 4);
-        self.text(x + 20, y, "soft", Anchor::Start, "killed, or a write refused");
+        self.text(x + 20, y, "soft", "start", "killed, or a write refused");
     }
 
     fn cross(&mut self, x: u64, y: u64) {
@@ -184,22 +176,18 @@ impl Drawing {
     /// On the side of `x` where there is room.
     fn beside(&mut self, x: u64, gap: u64, y: u64, class: &str, words: &str) {
         if x + gap + 7 * length(words) < WIDTH {
-            self.text(x + gap, y, class, Anchor::Start, words);
+            self.text(x + gap, y, class, "start", words);
         } else {
-            self.text(x - gap, y, class, Anchor::End, words);
+            self.text(x - gap, y, class, "end", words);
         }
     }
 
-    fn text(&mut self, x: u64, y: u64, class: &str, anchor: Anchor, words: &str) {
+    fn text(&mut self, x: u64, y: u64, class: &str, anchor: &str, words: &str) {
         let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        let anchor = match anchor {
-            Anchor::Start => "",
-            Anchor::Middle => " text-anchor=\"middle\"",
-            Anchor::End => " text-anchor=\"end\"",
-        };
         let _ = writeln!(
             self.text,
-            "<text class=\"{class}\" x=\"{x}\" y=\"{y}\"{anchor}>{words}</text>"
+            "<text class=\"{class}\" x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">\
+             {words}</text>"
         );
     }
 }

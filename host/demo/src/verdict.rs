@@ -1,4 +1,4 @@
-//! Whether what happened was as it is promised: judged by the records alone.
+//! Judges by the record alone whether the promises were kept.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,11 @@ use crate::notes::ms;
 use crate::record::{Record, Write};
 use crate::report::Outcome;
 
-/// What the records say, and what is wrong with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Nothing, as it should be.
+    /// One sentence for each promise that was broken.
     pub faults: Vec<String>,
-    /// One sentence for each thing that was looked at, and holds.
+    /// One sentence for each promise that was kept.
     pub held: Vec<String>,
 }
 
@@ -70,7 +69,7 @@ impl Verdict {
         let mut faults = Vec::new();
         let mut closest = None;
         for (nth, (candidate, term)) in terms.iter().enumerate() {
-            // Who of those before regarded itself as leader for longest.
+            // The former leader whose term ended last, by its own deadline.
             let Some((former, before)) =
                 terms.iter().take(nth).max_by_key(|(_, before)| before.end())
             else {
@@ -145,7 +144,7 @@ impl Verdict {
         {
             faults.push(format!("number {highest} was written, but the counter says {counter}"));
         }
-        // Those whose writer was killed before it heard of it.
+        // Their writers were killed before they heard of them.
         let silent: Vec<u64> =
             (1..=counter).filter(|value| !accepted.contains_key(value)).collect();
         for value in silent.iter().filter(|value| !unheard.contains_key(value)) {
@@ -161,7 +160,7 @@ impl Verdict {
     }
 }
 
-/// Shorter times than those of a story.
+/// A time to a tenth of a millisecond, if it is short.
 fn short(nanoseconds: u64) -> String {
     let micros = nanoseconds / 1000;
     if micros < 10_000 {
