@@ -47,7 +47,7 @@ test *ARGS:
 # Simulate elections under faults: `just sim --seeds 1000000`, `just sim --seed 7`
 [no-exit-message]
 sim *ARGS:
-    @cargo run --quiet --package incumbent-tests {{ if ARGS =~ "--component" { "--features component" } else { "" } }} --bin sim -- "$@"
+    @cargo run --quiet --package incumbent-simulation {{ if ARGS =~ "--component" { "--features component" } else { "" } }} --bin sim -- "$@"
 
 # Hosts, etcd and the network under faults: `just soak --minutes 10 --etcd 3.4`, `--false-alarms`
 [no-exit-message]
@@ -116,7 +116,7 @@ mutants *FILES:
         exit 1
     fi
 
-# Look for bytes that break a property of tests/src/properties, with cargo-fuzz
+# Look for bytes that break a property (src/properties of tests and tests/simulation), with cargo-fuzz
 fuzz TARGET SECONDS="60":
     #!/usr/bin/env bash
     set -euo pipefail

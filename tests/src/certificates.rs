@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
+use incumbent::Credentials;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
@@ -28,6 +29,15 @@ impl Certificates {
     /// Makes them in this directory, with a CA that nobody needs any more.
     pub fn make(directory: &Path) -> Self {
         Authority::new("test-ca").certificates(directory)
+    }
+
+    /// What a client shows.
+    pub fn credentials(&self) -> Credentials {
+        let mut credentials = Credentials::default();
+        credentials.ca = Some(self.ca.clone());
+        credentials.cert = Some(self.client_cert.clone());
+        credentials.key = Some(self.client_key.clone());
+        credentials
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use incumbent::types::Failure;
 use incumbent::{Credentials, EtcdStore, EtcdUrl, Fence, Write, WriteError, admin};
 
-use crate::simulation::history::Outcome;
+use incumbent_simulation::history::Outcome;
 
 /// A counter, and the way to it. A cheap clone.
 #[derive(Clone, Debug)]

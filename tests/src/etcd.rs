@@ -9,7 +9,9 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use incumbent::Credentials;
 use tempfile::TempDir;
+use tokio::runtime::Builder;
 
 use self::process::{Ports, Process, Settings};
 use crate::certificates::Certificates;
@@ -82,7 +84,10 @@ impl Version {
     }
 }
 
-/// Makes of each named `async fn(Version)` one test for each version of etcd.
+/// Makes of each named function one test for each version of etcd. The function takes a
+/// [`Version`], or an [`Etcd`] of it, and may be async.
+///
+/// With rstest each test would have three attributes in place of its name in a list.
 #[macro_export]
 macro_rules! on_each_version {
     ($($test:ident),+ $(,)?) => {
@@ -92,13 +97,32 @@ macro_rules! on_each_version {
     (@ $module:ident, $version:ident, $($test:ident),+) => {
         mod $module {
             $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $test() {
-                    super::$test($crate::etcd::Version::$version).await;
+                #[test]
+                fn $test() {
+                    $crate::etcd::Test::run(super::$test, $crate::etcd::Version::$version);
                 }
             )+
         }
     };
+}
+
+/// A function that [`on_each_version`] makes tests of; `Kind` tells its arguments and its result.
+pub trait Test<Kind> {
+    /// Runs it on this version.
+    fn run(self, version: Version);
+}
+
+impl<A: From<Version>, F: FnOnce(A)> Test<(A, ())> for F {
+    fn run(self, version: Version) {
+        self(version.into());
+    }
+}
+
+impl<A: From<Version>, F: FnOnce(A) -> R, R: Future<Output = ()>> Test<(A, R, ())> for F {
+    fn run(self, version: Version) {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        runtime.expect("a runtime starts").block_on(async { self(version.into()).await });
+    }
 }
 
 /// For what is measured: an etcd that syncs its data, as it does in production.
@@ -109,6 +133,12 @@ pub const SYNCED: &[&str] = &["--unsafe-no-fsync=false"];
 pub struct Etcd {
     process: Process,
     _directory: TempDir,
+}
+
+impl From<Version> for Etcd {
+    fn from(version: Version) -> Self {
+        Self::start(version)
+    }
 }
 
 impl Etcd {
@@ -243,6 +273,14 @@ impl Etcd {
             assert!(since.elapsed() < PATIENCE, "{}", process.excuse());
         }
     }
+}
+
+/// The credentials of a user who logs in.
+pub fn user(name: &str, password: &str) -> Credentials {
+    let mut credentials = Credentials::default();
+    credentials.user = Some(name.into());
+    credentials.password = Some(password.into());
+    credentials
 }
 
 /// Runs it, and gives what it prints. Panics where it fails.

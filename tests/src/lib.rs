@@ -1,4 +1,4 @@
-//! What the tests share: transcripts, properties, and the tools around a real etcd.
+//! What the tests share: properties of the host, and the tools around a real etcd.
 
 #[cfg(feature = "component")]
 pub mod application;
@@ -25,11 +25,12 @@ pub mod program;
 pub mod properties;
 #[cfg(feature = "etcd")]
 pub mod relay;
-pub mod simulation;
 #[cfg(feature = "etcd")]
 pub mod soak;
 #[cfg(feature = "component")]
 pub mod steps;
 #[cfg(feature = "component")]
 pub mod text_component;
-pub mod transcript;
+#[cfg(feature = "component")]
+pub mod wait;
+pub use incumbent_simulation::transcript;

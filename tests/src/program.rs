@@ -23,25 +23,6 @@ use crate::etcd::Etcd;
 /// How long anything may take before a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Makes of each named `fn(Etcd)` one test for each version of etcd.
-#[macro_export]
-macro_rules! with_each_etcd {
-    ($($test:ident),+ $(,)?) => {
-        mod v3_4 {
-            $(#[test]
-            fn $test() {
-                super::$test($crate::etcd::Etcd::start($crate::etcd::Version::V3_4));
-            })+
-        }
-        mod v3_5 {
-            $(#[test]
-            fn $test() {
-                super::$test($crate::etcd::Etcd::start($crate::etcd::Version::V3_5));
-            })+
-        }
-    };
-}
-
 /// The program, without a variable of ours.
 pub fn incumbent<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     without_variables(Command::new(path()), arguments)

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::transcript::{Config, Subject, Wasm, replay};
+use incumbent_simulation::transcript::{Config, Subject, Wasm, replay};
 
 mod elector;
 mod mailbox;

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use incumbent::{Contest, Credentials, EtcdStore, Fence, Options, Session, admin};
+use incumbent_simulation::history::History;
 use incumbent_tests::counter::Counter;
-use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::etcd::Etcd;
 use incumbent_tests::on_each_version;
 use incumbent_tests::relay::Relay;
-use incumbent_tests::simulation::history::History;
+use incumbent_tests::wait::{ExpectSoon, until};
 use tokio::time::{sleep, timeout};
 
 const NAME: &str = "office";
@@ -23,8 +24,7 @@ const LONGEST: u64 = 1_600;
 
 on_each_version! { no_increment_is_lost_and_none_is_a_deposed_leaders }
 
-async fn no_increment_is_lost_and_none_is_a_deposed_leaders(version: Version) {
-    let etcd = Etcd::start(version);
+async fn no_increment_is_lost_and_none_is_a_deposed_leaders(etcd: Etcd) {
     let counting = Arc::new(Counting::default());
     let mut relays = Vec::new();
     let mut workers = Vec::new();
@@ -36,8 +36,8 @@ async fn no_increment_is_lost_and_none_is_a_deposed_leaders(version: Version) {
             ..Options::default()
         };
         // Connected before anything is disturbed.
-        let session = Session::connect(&relay.url(), options).await.expect("connects");
-        let counter = Counter::connect(&relay.url(), NAME).await.expect("connects");
+        let session = Session::connect(&relay.url(), options).expect_soon("connects").await;
+        let counter = Counter::connect(&relay.url(), NAME).expect_soon("connects").await;
         workers.push(tokio::spawn(work(worker, session, counter, Arc::clone(&counting))));
         relays.push(relay);
     }
@@ -47,19 +47,13 @@ async fn no_increment_is_lost_and_none_is_a_deposed_leaders(version: Version) {
 
     // Those who were waiting come to lead, and count, when all is well again.
     let before = counting.applied();
-    timeout(Duration::from_secs(20), async {
-        while counting.applied() < before + 20 {
-            sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await
-    .expect("leaders count on");
+    until("leaders count on", async || counting.applied() >= before + 20).await;
     counting.over.store(true, Ordering::Relaxed);
     for worker in workers {
-        worker.await.expect("a worker ends");
+        worker.expect_soon("a worker ends").await;
     }
-    let counter = Counter::connect(&etcd.url(), NAME).await.expect("connects");
-    let last = counter.value().await.expect("etcd answers");
+    let counter = Counter::connect(&etcd.url(), NAME).expect_soon("connects").await;
+    let last = counter.value().expect_soon("etcd answers").await;
     let history = counting.history.lock().expect("not poisoned");
     println!("{} of {last} increments were acknowledged", history.applied());
     assert!(history.is_linearizable(0, last), "no order explains what was seen");
@@ -115,7 +109,7 @@ async fn work(worker: usize, session: Session, counter: Counter, counting: Arc<C
         }
         drop(leadership);
     }
-    session.close().await.expect("closes");
+    session.close().expect_soon("closes").await;
 }
 
 async fn increment(worker: usize, counter: &Counter, fence: &Fence, counting: &Counting) {

@@ -20,17 +20,16 @@ use incumbent::{
     Options, Reason, Session, Store, Watches, types,
 };
 use incumbent_tests::hostile::{self, NOW};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
 const TTL: Duration = Duration::from_nanos(SECOND);
 /// How late a thread may be on a machine that is busy with other things.
 const LATE: u64 = SECOND;
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 // What does not work.
 
@@ -59,11 +58,11 @@ fn a_starved_runtime_of_many_threads() {
         runtime.spawn(async move {
             blocked.send(()).expect("is awaited");
             // Whoever has the lock waits for the release, the other one for the lock.
-            let _ = released.lock().map(|released| released.recv_timeout(PATIENCE));
+            let _ = released.lock().map(|released| released.recv_timeout(LIMIT));
         });
     }
     for _ in 0..2 {
-        all_blocked.recv_timeout(PATIENCE).expect("blocks");
+        all_blocked.recv_timeout(LIMIT).expect("blocks");
     }
     let valid_until = leadership.valid_until();
     end.is_in_time(valid_until);
@@ -76,7 +75,7 @@ fn a_store_that_never_answers() {
     one_thread().block_on(async {
         let (mut candidate, leadership, end) = leading(Plain::renewing(Renewal::Never)).await;
         let valid_until = leadership.valid_until();
-        let lost = soon(leadership.lost()).await;
+        let lost = soon("the term is lost", leadership.lost()).await;
         end.is_in_time(valid_until);
         assert_eq!(lost, Reason::Expired);
         is_over(&mut candidate, &leadership, valid_until).await;
@@ -94,7 +93,7 @@ fn a_store_that_blocks_the_thread() {
         let valid_until = leadership.valid_until();
         // Nothing but this ends the store's call.
         leadership.on_end(move |_| drop(release));
-        assert_eq!(soon(leadership.lost()).await, Reason::Expired);
+        assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Expired);
         end.is_in_time(valid_until);
         is_over(&mut candidate, &leadership, valid_until).await;
     });
@@ -171,14 +170,15 @@ fn breaks(deed: &str, why: &str) {
         steps[1].deadline = Some(NOW + 50 * MILLISECOND);
         let component = Some(hostile::breaking(&steps, deed).into());
         let options = Options { component, ..options() };
-        let session = Session::open(Plain::answering(), options).await.expect("opens");
+        let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
         let mut troubles = session.troubles();
         let mut candidate = session.election("jobs").enter();
         let mut events = candidate.events();
-        let first = soon(candidate.elected()).await.expect("leads");
+        let first = candidate.elected().expect_soon("leads").await;
         let end = End::of(&first, BootClock);
 
-        let Some(Failure::Other(trouble)) = soon(troubles.next()).await else {
+        let Some(Failure::Other(trouble)) = soon("something more is told", troubles.next()).await
+        else {
             panic!("the trouble is not told");
         };
         assert!(trouble.contains(why) && !trouble.contains('\n'), "{trouble}");
@@ -188,13 +188,13 @@ fn breaks(deed: &str, why: &str) {
         let valid_until = first.valid_until();
         end.is_in_time(valid_until);
         assert!(!first.is_valid());
-        assert_eq!(soon(first.lost()).await, Reason::Expired);
+        assert_eq!(soon("the term is lost", first.lost()).await, Reason::Expired);
         let told = demoted(&mut events).await;
         assert_eq!(told, (first.epoch(), Reason::Expired));
         assert!(candidate.elected().now_or_never().is_none(), "it has not yielded");
         let epoch = first.epoch();
         drop(first);
-        let second = soon(candidate.elected()).await.expect("leads again");
+        let second = candidate.elected().expect_soon("leads again").await;
         assert!(second.epoch() > epoch && second.is_valid());
     });
 }
@@ -203,11 +203,11 @@ fn breaks(deed: &str, why: &str) {
 #[test]
 fn a_term_that_nobody_took_in_time() {
     one_thread().block_on(async {
-        let session = Session::open(Plain::answering(), options()).await.expect("opens");
+        let session = Session::open(Plain::answering(), options()).expect_soon("opens").await;
         let mut candidate = session.election("jobs").enter();
         let mut events = candidate.events();
         let valid_until = loop {
-            let event = soon(events.next()).await.expect("goes on");
+            let event = events.next().expect_soon("goes on").await;
             if let Event::Elected { valid_until, .. } = event {
                 break valid_until;
             }
@@ -215,7 +215,7 @@ fn a_term_that_nobody_took_in_time() {
         while BootClock.now() < valid_until {
             BootClock.wait_until(valid_until, &Bell::default());
         }
-        let leadership = soon(candidate.elected()).await.expect("leads again");
+        let leadership = candidate.elected().expect_soon("leads again").await;
         assert!(leadership.is_valid() && leadership.valid_until() > valid_until);
     });
 }
@@ -282,15 +282,15 @@ async fn an_epoch_that_is_not_above_the_last_one_is_not_believed() {
         steps.push(Step { commands: Vec::new(), deadline: None });
         let component = Some(hostile::elector(&steps).into());
         let options = Options { component, clock: Arc::new(clock), ..options() };
-        let session = Session::open(Plain::answering(), options).await.expect("opens");
+        let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
         let mut troubles = session.troubles();
         let mut candidate = session.election("jobs").enter();
-        drop(soon(candidate.elected()).await.expect("leads"));
+        drop(candidate.elected().expect_soon("leads").await);
         if stands {
-            let again = soon(candidate.elected()).await.expect("leads again");
+            let again = candidate.elected().expect_soon("leads again").await;
             assert_eq!(again.epoch(), epoch);
         } else {
-            let trouble = soon(troubles.next()).await.expect("goes on").to_string();
+            let trouble = troubles.next().expect_soon("goes on").await.to_string();
             assert!(trouble.contains(&format!("cannot lead in epoch {epoch}")), "{trouble}");
         }
     }
@@ -303,7 +303,7 @@ async fn the_first_reason_is_the_reason() {
     steps.push(notice(Notice::Demoted(Demotion { term: TERM, reason: Reason::Deposed })));
     let world = World::open(&clock, &steps).await;
     world.poke();
-    assert_eq!(soon(world.leadership.lost()).await, Reason::Deposed);
+    assert_eq!(soon("the term is lost", world.leadership.lost()).await, Reason::Deposed);
     assert_eq!(world.end.comes(), (0, Reason::Deposed));
     clock.advance(Duration::from_secs(11));
     world.stays_over(Reason::Deposed).await;
@@ -313,9 +313,9 @@ async fn the_first_reason_is_the_reason() {
 
 #[tokio::test]
 async fn what_is_hung_on_the_end_is_called_in_order_and_a_panic_is_its_own() {
-    let options = Options { ttl: 2 * PATIENCE, ..Options::default() };
-    let session = Session::open(Plain::answering(), options).await.expect("opens");
-    let leadership = soon(session.election("jobs").campaign()).await.expect("leads");
+    let options = Options { ttl: 2 * LIMIT, ..Options::default() };
+    let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
+    let leadership = session.election("jobs").campaign().expect_soon("leads").await;
     let (calls, called) = mpsc::channel();
     for call in 1..=3 {
         let calls = calls.clone();
@@ -326,9 +326,9 @@ async fn what_is_hung_on_the_end_is_called_in_order_and_a_panic_is_its_own() {
         });
     }
     let valid_until = leadership.valid_until();
-    soon(leadership.resign()).await.expect("resigns");
+    leadership.resign().expect_soon("resigns").await;
     for call in 1..=3 {
-        let told = called.recv_timeout(PATIENCE).expect("is called");
+        let told = called.recv_timeout(LIMIT).expect("is called");
         assert_eq!(told, (call, Reason::Resigned, Some("incumbent-terms".into())));
     }
     assert!(BootClock.now() < valid_until, "it is called at once");
@@ -338,7 +338,7 @@ async fn what_is_hung_on_the_end_is_called_in_order_and_a_panic_is_its_own() {
 async fn a_term_that_is_over_calls_soon() {
     let (candidate, leadership, end) = leading(Plain::answering()).await;
     drop(candidate);
-    assert_eq!(soon(leadership.lost()).await, Reason::Resigned);
+    assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Resigned);
     end.comes();
     let end = End::of(&leadership, BootClock);
     let (at, reason) = end.comes();
@@ -369,7 +369,7 @@ async fn the_thread_ends_with_the_last_term() {
     let start = Instant::now();
     // Whatever has a deadline has the clock.
     while Arc::strong_count(&clock.0) > 1 {
-        assert!(start.elapsed() < PATIENCE, "{} are left", Arc::strong_count(&clock.0) - 1);
+        assert!(start.elapsed() < LIMIT, "{} are left", Arc::strong_count(&clock.0) - 1);
         sleep(Duration::from_millis(1)).await;
     }
 }
@@ -420,9 +420,9 @@ fn one_thread() -> Runtime {
 
 /// A leadership on this store, and its end.
 async fn leading(store: Plain) -> (Candidate, Leadership, End) {
-    let session = Session::open(store, options()).await.expect("opens");
+    let session = Session::open(store, options()).expect_soon("opens").await;
     let mut candidate = session.election("jobs").enter();
-    let leadership = soon(candidate.elected()).await.expect("leads");
+    let leadership = candidate.elected().expect_soon("leads").await;
     let end = End::of(&leadership, BootClock);
     (candidate, leadership, end)
 }
@@ -431,7 +431,7 @@ async fn leading(store: Plain) -> (Candidate, Leadership, End) {
 async fn is_over(candidate: &mut Candidate, leadership: &Leadership, valid_until: Mark) {
     assert!(!leadership.is_valid());
     assert_eq!(leadership.remaining(), Duration::ZERO);
-    assert_eq!(soon(leadership.lost()).await, Reason::Expired);
+    assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Expired);
     let told = demoted(&mut candidate.events()).await;
     assert_eq!(told, (leadership.epoch(), Reason::Expired));
     assert_eq!(leadership.valid_until(), valid_until);
@@ -440,14 +440,10 @@ async fn is_over(candidate: &mut Candidate, leadership: &Leadership, valid_until
 
 async fn demoted(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> (i64, Reason) {
     loop {
-        if let Event::Demoted { epoch, reason } = soon(events.next()).await.expect("goes on") {
+        if let Event::Demoted { epoch, reason } = events.next().expect_soon("goes on").await {
             return (epoch, reason);
         }
     }
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.expect("comes in time")
 }
 
 /// When a term ended, by its own thread, and why.
@@ -465,7 +461,7 @@ impl End {
 
     /// Blocks the thread until the term ends.
     fn comes(&self) -> (Mark, Reason) {
-        self.0.recv_timeout(PATIENCE).expect("the end is called")
+        self.0.recv_timeout(LIMIT).expect("the end is called")
     }
 
     /// The same, by its deadline.
@@ -491,10 +487,10 @@ impl World {
     async fn open(clock: &(impl Clock + Clone), steps: &[Step]) -> Self {
         let component = Some(hostile::elector(steps).into());
         let options = Options { component, clock: Arc::new(clock.clone()), ..options() };
-        let session = Session::open(Plain::answering(), options).await.expect("opens");
+        let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
         let mut candidate = session.election("jobs").enter();
         let events = Box::new(candidate.events());
-        let leadership = soon(candidate.elected()).await.expect("leads");
+        let leadership = candidate.elected().expect_soon("leads").await;
         let end = End::of(&leadership, clock.clone());
         Self { session, _candidate: candidate, events, leadership, end }
     }
@@ -505,13 +501,13 @@ impl World {
     }
 
     async fn event(&mut self, is_it: impl Fn(&Event) -> bool) {
-        while !is_it(&soon(self.events.next()).await.expect("goes on")) {}
+        while !is_it(&self.events.next().expect_soon("goes on").await) {}
     }
 
     /// The whole story: one end, for one reason, and no life after it.
     async fn stays_over(mut self, reason: Reason) {
         let leadership = &self.leadership;
-        assert_eq!(soon(leadership.lost()).await, reason);
+        assert_eq!(soon("the term is lost", leadership.lost()).await, reason);
         assert_eq!(demoted(&mut self.events).await, (1, reason));
         assert!(!leadership.is_valid());
         assert_eq!(leadership.valid_until(), 10 * SECOND);
@@ -655,7 +651,7 @@ impl Store for Plain {
             match (&operation, &store.renewal) {
                 (Operation::KeepAlive(_), Renewal::Never) => pending().await,
                 (Operation::KeepAlive(_), Renewal::Blocks(released)) => {
-                    let _ = released.lock().map(|released| released.recv_timeout(PATIENCE));
+                    let _ = released.lock().map(|released| released.recv_timeout(LIMIT));
                 }
                 _ => {}
             }

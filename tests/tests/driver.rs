@@ -18,6 +18,7 @@ use incumbent::{
     BootClock, Clock, Component, ComponentError, Elector, Error, ManualClock, MemoryStore, Options,
     Session, Store, Watches, WriteError,
 };
+use incumbent_tests::wait::{ExpectSoon, soon, until};
 use incumbent_tests::{hostile, text_component};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc;
@@ -358,7 +359,7 @@ async fn a_grant_counts_from_its_sending() {
         let component = Some(hostile::elector(&steps).into());
         let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
         let store = Generous { late: Some(clock.clone()), ..Generous::default() };
-        let session = Session::open(store, options).await.expect("opens");
+        let session = Session::open(store, options).expect_soon("opens").await;
         let mut candidate = session.election("jobs").enter();
         yields().await;
         clock.advance(Duration::from_secs(3));
@@ -384,14 +385,14 @@ async fn a_broken_electors_lease_stays_while_a_resigned_term_is_worked_for() {
         let component = Some(hostile::breaking(&steps, "").into());
         let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
         let store = Generous::default();
-        let session = Session::open(store.clone(), options).await.expect("opens");
+        let session = Session::open(store.clone(), options).expect_soon("opens").await;
         let mut troubles = session.troubles();
         let mut candidate = session.election("jobs").enter();
-        let leadership = soon(candidate.elected()).await.expect("leads");
+        let leadership = candidate.elected().expect_soon("leads").await;
         drop(session.election("other").observe());
-        assert_eq!(soon(leadership.lost()).await, Reason::Resigned);
+        assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Resigned);
         drop(session.election("other").observe());
-        soon(troubles.next()).await.expect("it breaks");
+        troubles.next().expect_soon("it breaks").await;
         let closing = closes.then(|| {
             let session = session.clone();
             tokio::spawn(async move { session.close().await })
@@ -409,7 +410,7 @@ async fn a_broken_electors_lease_stays_while_a_resigned_term_is_worked_for() {
         yields().await;
         assert_eq!(store.revoked.lock().expect("whole").first(), Some(&7), "{closes}");
         if let Some(closing) = closing {
-            soon(closing).await.expect("ends").expect("closes");
+            closing.expect_soon("ends").await.expect("closes");
         }
     }
 }
@@ -421,12 +422,12 @@ async fn a_candidate_that_is_dropped_while_its_elector_is_broken_keeps_its_term(
     let clock = Arc::new(ManualClock::default());
     let options = Options { component, clock, ..Options::default() };
     let store = Generous::default();
-    let session = Session::open(store.clone(), options).await.expect("opens");
+    let session = Session::open(store.clone(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
     let mut candidate = session.election("jobs").enter();
-    let leadership = soon(candidate.elected()).await.expect("leads");
+    let leadership = candidate.elected().expect_soon("leads").await;
     drop(session.election("other").observe());
-    soon(troubles.next()).await.expect("it breaks");
+    troubles.next().expect_soon("it breaks").await;
     drop(candidate);
     yields().await;
     assert!(leadership.is_valid());
@@ -441,12 +442,12 @@ async fn a_candidate_whose_elector_breaks_as_it_leaves_has_left() {
     let component = Some(hostile::breaking(&[step([])], "").into());
     let clock = Arc::new(ManualClock::default());
     let options = Options { component, clock, ..Options::default() };
-    let session = Session::open(Generous::default(), options).await.expect("opens");
+    let session = Session::open(Generous::default(), options).expect_soon("opens").await;
     let candidate = session.election("jobs").enter();
     yields().await;
     let events = candidate.events();
     drop(candidate);
-    let told: Vec<_> = soon(events.collect()).await;
+    let told: Vec<_> = soon("the end of what is told", events.collect()).await;
     assert!(matches!(told[0], incumbent::Event::Trouble(_)), "{told:?}");
     assert_eq!(told[1..], [incumbent::Event::Withdrawn(None)]);
 }
@@ -458,28 +459,29 @@ async fn all_999_candidates_are_back_after_their_elector_broke() {
     store.was_loud.store(true, Ordering::SeqCst);
     let component = Some(hostile::cramped(Component::EMBEDDED, 96).into());
     let options = Options { component, ttl: Duration::from_secs(5), ..Options::default() };
-    let session = Session::open(store.clone(), options).await.expect("opens");
+    let session = Session::open(store.clone(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
     let enter = |number| session.election(format!("{number:0>100}")).enter();
     let mut candidates: Vec<_> = (0..999).map(enter).collect();
     let mut terms = Vec::new();
     for candidate in &mut candidates {
-        terms.push(soon(candidate.elected()).await.expect("leads"));
+        terms.push(candidate.elected().expect_soon("leads").await);
     }
     // More than it has memory for.
     store.bytes.store(7_500_000, Ordering::SeqCst);
-    let Some(Failure::Other(trouble)) = soon(troubles.next()).await else {
+    let Some(Failure::Other(trouble)) = soon("something more is told", troubles.next()).await
+    else {
         panic!("it does not break");
     };
     assert!(trouble.contains("is replaced"), "{trouble}");
     store.bytes.store(0, Ordering::SeqCst);
     let mut epochs = Vec::new();
     for term in terms {
-        soon(term.lost()).await;
+        soon("the term is lost", term.lost()).await;
         epochs.push(term.epoch());
     }
     for (candidate, epoch) in candidates.iter_mut().zip(epochs) {
-        let again = soon(candidate.elected()).await.expect("leads again");
+        let again = candidate.elected().expect_soon("leads again").await;
         assert!(again.epoch() > epoch);
     }
 }
@@ -504,7 +506,7 @@ async fn an_election_that_breaks_each_elector_is_withdrawn_alone() {
             clock.advance(Duration::from_secs(1));
         }
     });
-    let withdrawn = withdrawn.await.expect("is found");
+    let withdrawn = withdrawn.expect_soon("is found").await;
     let Err(Error::Withdrawn(Failure::Other(why))) = withdrawn else { panic!("{withdrawn:?}") };
     assert!(why.contains("told of this election"), "{why}");
     let mut broken = 0;
@@ -527,19 +529,19 @@ async fn an_election_that_breaks_each_elector_is_withdrawn_alone() {
 async fn a_store_that_says_too_much_does_not_break_the_elector() {
     let store = Spoilt::default();
     let options = Options { ttl: Duration::from_secs(6), ..Options::default() };
-    let session = Session::open(store.clone(), options).await.expect("opens");
+    let session = Session::open(store.clone(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
     // It is loud at first: the watch is opened again.
-    let leadership = soon(session.election("jobs").campaign()).await.expect("leads");
+    let leadership = session.election("jobs").campaign().expect_soon("leads").await;
     let mut told = Vec::new();
     while let Some(Some(trouble)) = troubles.next().now_or_never() {
         told.push(trouble.to_string());
     }
     store.bytes.store(80 << 20, Ordering::SeqCst);
-    soon(async {
+    soon("the long answer comes", async {
         // On a busy machine the long answer comes late, too.
         loop {
-            let trouble = troubles.next().await.expect("goes on").to_string();
+            let trouble = troubles.next().expect_soon("goes on").await.to_string();
             if trouble.contains("the store's answer has 83886080 bytes") {
                 break;
             }
@@ -549,12 +551,7 @@ async fn a_store_that_says_too_much_does_not_break_the_elector() {
     .await;
     store.bytes.store(0, Ordering::SeqCst);
     let told_by_then = leadership.valid_until();
-    soon(async {
-        while leadership.valid_until() == told_by_then {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    until("the term is extended", async || leadership.valid_until() != told_by_then).await;
     assert!(leadership.is_valid());
     assert!(told.iter().all(|trouble| !trouble.contains("replaced")), "{told:?}");
 }
@@ -573,22 +570,22 @@ async fn large_lists_and_values_do_not_break_the_elector() {
     for number in 0..30_000_u64 {
         store.put(format!("{crowd}/{:x}", number * 7_919 % 30_011), vec![b'v'; 1_024]);
     }
-    let session = Session::open(store, Options::default()).await.expect("opens");
+    let session = Session::open(store, Options::default()).expect_soon("opens").await;
     let mut troubles = session.troubles();
-    let mine = soon(session.election("mine").campaign()).await.expect("leads");
+    let mine = session.election("mine").campaign().expect_soon("leads").await;
     let jobs = session.election("jobs");
     let leaders = futures_util::future::join_all((0..8).map(|_| jobs.leader()));
-    for leader in soon(leaders).await {
+    for leader in soon("all leaders are read", leaders).await {
         assert_eq!(leader.expect("reads").expect("leads").key, b"jobs/0");
     }
     let mut observers = Vec::new();
     for _ in 0..300 {
         let mut leaders = session.election("large").observe();
-        let leader = soon(leaders.next()).await.expect("goes on").expect("reads");
+        let leader = leaders.next().expect_soon("goes on").await.expect("reads");
         assert_eq!(leader.expect("leads").key, b"large/1");
         observers.push(leaders);
     }
-    let crowd = soon(session.election(crowd).candidates()).await.expect("reads");
+    let crowd = session.election(crowd).candidates().expect_soon("reads").await;
     assert_eq!(crowd.len(), 30_000);
     assert!(mine.is_valid());
     assert_eq!(troubles.next().now_or_never(), None);
@@ -597,16 +594,18 @@ async fn large_lists_and_values_do_not_break_the_elector() {
 /// What users give it is bounded as well.
 #[tokio::test]
 async fn a_write_that_is_too_large_is_refused() {
-    let session = Session::open(MemoryStore::default(), Options::default()).await.expect("opens");
-    let leadership = soon(session.election("jobs").campaign()).await.expect("leads");
-    let refused = soon(leadership.fence().put("/data", vec![0; 80 << 20])).await;
+    let session =
+        Session::open(MemoryStore::default(), Options::default()).expect_soon("opens").await;
+    let leadership = session.election("jobs").campaign().expect_soon("leads").await;
+    let refused =
+        soon("the write is answered", leadership.fence().put("/data", vec![0; 80 << 20])).await;
     let Err(WriteError::Failed(Failure::Invalid(why))) = refused else { panic!("{refused:?}") };
     assert!(why.contains("the write has"), "{why}");
-    soon(leadership.fence().put("/data", vec![0; 1 << 20])).await.expect("writes");
-    let there = soon(leadership.fence().get("/data")).await.expect("reads").expect("is there");
+    leadership.fence().put("/data", vec![0; 1 << 20]).expect_soon("writes").await;
+    let there = leadership.fence().get("/data").expect_soon("reads").await.expect("is there");
     assert_eq!(there.value.len(), 1 << 20);
     let value = session.election("others").value(vec![0; 80 << 20]);
-    let refused = soon(value.campaign()).await;
+    let refused = soon("the campaign is answered", value.campaign()).await;
     assert!(matches!(refused, Err(Error::Withdrawn(Failure::Invalid(_)))), "{refused:?}");
     assert!(leadership.is_valid());
 }
@@ -616,21 +615,22 @@ async fn an_elector_that_closes_unasked_is_broken() {
     let steps = [Step { commands: vec![Command::Notify(Notice::Closed)], deadline: None }];
     let component = Some(hostile::breaking(&steps, "").into());
     let options = Options { component, ..Options::default() };
-    let session = Session::open(Generous::default(), options).await.expect("opens");
+    let session = Session::open(Generous::default(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
     let _candidate = session.election("jobs").enter();
-    let trouble = soon(troubles.next()).await.expect("it breaks").to_string();
+    let trouble = troubles.next().expect_soon("it breaks").await.to_string();
     assert!(trouble.contains("it closes, and nobody asked for it"), "{trouble}");
 }
 
 #[tokio::test]
 async fn a_session_that_closes_has_no_trouble() {
-    let session = Session::open(MemoryStore::default(), Options::default()).await.expect("opens");
+    let session =
+        Session::open(MemoryStore::default(), Options::default()).expect_soon("opens").await;
     let mut troubles = session.troubles();
-    let leadership = soon(session.election("jobs").campaign()).await.expect("leads");
+    let leadership = session.election("jobs").campaign().expect_soon("leads").await;
     drop(leadership);
-    soon(session.close()).await.expect("closes");
-    assert_eq!(soon(troubles.next()).await, None);
+    session.close().expect_soon("closes").await;
+    assert_eq!(soon("something more is told", troubles.next()).await, None);
 }
 
 /// The next candidate leads at once, and does not wait for the lease to expire.
@@ -638,12 +638,12 @@ async fn a_session_that_closes_has_no_trouble() {
 async fn a_session_that_nobody_holds_any_more_gives_back_its_lease() {
     let store = MemoryStore::default();
     let options = || Options { ttl: Duration::from_secs(600), ..Options::default() };
-    let first = Session::open(store.clone(), options()).await.expect("opens");
-    let leadership = soon(first.election("jobs").campaign()).await.expect("leads");
-    let second = Session::open(store, options()).await.expect("opens");
+    let first = Session::open(store.clone(), options()).expect_soon("opens").await;
+    let leadership = first.election("jobs").campaign().expect_soon("leads").await;
+    let second = Session::open(store, options()).expect_soon("opens").await;
     let mut candidate = second.election("jobs").enter();
     drop((first, leadership));
-    soon(candidate.elected()).await.expect("leads");
+    candidate.elected().expect_soon("leads").await;
 }
 
 /// One lease has one validity, which only grows.
@@ -657,12 +657,12 @@ async fn a_validity_that_is_taken_back_is_not_believed() {
     let component = Some(hostile::breaking(&steps, "").into());
     let clock = Arc::new(ManualClock::default());
     let options = Options { component, clock, ..Options::default() };
-    let session = Session::open(Generous::default(), options).await.expect("opens");
+    let session = Session::open(Generous::default(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
     let mut first = session.election("jobs").enter();
-    let _leadership = soon(first.elected()).await.expect("leads");
+    let _leadership = first.elected().expect_soon("leads").await;
     let _second = session.election("others").enter();
-    let trouble = soon(troubles.next()).await.expect("it breaks").to_string();
+    let trouble = troubles.next().expect_soon("it breaks").await.to_string();
     assert!(trouble.contains("would be valid until 5000000000"), "{trouble}");
 }
 
@@ -670,7 +670,7 @@ async fn a_validity_that_is_taken_back_is_not_believed() {
 #[tokio::test]
 async fn lead_waits_until_a_task_has_dropped_its_leadership() {
     let store = MemoryStore::default();
-    let session = Session::open(store.clone(), Options::default()).await.expect("opens");
+    let session = Session::open(store.clone(), Options::default()).expect_soon("opens").await;
     let (give, mut given) = mpsc::unbounded_channel::<incumbent::Leadership>();
     let election = session.election("jobs");
     let lead = tokio::spawn(async move {
@@ -680,18 +680,18 @@ async fn lead_waits_until_a_task_has_dropped_its_leadership() {
         };
         election.lead(work).await
     });
-    let first = soon(given.recv()).await.expect("leads");
+    let first = given.recv().expect_soon("leads").await;
     store.revoke(first.lease());
-    soon(first.lost()).await;
+    soon("the term is lost", first.lost()).await;
     let second = timeout(Duration::from_millis(500), given.recv()).await;
     assert!(second.is_err(), "leads again, and the first task works");
     drop(first);
-    let second = soon(given.recv()).await.expect("leads again");
+    let second = given.recv().expect_soon("leads again").await;
     store.revoke(second.lease());
-    soon(second.lost()).await;
-    soon(session.close()).await.expect("closes");
+    soon("the term is lost", second.lost()).await;
+    session.close().expect_soon("closes").await;
     // There is no next term to wait for.
-    soon(lead).await.expect("ends").expect("was closed");
+    lead.expect_soon("ends").await.expect("was closed");
     drop(second);
 }
 
@@ -749,7 +749,7 @@ async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
     let component = Some(hostile::breaking(&[step], "").into());
     let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
     let store = Generous::default();
-    let session = Session::open(store.clone(), options).await.expect("opens");
+    let session = Session::open(store.clone(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
     let _candidate = session.election("jobs").enter();
     timeout(Duration::from_secs(30), async {
@@ -765,14 +765,14 @@ async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
     assert_eq!(seeds.len(), granted.len(), "{granted:?}");
     // The pauses grow while each elector breaks soon.
     for pause in ["in 100ms:", "in 200ms:", "in 400ms:"] {
-        let trouble = soon(troubles.next()).await.expect("was told").to_string();
+        let trouble = troubles.next().expect_soon("was told").await.to_string();
         assert!(trouble.contains(pause), "{trouble}");
     }
 }
 
 async fn session(component: &[u8], clock: Arc<dyn Clock>) -> Session {
     let options = Options { component: Some(component.into()), clock, ..Options::default() };
-    Session::open(Generous::default(), options).await.expect("opens")
+    Session::open(Generous::default(), options).expect_soon("opens").await
 }
 
 /// What a hostile elector says at once.
@@ -791,10 +791,6 @@ fn elects(election: ElectionId, lease: LeaseId, valid_until: u64) -> Command {
     let term = Term { election, epoch: 1 };
     let leadership = Leadership { term, key: b"jobs/7".into(), lease, valid_until };
     Command::Notify(Notice::Elected(leadership))
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(Duration::from_secs(60), future).await.expect("comes in time")
 }
 
 /// Everybody else has some turns.

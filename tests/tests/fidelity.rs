@@ -17,17 +17,16 @@ use incumbent_guest::types::{
     Change, Claim, Expectation, Failure, Grant, Guard, Guarded, LeaseId, Mark, Mutation, Operation,
     Order, Put, Revision, Selection,
 };
+use incumbent_simulation::store::{SHORTEST_LEASE, Store};
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
-use incumbent_tests::simulation::store::{SHORTEST_LEASE, Store};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
 use tokio::time::timeout;
 
 on_each_version!(whatever_is_asked, what_time_takes);
 
 /// How many steps are taken, unless `INCUMBENT_FIDELITY_STEPS` says.
 const STEPS: u64 = 4_000;
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 const SECOND: u64 = 1_000_000_000;
 
 /// Few, so that they collide, with all that prefixes can be wrong about. Not more
@@ -146,7 +145,7 @@ impl Both {
     async fn start(version: Version) -> Self {
         let etcd = Etcd::start(version);
         let url = etcd.url().parse().expect("a URL");
-        let store = EtcdStore::connect(&url, &Credentials::default(), PATIENCE).await;
+        let store = EtcdStore::connect(&url, &Credentials::default(), LIMIT).await;
         let store = store.expect("a store");
         let operator = Client::connect([etcd.address().to_string()], None).await;
         Self {
@@ -202,7 +201,7 @@ impl Both {
     /// One operation, asked of both.
     async fn ask(&mut self, operation: Operation) {
         let ours = format!("{:?}", self.model.perform(self.now(), &operation));
-        let theirs = self.store.call(for_host(&operation), PATIENCE).await;
+        let theirs = self.store.call(for_host(&operation), LIMIT).await;
         assert_eq!(ours, format!("{theirs:?}"), "{operation:?}");
         self.count(&ours);
     }
@@ -239,7 +238,7 @@ impl Both {
 
     async fn delete(&mut self, key: &[u8]) {
         self.model.delete(key);
-        let answer = self.operator.delete(key, None).await.expect("etcd answers");
+        let answer = self.operator.delete(key, None).expect_soon("etcd answers").await;
         let theirs = answer.header().expect("a header").revision();
         assert_eq!(self.model.revision(), theirs, "an operator's deletion of {key:?}");
     }
@@ -268,7 +267,7 @@ impl Both {
             return;
         }
         let action = if full { AlarmAction::Activate } else { AlarmAction::Deactivate };
-        self.operator.alarm(action, AlarmType::Nospace, None).await.expect("etcd answers");
+        self.operator.alarm(action, AlarmType::Nospace, None).expect_soon("etcd answers").await;
     }
 
     // Watches.
@@ -303,7 +302,7 @@ impl Both {
     /// Waits for the next thing that any watch tells.
     async fn listen(&mut self) {
         let next = poll_fn(|context| self.watches.poll_next(context));
-        let host::Watched { id, change } = timeout(PATIENCE, next).await.expect("a watch tells");
+        let host::Watched { id, change } = soon("a watch tells", next).await;
         let at = match &change {
             host::Change::Put(entry) => entry.modified,
             host::Change::Deleted(deletion) => deletion.at,
@@ -318,7 +317,7 @@ impl Both {
         // Also those that have nothing to tell: they are as far as the others now.
         let since = Instant::now();
         while !self.etcd.metrics().contains("\netcd_debugging_mvcc_slow_watcher_total 0\n") {
-            assert!(since.elapsed() < PATIENCE, "etcd does not bring its watches up to date");
+            assert!(since.elapsed() < LIMIT, "etcd does not bring its watches up to date");
             tokio::task::yield_now().await;
         }
         for id in self.watched.keys().copied().collect::<Vec<_>>() {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use incumbent::{Contest, Election, Options, Session};
-use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::etcd::Etcd;
 use incumbent_tests::on_each_version;
+use incumbent_tests::wait::{ExpectSoon, until};
 use rustix::process::{Pid, Signal, kill_process};
 
 on_each_version!(
@@ -21,11 +22,12 @@ on_each_version!(
 async fn session(etcd: &Etcd, identity: &str) -> Session {
     let options =
         Options { identity: identity.into(), ttl: Duration::from_secs(5), ..Options::default() };
-    Session::connect(&etcd.url(), options).await.expect("connects")
+    Session::connect(&etcd.url(), options).expect_soon("connects").await
 }
 
 async fn until_in_line(election: &Election, count: usize) {
-    while election.candidates().await.expect("lists").len() != count {}
+    let all = async || election.candidates().await.expect("lists").len() == count;
+    until(&format!("{count} are in line"), all).await;
 }
 
 /// `etcdctl elect NAME VALUE`, which campaigns, and prints its key when it leads.
@@ -70,12 +72,11 @@ impl Drop for Etcdctl {
     }
 }
 
-async fn one_queue_with_etcdctl(version: Version) {
-    let etcd = Etcd::start(version);
+async fn one_queue_with_etcdctl(etcd: Etcd) {
     let (first, last) = (session(&etcd, "first").await, session(&etcd, "last").await);
     let election = first.election("office");
 
-    let leadership = election.campaign().await.expect("leads");
+    let leadership = election.campaign().expect_soon("leads").await;
     let lease = leadership.lease();
     assert_eq!(leadership.key(), format!("office/{lease:x}").as_bytes(), "etcd's own layout");
 
@@ -85,33 +86,32 @@ async fn one_queue_with_etcdctl(version: Version) {
     let waiting = last.election("office");
     let campaign = tokio::spawn(async move { waiting.campaign().await });
     until_in_line(&election, 3).await;
-    let line = election.candidates().await.expect("lists");
+    let line = election.candidates().expect_soon("lists").await;
     let values: Vec<&[u8]> = line.iter().map(|leader| leader.value.as_slice()).collect();
     assert_eq!(values, [b"first".as_slice(), b"other", b"last"]);
 
     // It takes over from us.
-    leadership.resign().await.expect("resigns");
+    leadership.resign().expect_soon("resigns").await;
     let (key, value) = tokio::task::block_in_place(|| other.leads());
     assert_eq!(value, "other");
-    let leader = election.leader().await.expect("reads").expect("there is a leader");
+    let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!(leader.key, key.as_bytes());
     assert_eq!(leader.key, format!("office/{:x}", leader.lease).as_bytes());
     assert!(!campaign.is_finished(), "the last one waits for etcdctl");
 
     // And we take over from it.
     tokio::task::block_in_place(|| other.resign());
-    let leadership = campaign.await.expect("runs").expect("leads");
+    let leadership = campaign.expect_soon("runs").await.expect("leads");
     assert!(leadership.epoch() > leader.epoch || leadership.epoch() > 0);
     assert!(leadership.is_valid());
-    leadership.resign().await.expect("resigns");
-    assert_eq!(election.leader().await.expect("reads"), None);
+    leadership.resign().expect_soon("resigns").await;
+    assert_eq!(election.leader().expect_soon("reads").await, None);
 }
 
-async fn each_reads_the_others_leader(version: Version) {
-    let etcd = Etcd::start(version);
+async fn each_reads_the_others_leader(etcd: Etcd) {
     let session = session(&etcd, "ours").await;
     let election = session.election("office");
-    let leadership = election.campaign().await.expect("leads");
+    let leadership = election.campaign().expect_soon("leads").await;
 
     // `etcdctl elect -l` prints the leader, and goes on to follow it.
     let mut listener = etcd
@@ -130,38 +130,38 @@ async fn each_reads_the_others_leader(version: Version) {
     listener.wait().expect("ends");
     assert_eq!(lines[0].trim_end().as_bytes(), leadership.key());
     assert_eq!(lines[1].trim_end(), "ours");
-    leadership.resign().await.expect("resigns");
+    leadership.resign().expect_soon("resigns").await;
 
     let mut other = Etcdctl::elect(&etcd, "office", "theirs");
     let (key, _) = tokio::task::block_in_place(|| other.leads());
-    let leader = election.leader().await.expect("reads").expect("there is a leader");
+    let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!((leader.key, leader.value), (key.into_bytes(), b"theirs".to_vec()));
 }
 
 /// etcd gives some clients lease ids with the sign bit set.
-async fn a_candidate_whose_lease_is_negative_counts(version: Version) {
-    let etcd = Etcd::start(version);
-    let mut client = Client::connect([etcd.address().to_string()], None).await.expect("connects");
+async fn a_candidate_whose_lease_is_negative_counts(etcd: Etcd) {
+    let mut client =
+        Client::connect([etcd.address().to_string()], None).expect_soon("connects").await;
     let lease = i64::MIN + 0x1f;
     let options = etcd_client::LeaseGrantOptions::new().with_id(lease);
-    client.lease_grant(60, Some(options)).await.expect("grants");
+    client.lease_grant(60, Some(options)).expect_soon("grants").await;
     let key = format!("office/-{:x}", lease.unsigned_abs());
     client
         .put(key.as_str(), "negative", Some(PutOptions::new().with_lease(lease)))
-        .await
-        .expect("puts");
+        .expect_soon("puts")
+        .await;
 
     let session = session(&etcd, "ours").await;
     let election = session.election("office");
-    let leader = election.leader().await.expect("reads").expect("there is a leader");
+    let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!((leader.lease, leader.value), (lease, b"negative".to_vec()));
 
     let waiting = election.clone();
     let campaign = tokio::spawn(async move { waiting.campaign().await });
     until_in_line(&election, 2).await;
     assert!(!campaign.is_finished(), "it is in front of us");
-    client.lease_revoke(lease).await.expect("revokes");
-    campaign.await.expect("runs").expect("leads").resign().await.expect("resigns");
+    client.lease_revoke(lease).expect_soon("revokes").await;
+    campaign.expect_soon("runs").await.expect("leads").resign().expect_soon("resigns").await;
 }
 
 /// As small scripts in other languages do it.
@@ -172,24 +172,24 @@ async fn put_if_absent(client: &mut Client, lease: i64) -> bool {
     answer.expect("answers").succeeded()
 }
 
-async fn one_race_with_put_if_absent(version: Version) {
-    let etcd = Etcd::start(version);
-    let mut script = Client::connect([etcd.address().to_string()], None).await.expect("connects");
-    let lease = script.lease_grant(60, None).await.expect("grants").id();
+async fn one_race_with_put_if_absent(etcd: Etcd) {
+    let mut script =
+        Client::connect([etcd.address().to_string()], None).expect_soon("connects").await;
+    let lease = script.lease_grant(60, None).expect_soon("grants").await.id();
     assert!(put_if_absent(&mut script, lease).await, "the script leads");
 
     let session = session(&etcd, "ours").await;
     let election = session.election("office").contest(Contest::Race);
-    let leader = election.leader().await.expect("reads").expect("there is a leader");
+    let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!(leader.value, b"script");
     // Joined, and not elected, as long as the script's key is there.
-    let mut candidate = election.join().await.expect("joins");
-    script.delete("office", None).await.expect("deletes");
-    let leadership = candidate.elected().await.expect("leads");
+    let mut candidate = election.join().expect_soon("joins").await;
+    script.delete("office", None).expect_soon("deletes").await;
+    let leadership = candidate.elected().expect_soon("leads").await;
     assert!(leadership.epoch() > leader.epoch);
     assert!(!put_if_absent(&mut script, lease).await, "the script has to wait");
 
-    leadership.resign().await.expect("resigns");
-    candidate.leave().await.expect("leaves");
+    leadership.resign().expect_soon("resigns").await;
+    candidate.leave().expect_soon("leaves").await;
     assert!(put_if_absent(&mut script, lease).await, "the script leads again");
 }

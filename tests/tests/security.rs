@@ -11,14 +11,13 @@ use incumbent::{
     Contest, Credentials, Error, EtcdStore, Event, Leaders, Leadership, Options, Session,
     WriteError, admin,
 };
-use incumbent_tests::certificates::{Authority, Certificates, Validity};
-use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::certificates::{Authority, Validity};
+use incumbent_tests::etcd::{Etcd, Version, user};
 use incumbent_tests::on_each_version;
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
 use tempfile::TempDir;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Longer than etcd takes to start again.
 const LEASE_TIME: Duration = Duration::from_secs(6);
 /// A life of tokens, in which etcd counts whole seconds.
@@ -50,9 +49,10 @@ async fn all_certificates_are_replaced_while_a_leader_leads(version: Version) {
     let ours = old.certificates(ours.path());
     let url = etcd.url();
 
-    let (one, two) = (session(&url, shown(&ours)).await, session(&url, shown(&ours)).await);
-    let leadership = soon(one.election(NAME).campaign()).await.expect("leads");
-    let mut waits = soon(two.election(NAME).join()).await.expect("waits");
+    let (one, two) =
+        (session(&url, ours.credentials()).await, session(&url, ours.credentials()).await);
+    let leadership = one.election(NAME).campaign().expect_soon("leads").await;
+    let mut waits = two.election(NAME).join().expect_soon("waits").await;
     let mut leaders = two.election(NAME).observe();
     let epoch = leadership.epoch();
     assert_eq!(next_epoch(&mut leaders).await, Some(epoch));
@@ -66,8 +66,8 @@ async fn all_certificates_are_replaced_while_a_leader_leads(version: Version) {
 
     eventually_written(&leadership).await;
     assert!(leadership.is_valid());
-    soon(leadership.resign()).await.expect("resigns");
-    let next = soon(waits.elected()).await.expect("leads");
+    leadership.resign().expect_soon("resigns").await;
+    let next = waits.elected().expect_soon("leads").await;
     assert!(next.epoch() > epoch);
     loop {
         // The gap may be seen, or not.
@@ -86,31 +86,31 @@ async fn logins_that_end_every_second_cost_nothing(version: Version) {
     let sessions = [(); 3].map(|()| session(&url, user("me", "mine")));
     let [one, two, three] = sessions;
     let (one, two, three) = (one.await, two.await, three.await);
-    let leadership = soon(one.election(NAME).campaign()).await.expect("leads");
-    let mut waits = soon(two.election(NAME).join()).await.expect("waits");
+    let leadership = one.election(NAME).campaign().expect_soon("leads").await;
+    let mut waits = two.election(NAME).join().expect_soon("waits").await;
     let mut leaders = three.election(NAME).observe();
     assert_eq!(next_epoch(&mut leaders).await, Some(leadership.epoch()));
 
     let since = Instant::now();
     let mut written = 0;
     while since.elapsed() < 5 * TOKEN_LIFE {
-        soon(leadership.fence().put(KEY, "v")).await.expect("the login is renewed");
+        leadership.fence().put(KEY, "v").expect_soon("the login is renewed").await;
         written += 1;
         sleep(Duration::from_millis(100)).await;
     }
     assert!(written > 10, "{written}");
     assert!(leadership.is_valid());
     // What was opened with a login of long ago still tells.
-    soon(leadership.resign()).await.expect("resigns");
-    let next = soon(waits.elected()).await.expect("leads");
+    leadership.resign().expect_soon("resigns").await;
+    let next = waits.elected().expect_soon("leads").await;
     loop {
         if next_epoch(&mut leaders).await == Some(next.epoch()) {
             break;
         }
     }
-    soon(next.resign()).await.expect("resigns");
+    next.resign().expect_soon("resigns").await;
     for session in [one, two, three] {
-        soon(session.close()).await.expect("closes");
+        session.close().expect_soon("closes").await;
     }
     assert_eq!(as_root(&etcd, &["get", "--prefix", "my/office"]), "");
 }
@@ -120,18 +120,18 @@ async fn a_new_password_is_taken_up_in_the_right_order(version: Version) {
     let file = directory.path().join("password");
     fs::write(&file, "mine\n").unwrap();
     let one = session(&etcd.url(), user_of_file("me", &file)).await;
-    let leadership = soon(one.election(NAME).campaign()).await.expect("leads");
+    let leadership = one.election(NAME).campaign().expect_soon("leads").await;
 
     fs::write(&file, "new\n").unwrap();
     // Refused by etcd as yet, and no harm.
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(1500) {
-        soon(leadership.fence().put(KEY, "v")).await.expect("the old login holds");
+        leadership.fence().put(KEY, "v").expect_soon("the old login holds").await;
         sleep(Duration::from_millis(50)).await;
     }
     change_password(&etcd, "me", "new");
     eventually_written(&leadership).await;
-    let waits = soon(one.election("my/other").campaign()).await.expect("leads");
+    let waits = one.election("my/other").campaign().expect_soon("leads").await;
     assert!(leadership.is_valid() && waits.is_valid());
 }
 
@@ -140,10 +140,10 @@ async fn a_new_password_is_taken_up_in_the_wrong_order(version: Version) {
     let file = directory.path().join("password");
     fs::write(&file, "mine\n").unwrap();
     let one = session(&etcd.url(), user_of_file("me", &file)).await;
-    let leadership = soon(one.election(NAME).campaign()).await.expect("leads");
+    let leadership = one.election(NAME).campaign().expect_soon("leads").await;
 
     change_password(&etcd, "me", "new");
-    let refused = soon(leadership.fence().put(KEY, "v")).await;
+    let refused = soon("the write is answered", leadership.fence().put(KEY, "v")).await;
     assert!(matches!(refused, Err(WriteError::Failed(Failure::Denied(_)))), "{refused:?}");
     fs::write(&file, "new\n").unwrap();
     eventually_written(&leadership).await;
@@ -171,13 +171,13 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
     let url = etcd.url();
     let one = session(&url, user("me", "mine")).await;
     let two = session(&url, user("me", "mine")).await;
-    let mut candidate = soon(one.election(NAME).join()).await.expect("in line");
+    let mut candidate = one.election(NAME).join().expect_soon("in line").await;
     let mut events = candidate.events();
-    let leadership = soon(candidate.elected()).await.expect("leads");
+    let leadership = candidate.elected().expect_soon("leads").await;
     as_root(etcd, &["user", "revoke-role", "me", "of-the-prefix"]);
 
     // Who has a key keeps it: etcd asks nobody's leave to renew a lease.
-    let denied = soon(async {
+    let denied = soon("the write is denied", async {
         loop {
             match leadership.fence().put(KEY, "v").await {
                 // With the old login, which nobody could know.
@@ -193,7 +193,7 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
     }
     assert!(leadership.is_valid());
     // Who has none gets none, and is told why.
-    match soon(two.election(NAME).campaign()).await {
+    match soon("the campaign is answered", two.election(NAME).campaign()).await {
         Err(Error::Withdrawn(Failure::Denied(text))) => {
             assert!(text.contains("permission denied"), "{text}");
         }
@@ -202,15 +202,14 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
 
     as_root(etcd, &["user", "grant-role", "me", "of-the-prefix"]);
     eventually_written(&leadership).await;
-    let mut waits = soon(two.election(NAME).join()).await.expect("a new candidacy gets in");
+    let mut waits = two.election(NAME).join().expect_soon("a new candidacy gets in").await;
     let epoch = leadership.epoch();
-    soon(leadership.resign()).await.expect("resigns");
-    assert!(soon(waits.elected()).await.expect("leads").epoch() > epoch);
+    leadership.resign().expect_soon("resigns").await;
+    assert!(waits.elected().expect_soon("leads").await.epoch() > epoch);
 }
 
 /// The roles are those of OPERATING.md, word for word.
-async fn the_documented_roles_are_enough(version: Version) {
-    let etcd = Etcd::start(version);
+async fn the_documented_roles_are_enough(etcd: Etcd) {
     let page = include_str!("../../OPERATING.md");
     let documented: Vec<_> =
         page.lines().filter(|line| line.starts_with("etcdctl role ")).collect();
@@ -235,53 +234,38 @@ async fn the_documented_roles_are_enough(version: Version) {
         let election =
             async || session(&url, user(name, "secret")).await.election(name).contest(contest);
         let (one, two) = (election().await, election().await);
-        let first = soon(one.campaign()).await.expect("leads");
-        let mut waits = soon(two.join()).await.expect("waits");
+        let first = one.campaign().expect_soon("leads").await;
+        let mut waits = two.join().expect_soon("waits").await;
         let data = format!("{name}-data/k");
-        soon(first.fence().put(data.as_str(), "v")).await.expect("writes");
+        first.fence().put(data.as_str(), "v").expect_soon("writes").await;
         // As `incumbent put --fence` inside of `incumbent run`.
         let writer = user("my-writer", "secret");
         let url = url.parse().unwrap();
-        let store = EtcdStore::connect(&url, &writer, PATIENCE).await.expect("connects");
+        let store = EtcdStore::connect(&url, &writer, LIMIT).expect_soon("connects").await;
         let epoch = first.epoch();
-        let write = admin::fenced_put(&store, name, contest, epoch, data, "w", PATIENCE);
-        write.await.expect("writes");
+        let write = admin::fenced_put(&store, name, contest, epoch, data, "w", LIMIT);
+        write.expect_soon("writes").await;
 
         let seen = looks.election(name).contest(contest);
         assert_eq!(
-            soon(seen.leader()).await.expect("reads").map(|leader| leader.epoch),
+            seen.leader().expect_soon("reads").await.map(|leader| leader.epoch),
             Some(epoch)
         );
         let mut leaders = seen.observe();
         assert_eq!(next_epoch(&mut leaders).await, Some(epoch));
-        soon(first.resign()).await.expect("resigns");
-        let second = soon(waits.elected()).await.expect("leads");
+        first.resign().expect_soon("resigns").await;
+        let second = waits.elected().expect_soon("leads").await;
         while next_epoch(&mut leaders).await != Some(second.epoch()) {}
-        soon(second.resign()).await.expect("resigns");
-        soon(waits.leave()).await.expect("leaves");
+        second.resign().expect_soon("resigns").await;
+        waits.leave().expect_soon("leaves").await;
         assert_eq!(as_root(&etcd, &["get", "--prefix", "--keys-only", &format!("{name}/")]), "");
 
-        let denied = soon(seen.campaign()).await;
+        let denied = soon("the campaign is answered", seen.campaign()).await;
         assert!(matches!(denied, Err(Error::Withdrawn(Failure::Denied(_)))), "{denied:?}");
     }
 }
 
 // What the tests share.
-
-fn shown(certificates: &Certificates) -> Credentials {
-    let mut credentials = Credentials::default();
-    credentials.ca = Some(certificates.ca.clone());
-    credentials.cert = Some(certificates.client_cert.clone());
-    credentials.key = Some(certificates.client_key.clone());
-    credentials
-}
-
-fn user(name: &str, password: &str) -> Credentials {
-    let mut credentials = Credentials::default();
-    credentials.user = Some(name.into());
-    credentials.password = Some(password.into());
-    credentials
-}
 
 fn user_of_file(name: &str, file: &Path) -> Credentials {
     let mut credentials = Credentials::default();
@@ -292,7 +276,7 @@ fn user_of_file(name: &str, file: &Path) -> Credentials {
 
 async fn session(url: &str, credentials: Credentials) -> Session {
     let options = Options { credentials, ttl: LEASE_TIME, ..Options::default() };
-    soon(Session::connect(url, options)).await.expect("connects")
+    Session::connect(url, options).expect_soon("connects").await
 }
 
 /// An etcd of which `me` may have what begins with `my/`.
@@ -328,33 +312,25 @@ fn change_password(etcd: &Etcd, name: &str, password: &str) {
 
 /// Writes as the leader, as soon as that is possible in this term.
 async fn eventually_written(leadership: &Leadership) {
-    let since = Instant::now();
-    loop {
-        match soon(leadership.fence().put(KEY, "again")).await {
-            Ok(_) => return,
-            Err(WriteError::Unknown | WriteError::Failed(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
-        assert!(since.elapsed() < PATIENCE, "nothing can be written");
-        sleep(Duration::from_millis(50)).await;
-    }
+    let written = async || match leadership.fence().put(KEY, "again").await {
+        Ok(_) => true,
+        Err(WriteError::Unknown | WriteError::Failed(_)) => false,
+        Err(error) => panic!("{error}"),
+    };
+    until("the leader can write", written).await;
 }
 
 async fn next_epoch(leaders: &mut Leaders) -> Option<i64> {
-    let seen = soon(leaders.next()).await.expect("goes on").expect("may look");
+    let seen = leaders.next().expect_soon("goes on").await.expect("may look");
     seen.map(|leader| leader.epoch)
 }
 
 async fn extended(events: &mut (impl StreamExt<Item = Event> + Unpin)) {
     loop {
-        match soon(events.next()).await.expect("goes on") {
+        match events.next().expect_soon("goes on").await {
             Event::Extended { .. } => return,
             Event::Demoted { reason, .. } => panic!("{reason}"),
             _ => {}
         }
     }
-}
-
-async fn soon<F: Future>(future: F) -> F::Output {
-    timeout(PATIENCE, future).await.expect("it takes too long")
 }

@@ -13,15 +13,13 @@ use incumbent::{
     Bell, Candidate, Clock, Contest, Election, Error, Event, Leadership, ManualClock, Options,
     Reason, WriteError,
 };
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::yield_now;
-use tokio::time::timeout;
 
 const NAME: &str = "office";
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(10);
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A leader, and who comes after it.
 struct Scene {
@@ -35,11 +33,11 @@ struct Scene {
 
 async fn scene() -> Scene {
     let world = World::new();
-    let worker = world.process("worker").await.expect("starts");
-    let mut leader = worker.session().election(NAME).join().await.expect("joins");
-    let leadership = leader.elected().await.expect("is elected");
-    let rival = world.process("rival").await.expect("starts");
-    let next = rival.session().election(NAME).join().await.expect("joins");
+    let worker = world.process("worker").expect_soon("starts").await;
+    let mut leader = worker.session().election(NAME).join().expect_soon("joins").await;
+    let leadership = leader.elected().expect_soon("is elected").await;
+    let rival = world.process("rival").expect_soon("starts").await;
+    let next = rival.session().election(NAME).join().expect_soon("joins").await;
     Scene { world, worker, leader, leadership, rival, next }
 }
 
@@ -64,15 +62,15 @@ async fn a_healthy_leader_leads_on() {
 #[tokio::test]
 async fn a_term_that_nobody_took_is_followed_by_another() {
     let world = World::new();
-    let worker = world.process("worker").await.expect("starts");
+    let worker = world.process("worker").expect_soon("starts").await;
     let election = worker.session().election(NAME);
     let mut campaign = pin!(election.campaign());
     assert!(campaign.as_mut().now_or_never().is_none());
     world.settle().await;
-    let missed = world.depose(NAME).await.expect("it leads");
-    let leadership = timeout(PATIENCE, campaign).await.expect("in time").expect("leads");
+    let missed = world.depose(NAME).expect_soon("it leads").await;
+    let leadership = campaign.expect_soon("leads").await;
     assert!(leadership.epoch() > missed.epoch);
-    leadership.resign().await.expect("resigns");
+    leadership.resign().expect_soon("resigns").await;
 
     let (tell, mut leads) = unbounded_channel();
     let work = |leadership: Leadership| {
@@ -82,10 +80,10 @@ async fn a_term_that_nobody_took_is_followed_by_another() {
     let mut lead = pin!(election.lead(work));
     assert!(lead.as_mut().now_or_never().is_none());
     world.settle().await;
-    let missed = world.depose(NAME).await.expect("it leads");
+    let missed = world.depose(NAME).expect_soon("it leads").await;
     let epoch = tokio::select! {
         end = lead => panic!("it leads no more: {end:?}"),
-        epoch = timeout(PATIENCE, leads.recv()) => epoch.expect("in time").expect("leads"),
+        epoch = leads.recv().expect_soon("leads") => epoch,
     };
     assert!(epoch > missed.epoch);
 }
@@ -94,16 +92,16 @@ async fn a_term_that_nobody_took_is_followed_by_another() {
 #[tokio::test]
 async fn terms_that_nobody_took_are_followed_by_others_in_a_crowd() {
     let world = World::new();
-    let worker = world.process("worker").await.expect("starts");
+    let worker = world.process("worker").expect_soon("starts").await;
     let elections: Vec<_> =
         (0..200).map(|n| worker.session().election(format!("jobs/{n}"))).collect();
     let mut campaigns = pin!(join_all(elections.iter().map(|election| election.campaign())));
     assert!(campaigns.as_mut().now_or_never().is_none());
     world.settle().await;
     for n in 0..200 {
-        world.depose(&format!("jobs/{n}")).await.expect("it leads");
+        world.depose(&format!("jobs/{n}")).expect_soon("it leads").await;
     }
-    for leadership in timeout(PATIENCE, campaigns).await.expect("in time") {
+    for leadership in soon("all lead", campaigns).await {
         leadership.expect("leads");
     }
 }
@@ -112,7 +110,7 @@ async fn terms_that_nobody_took_are_followed_by_others_in_a_crowd() {
 #[tokio::test]
 async fn a_closed_session_ends_all_that_goes_on_in_it() {
     let Scene { world, .. } = &scene().await;
-    let late = world.process("late").await.expect("starts");
+    let late = world.process("late").expect_soon("starts").await;
     let (behind, alone) = (late.session().election(NAME), late.session().election("other"));
     let work = |leadership: Leadership| async move {
         let _leadership = leadership;
@@ -123,8 +121,8 @@ async fn a_closed_session_ends_all_that_goes_on_in_it() {
         world.settle().await;
         late.session().close().await
     };
-    let all = timeout(PATIENCE, async { tokio::join!(both, closed) });
-    let ((waits, leads), closed) = all.await.expect("in time");
+    let all = soon("all are told", async { tokio::join!(both, closed) });
+    let ((waits, leads), closed) = all.await;
     assert!(matches!(waits, Err(Error::Closed)), "{waits:?}");
     leads.expect("is closed");
     closed.expect("closes");
@@ -134,13 +132,13 @@ async fn a_closed_session_ends_all_that_goes_on_in_it() {
 async fn a_deposed_leader_knows_and_is_followed() {
     let Scene { world, leadership, mut next, worker: _worker, leader: _leader, rival: _rival } =
         scene().await;
-    let deposed = world.depose(NAME).await.expect("somebody led");
+    let deposed = world.depose(NAME).expect_soon("somebody led").await;
     assert_eq!(deposed.value, b"worker");
     assert!(!leadership.is_valid());
     assert_eq!(now(leadership.lost()), Reason::Deposed);
     let successor = now(next.elected()).expect("leads");
     assert!(successor.epoch() > leadership.epoch());
-    assert_eq!(world.leader(NAME).await.expect("leads").value, b"rival");
+    assert_eq!(world.leader(NAME).expect_soon("leads").await.value, b"rival");
     assert_eq!(now(leadership.fence().put("/data", "")), Err(WriteError::Stale));
 }
 
@@ -160,10 +158,10 @@ async fn who_is_asked_to_stop_leads_on_but_is_firm_no_more() {
 #[tokio::test]
 async fn the_leader_of_a_race_is_deposed_as_well() {
     let world = World::new();
-    let worker = world.process("worker").await.expect("starts");
+    let worker = world.process("worker").expect_soon("starts").await;
     let election = worker.session().election(NAME).contest(Contest::Race);
-    let leadership = election.campaign().await.expect("leads");
-    assert_eq!(world.leader(NAME).await.expect("leads").epoch, leadership.epoch());
+    let leadership = election.campaign().expect_soon("leads").await;
+    assert_eq!(world.leader(NAME).expect_soon("leads").await.epoch, leadership.epoch());
     assert!(world.depose(NAME).await.is_some());
     assert_eq!(now(leadership.lost()), Reason::Deposed);
     assert_eq!(world.depose(NAME).await, None);
@@ -173,7 +171,7 @@ async fn the_leader_of_a_race_is_deposed_as_well() {
 async fn a_revoked_lease_ends_the_term_on_it() {
     let Scene { world, leadership, mut next, worker: _worker, leader: _leader, rival: _rival } =
         scene().await;
-    let revoked = world.revoke(NAME).await.expect("somebody led");
+    let revoked = world.revoke(NAME).expect_soon("somebody led").await;
     assert_eq!(revoked.lease, leadership.lease());
     assert!(matches!(now(leadership.lost()), Reason::LeaseLost | Reason::Deposed));
     now(next.elected()).expect("leads");
@@ -198,7 +196,7 @@ async fn a_paused_process_is_told_nothing_and_its_clock_says_all() {
     assert!(!leadership.is_valid());
     world.pass(SECOND).await;
     let successor = now(next.elected()).expect("leads");
-    successor.fence().put("/data", "by the rival").await.expect("leads");
+    successor.fence().put("/data", "by the rival").expect_soon("leads").await;
 
     assert!(leadership.lost().now_or_never().is_none());
     assert!(events.next().now_or_never().is_none());
@@ -250,7 +248,7 @@ async fn without_the_store_a_leader_is_endangered_and_ends_at_its_deadline() {
     worker.heal().await;
     world.pass(5 * SECOND).await;
     assert!(successor.is_valid());
-    assert_eq!(worker.session().election(NAME).candidates().await.expect("answers").len(), 2);
+    assert_eq!(worker.session().election(NAME).candidates().expect_soon("answers").await.len(), 2);
 }
 
 #[tokio::test]
@@ -317,7 +315,7 @@ async fn a_delayed_write_is_refused_by_the_store() {
     assert_eq!(world.get("/data").await, None);
     world.depose(NAME).await;
     let successor = now(next.elected()).expect("leads");
-    successor.fence().put("/data", "by the rival").await.expect("leads");
+    successor.fence().put("/data", "by the rival").expect_soon("leads").await;
     let before = world.store().revision();
     worker.deliver_writes().await;
     assert!(matches!(now(write), Err(WriteError::Stale | WriteError::Unknown)));
@@ -347,13 +345,13 @@ async fn a_lost_answer_leaves_the_writer_in_the_dark() {
     worker.lose_next_answer();
     assert_eq!(leadership.fence().put("/data", "1").await, Err(WriteError::Unknown));
     assert_eq!(world.get("/data").await, Some(b"1".into()));
-    leadership.fence().put("/data", "2").await.expect("leads");
+    leadership.fence().put("/data", "2").expect_soon("leads").await;
 }
 
 #[tokio::test]
 async fn work_that_leads_again_and_again_stops_in_time() {
     let world = World::new();
-    let worker = world.process("worker").await.expect("starts");
+    let worker = world.process("worker").expect_soon("starts").await;
     let election = worker.session().election(NAME);
     let (started, dropped) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Vec::new())));
 
@@ -391,15 +389,15 @@ async fn work_that_leads_again_and_again_stops_in_time() {
     worker.heal().await;
     world.pass(LEASE).await;
     assert_eq!(started.load(Ordering::Relaxed), 3);
-    worker.session().close().await.expect("closes");
-    leads.await.expect("ends").expect("is closed");
+    worker.session().close().expect_soon("closes").await;
+    leads.expect_soon("ends").await.expect("is closed");
 }
 
 #[tokio::test]
 async fn an_observer_sees_the_gap() {
     let Scene { world, worker, leadership, next, leader: _leader, rival: _rival } = scene().await;
     drop(next);
-    let watcher = world.process("watcher").await.expect("starts");
+    let watcher = world.process("watcher").expect_soon("starts").await;
     let mut leaders = watcher.session().election(NAME).observe();
     world.settle().await;
     let first = now(leaders.next()).expect("is there").expect("is seen").expect("leads");
@@ -440,20 +438,20 @@ async fn work_that_never_pauses_holds_up_nobody() {
     world.settle().await;
     assert!(leadership.is_valid());
     world.depose(NAME).await;
-    timeout(PATIENCE, writing).await.expect("in time").expect("ends");
+    writing.expect_soon("ends").await;
 }
 
 #[tokio::test]
 async fn a_session_that_is_over_holds_up_nobody() {
     let Scene { world, worker, leadership, leader, mut next, rival: _rival } = scene().await;
     drop((leader, leadership));
-    worker.session().close().await.expect("closes");
+    worker.session().close().expect_soon("closes").await;
     world.settle().await;
     now(next.elected()).expect("leads");
     worker.pause().await;
     drop(worker);
     world.pass(LEASE).await;
-    assert_eq!(world.leader(NAME).await.expect("leads").value, b"rival");
+    assert_eq!(world.leader(NAME).expect_soon("leads").await.value, b"rival");
 }
 
 #[tokio::test]
@@ -482,13 +480,12 @@ async fn the_same_story_goes_the_same_way() {
 #[tokio::test]
 async fn many_elections_are_won_and_lost_at_one_moment() {
     let world = World::new();
-    let worker = world.process("worker").await.expect("starts");
+    let worker = world.process("worker").expect_soon("starts").await;
     let elections: Vec<_> =
         (0..1_000).map(|number| worker.session().election(format!("shard-{number}"))).collect();
-    let led = timeout(PATIENCE, try_join_all(elections.iter().map(Election::campaign))).await;
-    let led = led.expect("in time").expect("leads");
+    let led = try_join_all(elections.iter().map(Election::campaign)).expect_soon("leads").await;
     assert!(led.iter().all(Leadership::is_valid));
-    world.revoke("shard-7").await.expect("somebody led");
+    world.revoke("shard-7").expect_soon("somebody led").await;
     for leadership in &led {
         assert!(matches!(now(leadership.lost()), Reason::LeaseLost | Reason::Deposed));
     }
@@ -497,12 +494,11 @@ async fn many_elections_are_won_and_lost_at_one_moment() {
 #[tokio::test]
 async fn a_session_with_many_elections_closes_at_one_moment() {
     let world = World::new();
-    let worker = world.process("worker").await.expect("starts");
+    let worker = world.process("worker").expect_soon("starts").await;
     let elections: Vec<_> =
         (0..1_000).map(|number| worker.session().election(format!("shard-{number}"))).collect();
-    let candidates = try_join_all(elections.iter().map(Election::join)).await.expect("join");
-    let closes = timeout(PATIENCE, worker.session().close()).await.expect("in time");
-    closes.expect("closes");
+    let candidates = try_join_all(elections.iter().map(Election::join)).expect_soon("join").await;
+    worker.session().close().expect_soon("closes").await;
     drop(candidates);
 }
 
@@ -510,8 +506,8 @@ async fn a_session_with_many_elections_closes_at_one_moment() {
 async fn options_are_taken_and_refused_as_ever() {
     let world = World::new();
     let short = Options { ttl: SECOND, identity: "short".into(), ..Options::default() };
-    let worker = world.process_with(short).await.expect("starts");
-    let leadership = worker.session().election(NAME).campaign().await.expect("leads");
+    let worker = world.process_with(short).expect_soon("starts").await;
+    let leadership = worker.session().election(NAME).campaign().expect_soon("leads").await;
     assert!(leadership.remaining() < SECOND);
     let bad = Options { margin: LEASE, ttl: LEASE, ..Options::default() };
     world.process_with(bad).await.expect_err("no time is left");
@@ -559,5 +555,5 @@ fn a_thread_that_waits_for_a_clock_is_woken_by_it() {
     clock.advance(Duration::from_nanos(6));
     assert_eq!(clock.next_due(), Some(7));
     clock.advance(Duration::from_nanos(1));
-    assert_eq!(wakes.recv_timeout(PATIENCE), Ok(7));
+    assert_eq!(wakes.recv_timeout(LIMIT), Ok(7));
 }

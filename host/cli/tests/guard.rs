@@ -24,7 +24,7 @@ use incumbent_tests::program::{
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-incumbent_tests::with_each_etcd!(
+incumbent_tests::on_each_version!(
     a_killed_supervisor_costs_no_lease_time,
     the_guard_logs_in_to_give_the_lease_back,
 );

@@ -108,7 +108,7 @@ fn opens(pid: i32) -> bool {
     })
 }
 
-incumbent_tests::with_each_etcd!(
+incumbent_tests::on_each_version!(
     a_component_is_told_and_given_what_was_granted,
     whatever_it_does_it_is_interrupted_in_time,
 );

@@ -16,15 +16,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 const STORE: &str = "etcd://127.0.0.1:2379,127.0.0.1:2389,127.0.0.1:2399";
 
-#[test]
-fn lost_packets_cost_no_leadership_3_4() {
-    lost_packets_cost_no_leadership(Version::V3_4);
-}
-
-#[test]
-fn lost_packets_cost_no_leadership_3_5() {
-    lost_packets_cost_no_leadership(Version::V3_5);
-}
+incumbent_tests::on_each_version!(lost_packets_cost_no_leadership);
 
 /// Rows 7, 21 and 23.
 fn lost_packets_cost_no_leadership(version: Version) {

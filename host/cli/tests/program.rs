@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-incumbent_tests::with_each_etcd!(
+incumbent_tests::on_each_version!(
     three_candidates_take_turns,
     a_store_that_is_away_ends_no_campaign,
     whatever_takes_the_leadership_is_told,

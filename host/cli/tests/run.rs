@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-incumbent_tests::with_each_etcd!(
+incumbent_tests::on_each_version!(
     the_command_knows_its_term,
     the_whole_group_stops_on_a_signal,
     work_stops_in_time_while_the_store_is_away,

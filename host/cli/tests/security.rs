@@ -18,18 +18,7 @@ use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::program::{Running, children, end, eventually, incumbent, write_secret};
 use tempfile::TempDir;
 
-macro_rules! on_both {
-    ($($test:ident),+ $(,)?) => {
-        mod v3_4 {
-            $(#[test] fn $test() { super::$test(super::Version::V3_4); })+
-        }
-        mod v3_5 {
-            $(#[test] fn $test() { super::$test(super::Version::V3_5); })+
-        }
-    };
-}
-
-on_both!(
+incumbent_tests::on_each_version!(
     each_fault_of_tls_has_its_sentence,
     each_fault_of_a_login_has_its_sentence,
     certificates_are_replaced_while_it_leads,
@@ -87,8 +76,7 @@ fn each_fault_of_tls_has_its_sentence(version: Version) {
     }
 }
 
-fn each_fault_of_a_login_has_its_sentence(version: Version) {
-    let etcd = Etcd::start(version);
+fn each_fault_of_a_login_has_its_sentence(etcd: Etcd) {
     etcd.enable_users("of-root", "ann", PASSWORD, "office");
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("password");
@@ -128,8 +116,7 @@ fn certificates_are_replaced_while_it_leads(version: Version) {
     world.is_undisturbed(candidate);
 }
 
-fn a_password_is_replaced_while_it_leads(version: Version) {
-    let etcd = Etcd::start(version);
+fn a_password_is_replaced_while_it_leads(etcd: Etcd) {
     etcd.enable_users("of-root", "ann", PASSWORD, "office");
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("password");
@@ -154,8 +141,7 @@ fn a_password_is_replaced_while_it_leads(version: Version) {
     assert_eq!(etcd.etcdctl(&["--user", "root:of-root", "get", "--prefix", "office"]), "");
 }
 
-fn who_is_denied_is_withdrawn_with_the_reason(version: Version) {
-    let etcd = Etcd::start(version);
+fn who_is_denied_is_withdrawn_with_the_reason(etcd: Etcd) {
     etcd.enable_users("of-root", "ann", PASSWORD, "office");
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("password");

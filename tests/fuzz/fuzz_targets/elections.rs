@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| incumbent_tests::properties::elections::check(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| incumbent_simulation::properties::elections::check(bytes));

@@ -14,9 +14,11 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use incumbent::types::{self, *};
 use incumbent::{Candidate, Clock, Leadership, ManualClock, Options, Session, Store, Watches};
 
-use super::embedded::{self as anything, Bytes, Known, number, span, text};
 use super::panics::Panics;
 use crate::hostile;
+use incumbent_simulation::properties::embedded::{
+    self as anything, Bytes, Known, number, span, text,
+};
 
 type Events = Box<dyn Stream<Item = incumbent::Event> + Send + Unpin>;
 

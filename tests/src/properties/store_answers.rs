@@ -16,7 +16,7 @@ use incumbent::{Credentials, EtcdStore, EtcdUrl, Store, admin};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::embedded::{Bytes, number, text};
+use incumbent_simulation::properties::embedded::{Bytes, number, text};
 
 /// How long a call may take.
 const WITHIN: Duration = Duration::from_millis(200);

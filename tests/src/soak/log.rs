@@ -10,7 +10,7 @@ use incumbent::{BootClock, Clock, Mark};
 use serde::{Deserialize, Serialize};
 
 use super::faults::Fault;
-use crate::simulation::history::Outcome;
+use incumbent_simulation::history::Outcome;
 
 /// How the files are named: `*.jsonl`.
 const EXTENSION: &str = "jsonl";

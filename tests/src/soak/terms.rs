@@ -8,7 +8,7 @@ use incumbent::Mark;
 
 use super::faults::{self, Fault, InForce};
 use super::log::{Event, Line, Settings};
-use crate::simulation::history::{History, Outcome};
+use incumbent_simulation::history::{History, Outcome};
 
 /// The time that news take to a host when nothing is wrong with it, and that a busy
 /// machine may add.

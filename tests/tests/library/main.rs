@@ -13,12 +13,11 @@ use incumbent::{
     Component, Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event, Options, Reason,
     Session, Store, Watches, Write, WriteError, admin,
 };
-use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::etcd::Etcd;
+use incumbent_tests::wait::{ExpectSoon, soon, until};
 use incumbent_tests::{hostile, on_each_version};
 use tokio::time::{sleep, timeout};
 
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 const WITHIN: Duration = Duration::from_secs(5);
 const NAME: &str = "office";
 
@@ -48,10 +47,9 @@ on_each_version! {
     a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline,
 }
 
-async fn a_leader_that_resigns_is_followed_at_once(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_leader_that_resigns_is_followed_at_once(etcd: Etcd) {
     let (one, two) = (session(&etcd, "one").await, session(&etcd, "two").await);
-    let first = soon(one.election(NAME).campaign()).await.expect("leads");
+    let first = one.election(NAME).campaign().expect_soon("leads").await;
     assert!(first.is_valid());
     assert!(first.remaining() > Duration::from_millis(500));
     assert_eq!(first.key(), format!("{NAME}/{:x}", first.lease()).as_bytes());
@@ -60,121 +58,116 @@ async fn a_leader_that_resigns_is_followed_at_once(version: Version) {
     let waits = tokio::spawn(async move { next.campaign().await });
     sleep(Duration::from_millis(300)).await;
     assert!(!waits.is_finished());
-    soon(first.resign()).await.expect("resigns");
+    first.resign().expect_soon("resigns").await;
     let second = timeout(Duration::from_millis(500), waits).await.expect("no lease time goes by");
     let second = second.expect("ends").expect("leads");
     assert!(second.is_valid());
-    soon(second.resign()).await.expect("resigns");
+    second.resign().expect_soon("resigns").await;
     assert_eq!(keys(&etcd), "");
 }
 
-async fn a_race_is_handed_over_as_well(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_race_is_handed_over_as_well(etcd: Etcd) {
     let (one, two) = (session(&etcd, "one").await, session(&etcd, "two").await);
     let race = |session: &Session| session.election(NAME).contest(Contest::Race);
-    let first = soon(race(&one).campaign()).await.expect("leads");
+    let first = race(&one).campaign().expect_soon("leads").await;
     assert_eq!(first.key(), NAME.as_bytes());
     let epoch = first.epoch();
 
-    let mut second = soon(race(&two).join()).await.expect("waits");
+    let mut second = race(&two).join().expect_soon("waits").await;
     sleep(Duration::from_millis(200)).await;
-    soon(first.resign()).await.expect("resigns");
-    let second = soon(second.elected()).await.expect("leads");
+    first.resign().expect_soon("resigns").await;
+    let second = second.elected().expect_soon("leads").await;
     assert!(second.epoch() > epoch);
 }
 
-async fn a_dropped_campaign_leaves_nothing_behind(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_dropped_campaign_leaves_nothing_behind(etcd: Etcd) {
     let (one, two) = (session(&etcd, "one").await, session(&etcd, "two").await);
-    let first = soon(one.election(NAME).campaign()).await.expect("leads");
+    let first = one.election(NAME).campaign().expect_soon("leads").await;
     let waiting = two.election(NAME);
     timeout(Duration::from_millis(500), waiting.campaign()).await.expect_err("waits");
-    until(|| keys(&etcd).lines().count() == 1).await;
+    until("one key is left", async || keys(&etcd).lines().count() == 1).await;
     // And again, from the same session.
     timeout(Duration::from_millis(500), waiting.campaign()).await.expect_err("waits");
-    soon(first.resign()).await.expect("resigns");
-    until(|| keys(&etcd).is_empty()).await;
+    first.resign().expect_soon("resigns").await;
+    until("no key is left", async || keys(&etcd).is_empty()).await;
 }
 
-async fn a_dropped_leadership_is_resigned(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_dropped_leadership_is_resigned(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let election = session.election(NAME);
-    let leadership = soon(election.campaign()).await.expect("leads");
+    let leadership = election.campaign().expect_soon("leads").await;
     let fence = leadership.fence();
     drop(leadership);
-    until(|| keys(&etcd).is_empty()).await;
+    until("no key is left", async || keys(&etcd).is_empty()).await;
     assert!(!fence.is_valid());
     assert_eq!(fence.put("/data", "late").await, Err(WriteError::Stale));
 }
 
-async fn a_dropped_candidate_gives_its_term_back(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_dropped_candidate_gives_its_term_back(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let mut candidate = session.election(NAME).enter();
-    let leadership = soon(candidate.elected()).await.expect("leads");
+    let leadership = candidate.elected().expect_soon("leads").await;
     drop(candidate);
-    assert_eq!(soon(leadership.lost()).await, Reason::Resigned);
+    assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Resigned);
     // Its work may still go on: the key is there.
     sleep(Duration::from_millis(200)).await;
     assert_eq!(keys(&etcd).lines().count(), 1);
     drop(leadership);
-    until(|| keys(&etcd).is_empty()).await;
+    until("no key is left", async || keys(&etcd).is_empty()).await;
 }
 
-async fn a_guarded_write_holds_while_the_term_stands(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_guarded_write_holds_while_the_term_stands(etcd: Etcd) {
     let session = session(&etcd, "one").await;
-    let leadership = soon(session.election(NAME).campaign()).await.expect("leads");
+    let leadership = session.election(NAME).campaign().expect_soon("leads").await;
     let fence = leadership.fence();
-    let at = soon(fence.put("/data", "1")).await.expect("writes");
+    let at = fence.put("/data", "1").expect_soon("writes").await;
     let write = Write::new().expect("/data", at).put("/data", "2").put("/more", "3");
-    soon(fence.write(write)).await.expect("writes");
+    fence.write(write).expect_soon("writes").await;
     let write = Write::new().expect("/data", at).put("/data", "4");
-    assert_eq!(soon(fence.write(write)).await, Err(WriteError::Conflict));
-    soon(fence.delete("/more")).await.expect("writes");
+    assert_eq!(soon("the write is answered", fence.write(write)).await, Err(WriteError::Conflict));
+    fence.delete("/more").expect_soon("writes").await;
     assert_eq!(etcd.etcdctl(&["get", "/data", "--print-value-only"]).trim(), "2");
     assert_eq!(etcd.etcdctl(&["get", "/more"]), "");
 
-    let own = soon(fence.put(format!("{NAME}/1"), "mine")).await;
+    let own = soon("the write is answered", fence.put(format!("{NAME}/1"), "mine")).await;
     assert!(matches!(own, Err(WriteError::Failed(Failure::Invalid(_)))), "{own:?}");
-    soon(leadership.resign()).await.expect("resigns");
-    assert_eq!(soon(fence.put("/data", "5")).await, Err(WriteError::Stale));
+    leadership.resign().expect_soon("resigns").await;
+    assert_eq!(
+        soon("the write is answered", fence.put("/data", "5")).await,
+        Err(WriteError::Stale)
+    );
 }
 
-async fn a_candidate_whose_lease_is_revoked_gets_back_in_line(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_candidate_whose_lease_is_revoked_gets_back_in_line(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let mut candidate = session.election(NAME).enter();
-    let first = soon(candidate.elected()).await.expect("leads");
+    let first = candidate.elected().expect_soon("leads").await;
     etcd.etcdctl(&["lease", "revoke", &format!("{:x}", first.lease())]);
-    let reason = soon(first.lost()).await;
+    let reason = soon("the term is lost", first.lost()).await;
     assert!(matches!(reason, Reason::LeaseLost | Reason::Deposed), "{reason:?}");
     assert!(!first.is_valid());
     assert_eq!(first.remaining(), Duration::ZERO);
     let (epoch, lease) = (first.epoch(), first.lease());
     assert!(matches!(first.resign().await, Err(Error::Lost(_))));
-    let second = soon(candidate.elected()).await.expect("leads again");
+    let second = candidate.elected().expect_soon("leads again").await;
     assert!(second.epoch() > epoch);
     assert_ne!(second.lease(), lease);
 }
 
-async fn a_deposed_leader_is_told_and_leads_again_only_after_it_has_stopped(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_deposed_leader_is_told_and_leads_again_only_after_it_has_stopped(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let mut candidate = session.election(NAME).enter();
-    let first = soon(candidate.elected()).await.expect("leads");
+    let first = candidate.elected().expect_soon("leads").await;
     etcd.etcdctl(&["del", &String::from_utf8_lossy(first.key())]);
-    assert_eq!(soon(first.lost()).await, Reason::Deposed);
+    assert_eq!(soon("the term is lost", first.lost()).await, Reason::Deposed);
     timeout(Duration::from_millis(700), candidate.elected()).await.expect_err("has not yielded");
     let epoch = first.epoch();
     drop(first);
-    let second = soon(candidate.elected()).await.expect("leads again");
+    let second = candidate.elected().expect_soon("leads again").await;
     assert!(second.epoch() > epoch);
 }
 
-async fn a_term_that_nobody_takes_is_given_up_by_itself(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_term_that_nobody_takes_is_given_up_by_itself(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let mut candidate = session.election(NAME).enter();
     let mut events = candidate.events();
@@ -182,76 +175,72 @@ async fn a_term_that_nobody_takes_is_given_up_by_itself(version: Version) {
     etcd.etcdctl(&["del", "--prefix", NAME]);
     let again = elected(&mut events).await;
     assert!(again > epoch);
-    let leadership = soon(candidate.elected()).await.expect("leads");
+    let leadership = candidate.elected().expect_soon("leads").await;
     assert_eq!(leadership.epoch(), again);
 }
 
-async fn an_observer_sees_leaders_and_gaps(version: Version) {
-    let etcd = Etcd::start(version);
+async fn an_observer_sees_leaders_and_gaps(etcd: Etcd) {
     let (one, two) = (session(&etcd, "one").await, session(&etcd, "two").await);
     let mut leaders = two.election(NAME).observe();
-    assert_eq!(soon(leaders.next()).await.expect("goes on").expect("sees"), None);
-    let leadership = soon(one.election(NAME).campaign()).await.expect("leads");
-    let leader = soon(leaders.next()).await.expect("goes on").expect("sees").expect("leads");
+    assert_eq!(leaders.next().expect_soon("goes on").await.expect("sees"), None);
+    let leadership = one.election(NAME).campaign().expect_soon("leads").await;
+    let leader = leaders.next().expect_soon("goes on").await.expect("sees").expect("leads");
     assert_eq!(leader.value, b"one");
     assert_eq!(leader.epoch, leadership.epoch());
     assert_eq!(leader.key, leadership.key());
     assert_eq!(leader.lease, leadership.lease());
-    soon(leadership.resign()).await.expect("resigns");
-    assert_eq!(soon(leaders.next()).await.expect("goes on").expect("sees"), None);
+    leadership.resign().expect_soon("resigns").await;
+    assert_eq!(leaders.next().expect_soon("goes on").await.expect("sees"), None);
     // It took no lease.
-    until(|| !etcd.etcdctl(&["lease", "list"]).contains('\n') || leases(&etcd) <= 1).await;
-    soon(two.close()).await.expect("closes");
-    assert!(soon(leaders.next()).await.is_none());
+    until("one lease is left", async || leases(&etcd) <= 1).await;
+    two.close().expect_soon("closes").await;
+    assert!(soon("something more is told", leaders.next()).await.is_none());
 }
 
-async fn the_candidates_are_listed_leader_first(version: Version) {
-    let etcd = Etcd::start(version);
+async fn the_candidates_are_listed_leader_first(etcd: Etcd) {
     let mut sessions = Vec::new();
     let mut candidates = Vec::new();
     for name in ["one", "two", "three"] {
         let session = session(&etcd, name).await;
-        candidates.push(soon(session.election(NAME).join()).await.expect("joins"));
+        candidates.push(session.election(NAME).join().expect_soon("joins").await);
         sessions.push(session);
     }
     let election = session(&etcd, "observer").await.election(NAME);
-    let listed = soon(election.candidates()).await.expect("lists");
+    let listed = election.candidates().expect_soon("lists").await;
     let values: Vec<_> = listed.iter().map(|leader| leader.value.as_slice()).collect();
     assert_eq!(values, [&b"one"[..], b"two", b"three"]);
-    let leader = soon(election.leader()).await.expect("asks").expect("leads");
+    let leader = election.leader().expect_soon("asks").await.expect("leads");
     assert_eq!(leader.value, b"one");
     for candidate in candidates {
-        soon(candidate.leave()).await.expect("leaves");
+        candidate.leave().expect_soon("leaves").await;
     }
-    assert_eq!(soon(election.leader()).await.expect("asks"), None);
+    assert_eq!(election.leader().expect_soon("asks").await, None);
 }
 
-async fn a_proclaimed_value_is_seen(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_proclaimed_value_is_seen(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let election = session.election(NAME).value("at first");
-    let mut candidate = soon(election.join()).await.expect("joins");
-    let leadership = soon(candidate.elected()).await.expect("leads");
-    soon(candidate.proclaim("and then")).await.expect("proclaims");
-    let leader = soon(election.leader()).await.expect("asks").expect("leads");
+    let mut candidate = election.join().expect_soon("joins").await;
+    let leadership = candidate.elected().expect_soon("leads").await;
+    candidate.proclaim("and then").expect_soon("proclaims").await;
+    let leader = election.leader().expect_soon("asks").await.expect("leads");
     assert_eq!(leader.value, b"and then");
     assert!(leadership.is_valid());
 }
 
-async fn events_tell_the_whole_story_once(version: Version) {
-    let etcd = Etcd::start(version);
+async fn events_tell_the_whole_story_once(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let mut candidate = session.election(NAME).enter();
-    let leadership = soon(candidate.elected()).await.expect("leads");
+    let leadership = candidate.elected().expect_soon("leads").await;
     let epoch = leadership.epoch();
     let before = leadership.valid_until();
     // A renewal comes after a third of the lease time.
     sleep(Duration::from_millis(1_500)).await;
     assert!(leadership.valid_until() > before);
     let events = candidate.events();
-    soon(leadership.resign()).await.expect("resigns");
-    soon(candidate.leave()).await.expect("leaves");
-    let events: Vec<Event> = soon(events.collect()).await;
+    leadership.resign().expect_soon("resigns").await;
+    candidate.leave().expect_soon("leaves").await;
+    let events: Vec<Event> = soon("the end of what is told", events.collect()).await;
     assert!(matches!(&events[0], Event::Joined { epoch: joined, .. } if *joined == epoch));
     assert!(matches!(&events[1], Event::Elected { valid_until, .. } if *valid_until == before));
     assert!(matches!(&events[2], Event::Extended { valid_until, .. } if *valid_until > before));
@@ -262,8 +251,7 @@ async fn events_tell_the_whole_story_once(version: Version) {
     assert_eq!(events.iter().filter(ends).count(), 1);
 }
 
-async fn lead_works_in_each_term(version: Version) {
-    let etcd = Etcd::start(version);
+async fn lead_works_in_each_term(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let election = session.election(NAME);
     let terms = Arc::new(AtomicUsize::new(0));
@@ -278,14 +266,13 @@ async fn lead_works_in_each_term(version: Version) {
             })
             .await
     });
-    until(|| terms.load(Ordering::SeqCst) >= 3).await;
-    soon(session.close()).await.expect("closes");
-    soon(lead).await.expect("ends").expect("was closed");
+    until("three terms began", async || terms.load(Ordering::SeqCst) >= 3).await;
+    session.close().expect_soon("closes").await;
+    lead.expect_soon("ends").await.expect("was closed");
     assert_eq!(keys(&etcd), "");
 }
 
-async fn lead_drops_the_work_when_the_term_is_lost(version: Version) {
-    let etcd = Etcd::start(version);
+async fn lead_drops_the_work_when_the_term_is_lost(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let election = session.election(NAME);
     let (starts, stops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -302,82 +289,83 @@ async fn lead_drops_the_work_when_the_term_is_lost(version: Version) {
             })
             .await
     });
-    until(|| starts.load(Ordering::SeqCst) == 1).await;
+    until("the work begins", async || starts.load(Ordering::SeqCst) == 1).await;
     etcd.etcdctl(&["del", "--prefix", NAME]);
-    until(|| starts.load(Ordering::SeqCst) == 2).await;
+    until("it begins again", async || starts.load(Ordering::SeqCst) == 2).await;
     assert_eq!(stops.load(Ordering::SeqCst), 1);
     lead.abort();
-    until(|| keys(&etcd).is_empty()).await;
+    until("no key is left", async || keys(&etcd).is_empty()).await;
     assert_eq!(stops.load(Ordering::SeqCst), 2);
 }
 
-async fn a_closed_session_leaves_nothing_behind(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_closed_session_leaves_nothing_behind(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let election = session.election(NAME);
-    let leadership = soon(election.campaign()).await.expect("leads");
-    let other = soon(session.election("other").join()).await.expect("joins");
+    let leadership = election.campaign().expect_soon("leads").await;
+    let other = session.election("other").join().expect_soon("joins").await;
     let closing = tokio::spawn({
         let session = session.clone();
         async move { session.close().await }
     });
-    assert_eq!(soon(leadership.lost()).await, Reason::Resigned);
+    assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Resigned);
     drop(leadership);
-    soon(closing).await.expect("ends").expect("closes");
+    closing.expect_soon("ends").await.expect("closes");
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "", "--keys-only"]).trim(), "");
     assert_eq!(leases(&etcd), 0);
 
-    soon(session.close()).await.expect("is closed");
-    assert!(matches!(soon(election.campaign()).await, Err(Error::Closed)));
-    assert!(matches!(soon(election.leader()).await, Err(Error::Closed)));
-    soon(other.leave()).await.expect("has left");
+    session.close().expect_soon("is closed").await;
+    assert!(matches!(
+        soon("the campaign is answered", election.campaign()).await,
+        Err(Error::Closed)
+    ));
+    assert!(matches!(soon("the leader is read", election.leader()).await, Err(Error::Closed)));
+    other.leave().expect_soon("has left").await;
 }
 
-async fn a_session_whose_last_handle_is_dropped_leaves_nothing_behind(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_session_whose_last_handle_is_dropped_leaves_nothing_behind(etcd: Etcd) {
     let session = session(&etcd, "one").await;
-    let candidate = soon(session.election(NAME).join()).await.expect("joins");
+    let candidate = session.election(NAME).join().expect_soon("joins").await;
     drop(session);
     sleep(Duration::from_millis(300)).await;
     assert_eq!(keys(&etcd).lines().count(), 1);
     drop(candidate);
-    until(|| keys(&etcd).is_empty() && leases(&etcd) == 0).await;
+    until("nothing is left", async || keys(&etcd).is_empty() && leases(&etcd) == 0).await;
 }
 
-async fn an_impossible_name_is_refused_with_a_sentence(version: Version) {
-    let etcd = Etcd::start(version);
+async fn an_impossible_name_is_refused_with_a_sentence(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     for name in ["", "a\0b", "a\nb", &"x".repeat(1_025)] {
         let election = session.election(name);
         let refused = [
-            soon(election.campaign()).await.err(),
-            soon(election.join()).await.err(),
-            soon(election.candidates()).await.err(),
-            soon(election.observe().next()).await.expect("answers").err(),
+            soon("the campaign is answered", election.campaign()).await.err(),
+            soon("the election is joined", election.join()).await.err(),
+            soon("the candidates are read", election.candidates()).await.err(),
+            election.observe().next().expect_soon("answers").await.err(),
         ];
         for error in refused {
             assert!(matches!(error, Some(Error::Withdrawn(Failure::Invalid(_)))), "{error:?}");
         }
     }
     let election = session.election(NAME).value(vec![0; 4_097]);
-    let error = soon(election.campaign()).await.expect_err("is too long");
+    let error =
+        soon("the campaign is answered", election.campaign()).await.expect_err("is too long");
     assert!(matches!(error, Error::Withdrawn(Failure::Invalid(_))), "{error:?}");
     assert_eq!(etcd.etcdctl(&["get", "--prefix", ""]), "");
 }
 
-async fn a_second_candidate_of_one_session_is_refused(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_second_candidate_of_one_session_is_refused(etcd: Etcd) {
     let session = session(&etcd, "one").await;
-    let mut first = soon(session.election(NAME).join()).await.expect("joins");
-    let term = soon(first.elected()).await.expect("leads");
-    let error = soon(session.election(NAME).campaign()).await.expect_err("is the second");
+    let mut first = session.election(NAME).join().expect_soon("joins").await;
+    let term = first.elected().expect_soon("leads").await;
+    let error = soon("the campaign is answered", session.election(NAME).campaign())
+        .await
+        .expect_err("is the second");
     assert!(matches!(error, Error::Withdrawn(Failure::Invalid(_))), "{error:?}");
     assert!(term.is_valid());
 }
 
 /// Whoever calls again waits for the end of what was before.
-async fn whoever_campaigns_again_is_let_in(version: Version) {
-    let etcd = Etcd::start(version);
+async fn whoever_campaigns_again_is_let_in(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let election = session.election(NAME);
     // Dropped at any moment, that of the election included.
@@ -385,7 +373,7 @@ async fn whoever_campaigns_again_is_let_in(version: Version) {
         let within = Duration::from_micros(round * 50);
         let _ = timeout(within, election.campaign()).await;
     }
-    let first = soon(election.campaign()).await.expect("leads");
+    let first = election.campaign().expect_soon("leads").await;
     let epoch = first.epoch();
     let second = tokio::spawn({
         let election = election.clone();
@@ -393,12 +381,11 @@ async fn whoever_campaigns_again_is_let_in(version: Version) {
     });
     assert!(first.is_valid());
     drop(first);
-    let second = soon(second).await.expect("runs").expect("leads");
+    let second = second.expect_soon("runs").await.expect("leads");
     assert!(second.epoch() > epoch);
 }
 
-async fn writes_from_outside_are_guarded_by_the_epoch(version: Version) {
-    let etcd = Etcd::start(version);
+async fn writes_from_outside_are_guarded_by_the_epoch(etcd: Etcd) {
     let store = store(&etcd).await;
     let (queue, race) = (Contest::Queue, Contest::Race);
     // Another election's candidate, and what is none, stand before ours.
@@ -408,69 +395,73 @@ async fn writes_from_outside_are_guarded_by_the_epoch(version: Version) {
     for contest in [queue, race] {
         let name = format!("{NAME}{}", if contest == race { "-race" } else { "" });
         let put = |epoch| admin::fenced_put(&store, &name, contest, epoch, "/out", "1", WITHIN);
-        assert_eq!(soon(put(1)).await, Err(WriteError::Stale));
+        assert_eq!(soon("the write is answered", put(1)).await, Err(WriteError::Stale));
         let election = session.election(name.as_str()).contest(contest);
-        let leadership = soon(election.campaign()).await.expect("leads");
-        soon(put(leadership.epoch())).await.expect("writes");
-        assert_eq!(soon(put(leadership.epoch() + 1)).await, Err(WriteError::Stale));
+        let leadership = election.campaign().expect_soon("leads").await;
+        put(leadership.epoch()).expect_soon("writes").await;
+        assert_eq!(
+            soon("the write is answered", put(leadership.epoch() + 1)).await,
+            Err(WriteError::Stale)
+        );
         let key = leadership.key().to_vec();
         let epoch = leadership.epoch();
         let own = admin::fenced_put(&store, &name, contest, epoch, key, "1", WITHIN);
-        assert!(matches!(soon(own).await, Err(WriteError::Failed(Failure::Invalid(_)))));
-        soon(leadership.resign()).await.expect("resigns");
-        assert_eq!(soon(put(epoch)).await, Err(WriteError::Stale));
+        assert!(matches!(
+            soon("the write is answered", own).await,
+            Err(WriteError::Failed(Failure::Invalid(_)))
+        ));
+        leadership.resign().expect_soon("resigns").await;
+        assert_eq!(soon("the write is answered", put(epoch)).await, Err(WriteError::Stale));
     }
 }
 
-async fn an_operator_deposes_whom_he_means(version: Version) {
-    let etcd = Etcd::start(version);
+async fn an_operator_deposes_whom_he_means(etcd: Etcd) {
     let store = store(&etcd).await;
     let depose = |epoch| admin::depose(&store, NAME, Contest::Queue, epoch, WITHIN);
-    assert_eq!(soon(depose(None)).await, Ok(None));
+    assert_eq!(soon("the deposition is answered", depose(None)).await, Ok(None));
     let (one, two) = (session(&etcd, "one").await, session(&etcd, "two").await);
-    let first = soon(one.election(NAME).campaign()).await.expect("leads");
-    let mut next = soon(two.election(NAME).join()).await.expect("joins");
-    assert_eq!(soon(depose(Some(first.epoch() + 1))).await, Ok(None));
-    let deposed = soon(depose(Some(first.epoch()))).await.expect("deposes").expect("led");
+    let first = one.election(NAME).campaign().expect_soon("leads").await;
+    let mut next = two.election(NAME).join().expect_soon("joins").await;
+    assert_eq!(soon("the deposition is answered", depose(Some(first.epoch() + 1))).await, Ok(None));
+    let deposed = depose(Some(first.epoch())).expect_soon("deposes").await.expect("led");
     assert_eq!(deposed.value, b"one");
-    assert_eq!(soon(first.lost()).await, Reason::Deposed);
-    let second = soon(next.elected()).await.expect("leads");
-    soon(depose(None)).await.expect("deposes").expect("led");
-    assert_eq!(soon(second.lost()).await, Reason::Deposed);
+    assert_eq!(soon("the term is lost", first.lost()).await, Reason::Deposed);
+    let second = next.elected().expect_soon("leads").await;
+    depose(None).expect_soon("deposes").await.expect("led");
+    assert_eq!(soon("the term is lost", second.lost()).await, Reason::Deposed);
 }
 
-async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(version: Version) {
-    let etcd = Etcd::start(version);
+async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(etcd: Etcd) {
     let hostile = Arc::new(AtomicBool::new(false));
     let store = Hostile { store: store(&etcd).await, hostile: Arc::clone(&hostile) };
     // With too little memory for what it will be told.
     let component = Some(hostile::cramped(Component::EMBEDDED, 96).into());
     let options = Options { component, ..options("one") };
-    let session = soon(Session::open(store, options)).await.expect("opens");
-    let other = soon(session.election("other").join()).await.expect("joins");
+    let session = Session::open(store, options).expect_soon("opens").await;
+    let other = session.election("other").join().expect_soon("joins").await;
     let mut other_events = other.events();
     let mut candidate = session.election(NAME).enter();
     let mut events = candidate.events();
-    let first = soon(candidate.elected()).await.expect("leads");
+    let first = candidate.elected().expect_soon("leads").await;
 
     hostile.store(true, Ordering::SeqCst);
-    soon(first.endangered()).await;
+    soon("the term is in danger", first.endangered()).await;
     hostile.store(false, Ordering::SeqCst);
     assert!(first.is_valid(), "its lease is good for a while");
     let late = first.fence().put("/data", "1").await;
     assert!(late.is_err(), "{late:?}");
     // The deadline is kept, and the key until then.
     assert_eq!(keys(&etcd).lines().count(), 1);
-    assert_eq!(soon(first.lost()).await, Reason::Expired);
+    assert_eq!(soon("the term is lost", first.lost()).await, Reason::Expired);
     let (epoch, lease) = (first.epoch(), first.lease());
     timeout(Duration::from_millis(500), candidate.elected()).await.expect_err("has not yielded");
     drop(first);
-    let second = soon(candidate.elected()).await.expect("leads again");
+    let second = candidate.elected().expect_soon("leads again").await;
     assert!(second.epoch() > epoch);
     assert_ne!(second.lease(), lease);
     let (mut endangered, mut demoted) = (false, false);
     loop {
-        match soon(events.next()).await.expect("goes on") {
+        match events.next().expect_soon("goes on").await {
             Event::Endangered { .. } => endangered = true,
             Event::Demoted { epoch: ended, .. } if ended == epoch => demoted = true,
             Event::Elected { epoch: next, .. } if next == second.epoch() => break,
@@ -482,9 +473,9 @@ async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(versio
     let first = elected(&mut other_events).await;
     let again = elected(&mut other_events).await;
     assert!(again > first);
-    soon(second.resign()).await.expect("resigns");
-    soon(session.close()).await.expect("closes");
-    until(|| leases(&etcd) == 0).await;
+    second.resign().expect_soon("resigns").await;
+    session.close().expect_soon("closes").await;
+    until("no lease is left", async || leases(&etcd) == 0).await;
 }
 
 /// A store whose renewals come with a text that the elector has no memory for.
@@ -532,19 +523,19 @@ async fn session(etcd: &Etcd, identity: &str) -> Session {
     log();
     let url = etcd.url();
     let session = Session::connect(&url, options(identity));
-    soon(session).await.expect("connects")
+    session.expect_soon("connects").await
 }
 
 async fn store(etcd: &Etcd) -> EtcdStore {
     let url: EtcdUrl = etcd.url().parse().expect("is a URL");
     let credentials = Credentials::default();
     let store = EtcdStore::connect(&url, &credentials, WITHIN);
-    store.await.expect("connects")
+    store.expect_soon("connects").await
 }
 
 async fn elected(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> i64 {
     loop {
-        if let Event::Elected { epoch, .. } = soon(events.next()).await.expect("goes on") {
+        if let Event::Elected { epoch, .. } = events.next().expect_soon("goes on").await {
             return epoch;
         }
     }
@@ -560,20 +551,6 @@ fn keys(etcd: &Etcd) -> String {
 fn leases(etcd: &Etcd) -> usize {
     // The first line is a headline.
     etcd.etcdctl(&["lease", "list"]).lines().count() - 1
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.expect("comes in time")
-}
-
-async fn until(mut holds: impl FnMut() -> bool) {
-    for _ in 0..200 {
-        if holds() {
-            return;
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
-    panic!("it never came about");
 }
 
 /// With `RUST_LOG` set, everything is logged: for one test at a time.

@@ -14,9 +14,10 @@ use incumbent::{
 };
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
+use incumbent_tests::wait::{ExpectSoon, soon};
 use tokio::time::{sleep, timeout};
 
-use super::{NAME, WITHIN, options, soon, store};
+use super::{NAME, WITHIN, options, store};
 
 /// Makes a module for each test, with the test on each kind of store.
 macro_rules! on_each_store {
@@ -62,7 +63,7 @@ on_each_version! {
 /// lease is revoked. The term that nobody touched stands through both.
 async fn hundreds_of_terms_end_at_once(store: impl Store + Clone) {
     let options = |identity| Options { ttl: Duration::from_secs(30), ..options(identity) };
-    let session = soon(Session::open(store.clone(), options("one"))).await.expect("opens");
+    let session = Session::open(store.clone(), options("one")).expect_soon("opens").await;
     let mut troubles = session.troubles();
     let name = |number| format!("an-election-with-a-name-of-42-bytes-{number:06}");
     let mut candidates: Vec<_> =
@@ -76,7 +77,7 @@ async fn hundreds_of_terms_end_at_once(store: impl Store + Clone) {
     assert!(again.iter().zip(epochs).all(|(term, before)| term.epoch() > before));
     assert!(untouched.is_valid());
 
-    let other = soon(Session::open(store.clone(), options("two"))).await.expect("opens");
+    let other = Session::open(store.clone(), options("two")).expect_soon("opens").await;
     let race = |session: &Session, number| {
         session.election(format!("race-{number}")).contest(Contest::Race)
     };
@@ -86,7 +87,7 @@ async fn hundreds_of_terms_end_at_once(store: impl Store + Clone) {
     let waiting = timeout(LONG, waiting).await.expect("comes in time");
     let mut waiting: Vec<_> = waiting.into_iter().map(|joined| joined.expect("waits")).collect();
     let revoked = store.call(Operation::Revoke(held[0].lease()), WITHIN);
-    assert_eq!(soon(revoked).await, Ok(Response::Revoked));
+    assert_eq!(soon("the lease is revoked", revoked).await, Ok(Response::Revoked));
     let won = all_elected(&mut waiting).await;
     assert!(won.iter().zip(&held).all(|(term, before)| term.epoch() > before.epoch()));
     assert!(untouched.is_valid());
@@ -97,10 +98,9 @@ async fn hundreds_of_terms_end_at_once(store: impl Store + Clone) {
 }
 
 /// 300 terms expire, are dropped and won again, all within one session.
-async fn hundreds_of_terms_are_lost_while_etcd_pauses(version: Version) {
-    let etcd = Etcd::start(version);
+async fn hundreds_of_terms_are_lost_while_etcd_pauses(etcd: Etcd) {
     let options = Options { ttl: Duration::from_secs(5), ..options("one") };
-    let session = soon(Session::connect(&etcd.url(), options)).await.expect("connects");
+    let session = Session::connect(&etcd.url(), options).expect_soon("connects").await;
     let mut troubles = session.troubles();
     let mut candidates: Vec<_> =
         (0..300).map(|number| session.election(format!("{NAME}-{number}")).enter()).collect();
@@ -123,11 +123,11 @@ async fn hundreds_of_terms_are_lost_while_etcd_pauses(version: Version) {
 /// that look like a candidate's. `INCUMBENT_FOREIGN` is how many.
 async fn others_data_are_as_if_they_were_not_there(store: impl Store + Clone) {
     let options = Options { ttl: Duration::from_secs(5), ..options("one") };
-    let session = soon(Session::open(store.clone(), options)).await.expect("opens");
-    let elsewhere = soon(session.election("elsewhere").campaign()).await.expect("leads");
+    let session = Session::open(store.clone(), options).expect_soon("opens").await;
+    let elsewhere = session.election("elsewhere").campaign().expect_soon("leads").await;
     let calm = std::time::Instant::now();
     let calm = {
-        drop(soon(session.election("calm").campaign()).await.expect("leads"));
+        drop(session.election("calm").campaign().expect_soon("leads").await);
         calm.elapsed()
     };
     let many =
@@ -142,39 +142,38 @@ async fn others_data_are_as_if_they_were_not_there(store: impl Store + Clone) {
             };
             write.put(key, vec![b'x'; 1_000])
         });
-        soon(fence.write(all)).await.expect("is written");
+        fence.write(all).expect_soon("is written").await;
     }
     for number in 0..20 {
         let large = fence.put(format!("{NAME}/large/{number}"), vec![b'x'; 1 << 20]);
-        soon(large).await.expect("is written");
+        large.expect_soon("is written").await;
     }
 
     let election = session.election(NAME);
     let begun = std::time::Instant::now();
-    let leadership = soon(election.campaign()).await.expect("leads");
+    let leadership = election.campaign().expect_soon("leads").await;
     let took = begun.elapsed();
     println!("{many} keys of others: {took:?}, {calm:?} without");
-    let candidates = soon(election.candidates()).await.expect("are listed");
+    let candidates = election.candidates().expect_soon("are listed").await;
     assert_eq!(candidates.len(), 1);
     assert_eq!((candidates[0].epoch, &*candidates[0].value), (leadership.epoch(), &b"one"[..]));
-    let leader = soon(election.leader()).await.expect("is found").expect("leads");
+    let leader = election.leader().expect_soon("is found").await.expect("leads");
     assert_eq!(leader.epoch, leadership.epoch());
-    let leader = soon(admin::leader(&store, NAME, Contest::Queue, WITHIN)).await.expect("is found");
+    let leader = admin::leader(&store, NAME, Contest::Queue, WITHIN).expect_soon("is found").await;
     assert_eq!(leader.expect("leads").epoch, leadership.epoch());
     let mut leaders = election.observe();
-    let seen = soon(leaders.next()).await.expect("is told").expect("is followed");
+    let seen = leaders.next().expect_soon("is told").await.expect("is followed");
     assert_eq!(seen.expect("leads").epoch, leadership.epoch());
     assert!(elsewhere.is_valid(), "a leader notices nothing");
-    soon(leadership.resign()).await.expect("resigns");
-    assert_eq!(soon(leaders.next()).await.expect("is told").expect("is followed"), None);
+    leadership.resign().expect_soon("resigns").await;
+    assert_eq!(leaders.next().expect_soon("is told").await.expect("is followed"), None);
 }
 
 /// Users may ask for more than the store can do: they wait, and the lease is renewed.
-async fn forty_thousand_writes_under_way_are_not_in_the_way_of_a_renewal(version: Version) {
-    let etcd = Etcd::start(version);
+async fn forty_thousand_writes_under_way_are_not_in_the_way_of_a_renewal(etcd: Etcd) {
     let options = Options { ttl: Duration::from_secs(5), ..options("one") };
-    let session = soon(Session::connect(&etcd.url(), options)).await.expect("connects");
-    let leadership = soon(session.election(NAME).campaign()).await.expect("leads");
+    let session = Session::connect(&etcd.url(), options).expect_soon("connects").await;
+    let leadership = session.election(NAME).campaign().expect_soon("leads").await;
     let fence = leadership.fence();
     let writes = (0..40_000).map(|number| fence.put(format!("/data/{}", number % 100), "x"));
     let writes: FuturesUnordered<_> = writes.collect();

@@ -23,6 +23,7 @@ use incumbent_tests::soak::hosts::{Host, Program};
 use incumbent_tests::soak::log::{self, Event, Log, Settings};
 use incumbent_tests::soak::run::{bound, end, nanoseconds, note_counter};
 use incumbent_tests::soak::terms::{self, Report};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, until};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -31,8 +32,8 @@ const ELECTION: &str = "office";
 /// In the queue each has its turn, so nobody may lose its place while the machine is busy.
 const PATIENT_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(2);
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long others than the hosts may lead.
+const OTHERS: Duration = Duration::from_secs(30);
 /// How often a leader counts before something happens to it.
 const COUNTS: u64 = 3;
 
@@ -125,8 +126,7 @@ impl World {
             seed: 0,
             etcd: version.to_string(),
             ttl: nanoseconds(ttl),
-            // Others lead as well, of whom no log tells.
-            bound: nanoseconds(bound(ttl) + PATIENCE),
+            bound: nanoseconds(bound(ttl) + OTHERS),
         }));
         let mut hosts = Vec::new();
         for (name, command) in commands {
@@ -134,7 +134,7 @@ impl World {
             let program = Program { command, logs, ttl, contest };
             hosts.push(Host::new(name.into(), ELECTION, program, None, &[etcd.address()]).await);
         }
-        let counter = Counter::connect(&etcd.url(), ELECTION).await.expect("connects");
+        let counter = Counter::connect(&etcd.url(), ELECTION).expect_soon("connects").await;
         log.write(Event::Ready);
         Some(Self { hosts, log, faults: 0, counter, logs, etcd })
     }
@@ -144,11 +144,9 @@ impl World {
         let session = incumbent::Session::connect(&self.etcd.url(), options).await;
         let session = session.expect("connects");
         let election = session.election(ELECTION);
-        let began = Instant::now();
-        while election.candidates().await.expect("lists").len() != many {
-            assert!(began.elapsed() < PATIENCE, "{many} are not in line");
-        }
-        session.close().await.expect("closes");
+        let all = async || election.candidates().await.expect("lists").len() == many;
+        until(&format!("{many} are in line"), all).await;
+        session.close().expect_soon("closes").await;
     }
 
     /// Waits until this one leads, and has counted.
@@ -174,12 +172,12 @@ impl World {
         let began = Instant::now();
         let (mut leader, mut since) = (None, 0);
         loop {
-            assert!(began.elapsed() < PATIENCE, "nobody counts");
+            assert!(began.elapsed() < LIMIT, "nobody counts");
             let leads = self.hosts.iter_mut().position(|host| {
                 assert_eq!(host.has_ended(), None, "{} has ended", host.name);
                 host.leads()
             });
-            let value = self.counter.value().await.expect("etcd answers");
+            let value = self.counter.value().expect_soon("etcd answers").await;
             match leads {
                 Some(host) if leads == leader && value >= since + COUNTS => return host,
                 Some(_) if leads == leader => {}
@@ -192,7 +190,7 @@ impl World {
     /// Asks it to leave, and lets it come back as the last in line.
     async fn resigns(&mut self, host: usize) {
         self.hosts[host].end();
-        self.hosts[host].ended().await.expect("ends in order");
+        self.hosts[host].ended().expect_soon("ends in order").await;
         self.hosts[host].start().expect("starts");
     }
 
@@ -221,11 +219,9 @@ impl World {
 
     /// Waits until its term is over.
     async fn leads_no_more(&mut self, host: usize) {
-        let began = Instant::now();
-        while self.hosts[host].leads() {
-            assert!(began.elapsed() < PATIENCE, "{} leads on", self.hosts[host].name);
-            sleep(Duration::from_millis(5)).await;
-        }
+        let host = &mut self.hosts[host];
+        let what = format!("the term of {} is over", host.name);
+        until(&what, async || !host.leads()).await;
     }
 
     fn begins(&mut self, fault: Fault) -> u64 {
@@ -253,13 +249,9 @@ impl World {
     /// Ends the hosts, and judges what they wrote down.
     async fn end(&mut self) -> Report {
         self.log.write(Event::Ended);
-        let began = Instant::now();
-        while !self.hosts.iter().all(Host::is_up) {
-            assert!(began.elapsed() < PATIENCE, "somebody does not start");
-            sleep(Duration::from_millis(5)).await;
-        }
-        end(&mut self.hosts).await.expect("all end in order");
-        note_counter(&self.etcd.url(), ELECTION, &self.log).await.expect("etcd answers");
+        until("all hosts are up", async || self.hosts.iter().all(Host::is_up)).await;
+        end(&mut self.hosts).expect_soon("all end in order").await;
+        note_counter(&self.etcd.url(), ELECTION, &self.log).expect_soon("etcd answers").await;
         let report = terms::judge(&log::read(self.logs.path()).expect("logs"));
         if !report.is_good() {
             self.logs.disable_cleanup(true);
@@ -317,11 +309,7 @@ impl Other {
 
     /// Waits until it has printed so many lines.
     async fn leads(&mut self, lines: usize) {
-        let began = Instant::now();
-        while self.lines() < lines {
-            assert!(began.elapsed() < PATIENCE, "it does not lead");
-            sleep(Duration::from_millis(5)).await;
-        }
+        until(&format!("it leads, and prints line {lines}"), async || self.lines() >= lines).await;
     }
 
     /// Has it leave.

@@ -1,6 +1,7 @@
 //! Components that campaign by themselves.
 
 use super::*;
+use incumbent_tests::wait::ExpectSoon;
 
 #[tokio::test]
 async fn a_component_that_campaigns_resigns_by_itself_and_is_in_line_when_it_asks() {
@@ -16,7 +17,7 @@ async fn a_component_that_campaigns_resigns_by_itself_and_is_in_line_when_it_ask
     assert!(world.leader(NAME).await.is_none());
     assert!(puppet.leading().await.is_none());
     world.settle().await;
-    let again = puppet.leading().await.expect("leads");
+    let again = puppet.leading().expect_soon("leads").await;
     assert!(puppet.epoch(again).await > puppet.epoch(term).await);
 }
 
@@ -25,7 +26,7 @@ async fn a_component_leads_again_only_when_it_has_stopped_its_work() {
     let Campaign { world, mut puppet, term, next, worker: _worker, _rival } = campaign().await;
     drop(next);
     world.settle().await;
-    world.depose(NAME).await.expect("somebody led");
+    world.depose(NAME).expect_soon("somebody led").await;
     world.pass(3600 * SECOND).await;
     assert!(world.leader(NAME).await.is_none());
     assert_eq!(puppet.standing(term).await, Standing::Over(types::Reason::Deposed));
@@ -37,14 +38,14 @@ async fn a_component_leads_again_only_when_it_has_stopped_its_work() {
     puppet.forget(term).await;
     assert!(puppet.leading().await.is_none());
     world.settle().await;
-    let next = puppet.leading().await.expect("leads");
-    world.depose(NAME).await.expect("somebody led");
+    let next = puppet.leading().expect_soon("leads").await;
+    world.depose(NAME).expect_soon("somebody led").await;
 
     // Who waits for another term has stopped, whatever it holds.
     assert!(puppet.leading().await.is_none());
     world.settle().await;
     assert!(world.leader(NAME).await.is_none());
-    let later = puppet.elected(None).await.expect("leads");
+    let later = puppet.elected(None).expect_soon("leads").await;
     assert!(puppet.epoch(later).await > puppet.epoch(next).await);
 }
 
@@ -59,9 +60,9 @@ struct InLine {
 
 async fn in_line() -> InLine {
     let world = World::new();
-    let rival = world.process("rival").await.expect("starts");
-    let leads = rival.session().election(NAME).campaign().await.expect("is elected");
-    let worker = world.process("worker").await.expect("starts");
+    let rival = world.process("rival").expect_soon("starts").await;
+    let leads = rival.session().election(NAME).campaign().expect_soon("is elected").await;
+    let worker = world.process("worker").expect_soon("starts").await;
     let mut puppet = Puppet::new(LeadershipCtx::of_election(worker.session().election(NAME))).await;
     assert_eq!(puppet.elected(AT_ONCE).await.unwrap_err(), NoTerm::NotYet);
     world.settle().await;
@@ -74,8 +75,8 @@ async fn a_component_that_asks_no_more_does_not_keep_others_from_leading() {
     world.pass(3600 * SECOND).await;
     drop(leads);
     world.settle().await;
-    assert_eq!(world.leader(NAME).await.expect("leads").value, b"worker");
-    let mut next = rival.session().election(NAME).join().await.expect("joins");
+    assert_eq!(world.leader(NAME).expect_soon("leads").await.value, b"worker");
+    let mut next = rival.session().election(NAME).join().expect_soon("joins").await;
     world.pass(9 * SECOND).await;
     assert!(next.elected().now_or_never().is_none());
     world.pass(SECOND).await;
@@ -84,7 +85,7 @@ async fn a_component_that_asks_no_more_does_not_keep_others_from_leading() {
     drop(leads);
     world.pass(60 * SECOND).await;
     assert!(world.leader(NAME).await.is_none(), "it is out of line");
-    let term = puppet.elected(None).await.expect("leads when it asks");
+    let term = puppet.elected(None).expect_soon("leads when it asks").await;
 
     // Which then is its own.
     world.pass(3600 * SECOND).await;
@@ -96,7 +97,7 @@ async fn a_component_that_asks_late_leads_in_what_is_left_for_it() {
     let InLine { world, mut puppet, rival: _rival, leads, worker: _worker } = in_line().await;
     drop(leads);
     world.pass(9 * SECOND).await;
-    let term = puppet.leading().await.expect("leads");
+    let term = puppet.leading().expect_soon("leads").await;
     world.pass(60 * SECOND).await;
     assert_eq!(puppet.standing(term).await, Standing::Firm);
 }
@@ -106,12 +107,12 @@ async fn a_term_that_was_over_before_it_was_asked_for_is_followed_by_another() {
     let InLine { world, mut puppet, rival: _rival, leads, worker } = in_line().await;
     drop(leads);
     world.settle().await;
-    world.depose(NAME).await.expect("the worker led");
-    let term = puppet.elected(None).await.expect("leads again");
+    world.depose(NAME).expect_soon("the worker led").await;
+    let term = puppet.elected(None).expect_soon("leads again").await;
     puppet.resign(term).await;
 
     assert_eq!(puppet.elected(AT_ONCE).await.unwrap_err(), NoTerm::NotYet);
-    worker.session().close().await.expect("closes");
+    worker.session().close().expect_soon("closes").await;
     assert_eq!(puppet.elected(None).await.unwrap_err(), NoTerm::Never(None));
     assert_eq!(puppet.elected(None).await.unwrap_err(), NoTerm::Never(None));
 }
@@ -131,18 +132,18 @@ async fn a_platform_sees_the_term_of_a_component_that_campaigns_and_who_overstay
     let mut overstayed = Box::pin(puppet.context().overstayed(GRACE));
     world.pass(3600 * SECOND).await;
     assert!(overstayed.as_mut().now_or_never().is_none());
-    world.depose(NAME).await.expect("somebody led");
+    world.depose(NAME).expect_soon("somebody led").await;
     assert!(overstayed.as_mut().now_or_never().is_none());
     let given = puppet.context().term().expect("may be at work yet");
     assert_eq!((given.epoch(), given.is_valid()), (epoch, false));
 
     // It heeds the end of this one ...
-    let next = puppet.elected(None).await.expect("leads again");
+    let next = puppet.elected(None).expect_soon("leads again").await;
     let epoch = puppet.epoch(next).await;
     world.pass(2 * GRACE).await;
     assert!(overstayed.as_mut().now_or_never().is_none());
     // ... but not of the next one, for as long as is left to it.
-    world.depose(NAME).await.expect("somebody led");
+    world.depose(NAME).expect_soon("somebody led").await;
     assert!(overstayed.as_mut().now_or_never().is_none());
     world.pass(GRACE - Duration::from_nanos(1)).await;
     assert!(overstayed.as_mut().now_or_never().is_none());
@@ -150,7 +151,7 @@ async fn a_platform_sees_the_term_of_a_component_that_campaigns_and_who_overstay
     assert_eq!(now(overstayed).epoch(), epoch);
 
     // One that has resigned is at work in none.
-    let last = puppet.elected(None).await.expect("leads again");
+    let last = puppet.elected(None).expect_soon("leads again").await;
     puppet.resign(last).await;
     assert!(puppet.context().term().is_none());
 }
@@ -160,7 +161,7 @@ async fn a_platform_sees_who_overstays_the_term_that_it_was_started_in() {
     let Scene { world, puppet, term: _, cast } = scene().await;
     let mut overstayed = Box::pin(puppet.context().overstayed(SECOND));
     assert!(overstayed.as_mut().now_or_never().is_none());
-    world.depose(NAME).await.expect("somebody led");
+    world.depose(NAME).expect_soon("somebody led").await;
     assert!(overstayed.as_mut().now_or_never().is_none());
     world.pass(SECOND).await;
     assert_eq!(now(overstayed).epoch(), cast.leadership.epoch());
@@ -197,8 +198,8 @@ impl incumbent::Store for Located {
 async fn what_a_component_asks_for_is_done_where_the_session_lives() {
     let asked = Arc::default();
     let store = Located { store: MemoryStore::default(), asked: Arc::clone(&asked) };
-    let session = Session::open(store, Options::default()).await.expect("starts");
-    let leadership = session.election(NAME).campaign().await.expect("leads");
+    let session = Session::open(store, Options::default()).expect_soon("starts").await;
+    let leadership = session.election(NAME).campaign().expect_soon("leads").await;
     let context = LeadershipCtx::of_term(&leadership).grant("jobs/");
     let work = tokio::task::spawn_blocking(|| {
         // A runtime of the component's own, that ends with it.
@@ -206,17 +207,17 @@ async fn what_a_component_asks_for_is_done_where_the_session_lives() {
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("starts");
         runtime.block_on(async {
             let mut puppet = Puppet::new(context).await;
-            let term = puppet.leading().await.expect("leads");
-            puppet.put(term, "jobs/a", b"1", None).await.expect("leads");
-            puppet.get(term, "jobs/a").await.expect("is read").expect("is there");
-            puppet.proclaim(term, b"at home").await.expect("leads");
+            let term = puppet.leading().expect_soon("leads").await;
+            puppet.put(term, "jobs/a", b"1", None).expect_soon("leads").await;
+            puppet.get(term, "jobs/a").expect_soon("is read").await.expect("is there");
+            puppet.proclaim(term, b"at home").expect_soon("leads").await;
         });
     });
-    timeout(PATIENCE, work).await.expect("in time").expect("works");
+    work.expect_soon("works").await;
     let asked = asked.lock().expect("whole").clone();
     assert_eq!(asked, BTreeSet::from([Handle::current().id().to_string()]));
-    leadership.resign().await.expect("leads");
-    session.close().await.expect("closes");
+    leadership.resign().expect_soon("leads").await;
+    session.close().expect_soon("closes").await;
 }
 
 #[tokio::test]
@@ -241,7 +242,7 @@ async fn whoever_never_leads_again_is_told_why() {
     world.settle().await;
     assert_eq!(puppet.put(term, "jobs/a", b"", None).await, Err(Refusal::Stale));
     assert_eq!(puppet.elected(None).await.unwrap_err(), NoTerm::Never(None));
-    closing.await.expect("runs").expect("closes");
+    closing.expect_soon("runs").await.expect("closes");
     assert_eq!(now(puppet.elected(None)).unwrap_err(), NoTerm::Never(None));
     assert!(puppet.leading().await.is_none());
     assert_eq!(puppet.put(term, "jobs/a", b"", None).await, Err(Refusal::Stale));

@@ -17,12 +17,12 @@ use incumbent_plugin::{
     self, LeadershipCtx, LeadershipCtxView, LeadershipView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES,
 };
 use incumbent_tests::application::puppet;
-use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::etcd::Etcd;
 use incumbent_tests::on_each_version;
+use incumbent_tests::wait::{ExpectSoon, soon};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 use wasmtime::component::{Component, Linker, Resource, ResourceTable};
 use wasmtime::{Engine, Store};
 
@@ -60,8 +60,6 @@ mod blocking {
 
 const NAME: &str = "office";
 const SECOND: Duration = Duration::from_secs(1);
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Not at all.
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
@@ -83,12 +81,12 @@ struct Cast {
 
 async fn scene() -> Scene {
     let world = World::new();
-    let worker = world.process("worker").await.expect("starts");
-    let leadership = worker.session().election(NAME).campaign().await.expect("is elected");
-    let rival = world.process("rival").await.expect("starts");
-    let next = rival.session().election(NAME).join().await.expect("joins");
+    let worker = world.process("worker").expect_soon("starts").await;
+    let leadership = worker.session().election(NAME).campaign().expect_soon("is elected").await;
+    let rival = world.process("rival").expect_soon("starts").await;
+    let next = rival.session().election(NAME).join().expect_soon("joins").await;
     let mut puppet = Puppet::new(LeadershipCtx::of_term(&leadership).grant("jobs/")).await;
-    let term = puppet.leading().await.expect("leads");
+    let term = puppet.leading().expect_soon("leads").await;
     Scene { world, puppet, term, cast: Cast { worker, leadership, next, _rival: rival } }
 }
 
@@ -104,12 +102,12 @@ struct Campaign {
 
 async fn campaign() -> Campaign {
     let world = World::new();
-    let worker = world.process("worker").await.expect("starts");
+    let worker = world.process("worker").expect_soon("starts").await;
     let election = worker.session().election(NAME);
     let mut puppet = Puppet::new(LeadershipCtx::of_election(election).grant("jobs/")).await;
-    let term = puppet.elected(None).await.expect("leads");
-    let rival = world.process("rival").await.expect("starts");
-    let next = rival.session().election(NAME).join().await.expect("joins");
+    let term = puppet.elected(None).expect_soon("leads").await;
+    let rival = world.process("rival").expect_soon("starts").await;
+    let next = rival.session().election(NAME).join().expect_soon("joins").await;
     Campaign { world, worker, puppet, term, next, _rival: rival }
 }
 
@@ -124,25 +122,25 @@ fn invalid(refusal: &Refusal) -> bool {
 
 on_each_version!(two_components_take_turns_on_an_etcd);
 
-async fn two_components_take_turns_on_an_etcd(version: Version) {
-    let etcd = Etcd::start(version);
+async fn two_components_take_turns_on_an_etcd(etcd: Etcd) {
     let mut parties = Vec::new();
     for identity in ["first", "second"] {
         let options = Options { identity: identity.into(), ..Options::default() };
-        let session = Session::connect(&etcd.url(), options).await.expect("connects");
+        let session = Session::connect(&etcd.url(), options).expect_soon("connects").await;
         let context = LeadershipCtx::of_election(session.election(NAME)).grant("jobs/");
         parties.push((session, Puppet::new(context).await));
     }
     let (session, mut second) = parties.pop().expect("is there");
     let (other, mut first) = parties.pop().expect("is there");
 
-    let term = timeout(PATIENCE, first.elected(None)).await.expect("in time").expect("leads");
+    let term = first.elected(None).expect_soon("leads").await;
     assert!(second.leading().await.is_none());
-    let revision = first.put(term, "jobs/a", b"1", Some(0)).await.expect("leads");
+    let revision = first.put(term, "jobs/a", b"1", Some(0)).expect_soon("leads").await;
     assert_eq!(first.put(term, "jobs/a", b"2", Some(0)).await, Err(Refusal::Conflict));
     assert_eq!(first.put(term, "data", b"", None).await, Err(Refusal::NotPermitted));
-    first.proclaim(term, b"at home").await.expect("leads");
-    let leader = session.election(NAME).leader().await.expect("is read").expect("somebody leads");
+    first.proclaim(term, b"at home").expect_soon("leads").await;
+    let leader =
+        session.election(NAME).leader().expect_soon("is read").await.expect("somebody leads");
     assert_eq!(leader.value, b"at home");
 
     let key = String::from_utf8(leader.key).expect("is text");
@@ -154,22 +152,22 @@ async fn two_components_take_turns_on_an_etcd(version: Version) {
             let (end, next, _) = tokio::join!(change, turn, deposed);
             (end, next)
         };
-        timeout(PATIENCE, both).await.expect("are woken")
+        soon("are woken", both).await
     };
     assert_eq!(end, Standing::Over(types::Reason::Deposed));
     assert_eq!(first.put(term, "jobs/a", b"late", None).await, Err(Refusal::Stale));
     let next = next.expect("leads");
     assert!(second.epoch(next).await > first.epoch(term).await);
-    let entry = second.get(next, "jobs/a").await.expect("leads").expect("is there");
+    let entry = second.get(next, "jobs/a").expect_soon("leads").await.expect("is there");
     assert_eq!((entry.modified, entry.value.as_slice()), (revision, &b"1"[..]));
-    second.put(next, "jobs/a", b"2", Some(revision)).await.expect("is as expected");
-    second.delete(next, "jobs/b", Some(0)).await.expect("is as expected");
+    second.put(next, "jobs/a", b"2", Some(revision)).expect_soon("is as expected").await;
+    second.delete(next, "jobs/b", Some(0)).expect_soon("is as expected").await;
 
     second.resign(next).await;
-    let again = timeout(PATIENCE, first.elected(None)).await.expect("in time").expect("leads");
+    let again = first.elected(None).expect_soon("leads").await;
     assert!(first.epoch(again).await > second.epoch(next).await);
     assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "jobs/a"]).trim_end(), "2");
     drop((first, second));
-    session.close().await.expect("closes");
-    other.close().await.expect("closes");
+    session.close().expect_soon("closes").await;
+    other.close().expect_soon("closes").await;
 }

@@ -1,6 +1,7 @@
 //! A component that is told what to ask, and its platform.
 
 use super::*;
+use incumbent_tests::wait::ExpectSoon;
 
 pub struct State {
     pub leadership: LeadershipCtx,
@@ -42,7 +43,7 @@ impl Held {
 macro_rules! ask {
     ($puppet:expr, $call:ident $(, $argument:expr)*) => {{
         let strings = $puppet.strings.incumbent_test_strings();
-        strings.$call(&mut $puppet.store $(, $argument)*).await.expect("does not trap")
+        strings.$call(&mut $puppet.store $(, $argument)*).expect_soon("does not trap").await
     }};
 }
 

@@ -1,6 +1,7 @@
 //! What a component does in a term.
 
 use super::*;
+use incumbent_tests::wait::ExpectSoon;
 
 #[tokio::test]
 async fn a_component_knows_its_term_and_writes_in_it() {
@@ -11,24 +12,24 @@ async fn a_component_knows_its_term_and_writes_in_it() {
     assert_eq!(puppet.epoch(term).await, cast.leadership.epoch());
     assert_eq!(puppet.remaining(term).await, cast.leadership.remaining());
     assert_eq!(puppet.standing(term).await, Standing::Firm);
-    let again = puppet.elected(None).await.expect("leads");
+    let again = puppet.elected(None).expect_soon("leads").await;
     assert_eq!(puppet.epoch(again).await, cast.leadership.epoch());
 
     assert_eq!(puppet.get(term, "jobs/a").await, Ok(None));
-    let revision = puppet.put(term, "jobs/a", b"1", None).await.expect("leads");
+    let revision = puppet.put(term, "jobs/a", b"1", None).expect_soon("leads").await;
     assert_eq!(world.get("jobs/a").await.as_deref(), Some(&b"1"[..]));
-    let entry = puppet.get(term, "jobs/a").await.expect("is read").expect("is there");
+    let entry = puppet.get(term, "jobs/a").expect_soon("is read").await.expect("is there");
     assert_eq!((entry.modified, entry.value.as_slice()), (revision, &b"1"[..]));
     let puts: &[(&str, &[u8])] = &[("jobs/b", b"2"), ("jobs/c", b"3")];
     let all = puppet.write(term, &[("jobs/b", 0)], puts, &["jobs/a"]).await;
     assert!(all.expect("leads") > revision);
     assert_eq!(world.get("jobs/a").await, None);
     assert_eq!(world.get("jobs/c").await.as_deref(), Some(&b"3"[..]));
-    puppet.delete(term, "jobs/b", None).await.expect("leads");
+    puppet.delete(term, "jobs/b", None).expect_soon("leads").await;
     assert_eq!(world.get("jobs/b").await, None);
 
-    puppet.proclaim(term, b"at home").await.expect("leads");
-    assert_eq!(world.leader(NAME).await.expect("leads").value, b"at home");
+    puppet.proclaim(term, b"at home").expect_soon("leads").await;
+    assert_eq!(world.leader(NAME).expect_soon("leads").await.value, b"at home");
     world.pass(3600 * SECOND).await;
     assert_eq!(puppet.standing(term).await, Standing::Firm);
     assert_eq!(puppet.remaining(term).await, cast.leadership.remaining());
@@ -37,8 +38,8 @@ async fn a_component_knows_its_term_and_writes_in_it() {
 #[tokio::test]
 async fn a_write_that_expects_something_else_changes_nothing() {
     let Scene { world, mut puppet, term, cast: _cast } = scene().await;
-    let first = puppet.put(term, "jobs/a", b"1", Some(0)).await.expect("is new");
-    let second = puppet.put(term, "jobs/a", b"2", Some(first)).await.expect("is as expected");
+    let first = puppet.put(term, "jobs/a", b"1", Some(0)).expect_soon("is new").await;
+    let second = puppet.put(term, "jobs/a", b"2", Some(first)).expect_soon("is as expected").await;
     assert_eq!(puppet.put(term, "jobs/a", b"3", Some(0)).await, Err(Refusal::Conflict));
     assert_eq!(puppet.put(term, "jobs/a", b"3", Some(first)).await, Err(Refusal::Conflict));
     assert_eq!(puppet.delete(term, "jobs/a", Some(first)).await, Err(Refusal::Conflict));
@@ -46,7 +47,7 @@ async fn a_write_that_expects_something_else_changes_nothing() {
     assert_eq!(all, Err(Refusal::Conflict));
     assert_eq!(world.get("jobs/a").await.as_deref(), Some(&b"2"[..]));
     assert_eq!(world.get("jobs/b").await, None);
-    puppet.delete(term, "jobs/a", Some(second)).await.expect("is as expected");
+    puppet.delete(term, "jobs/a", Some(second)).expect_soon("is as expected").await;
     assert_eq!(puppet.standing(term).await, Standing::Firm);
 }
 
@@ -65,12 +66,12 @@ async fn keys_are_touched_only_where_they_are_granted() {
         assert_eq!(expecting, refused(), "what a key expects tells of it as well");
     }
     let mut nothing = Puppet::new(LeadershipCtx::of_term(&cast.leadership)).await;
-    let held = nothing.leading().await.expect("leads");
+    let held = nothing.leading().expect_soon("leads").await;
     assert_eq!(nothing.put(held, "jobs/a", b"", None).await, refused());
 
     // Even where everything is.
     let mut all = Puppet::new(LeadershipCtx::of_term(&cast.leadership).grant("")).await;
-    let held = all.leading().await.expect("leads");
+    let held = all.leading().expect_soon("leads").await;
     let own = String::from_utf8(cast.leadership.key().into()).expect("is text");
     // To `etcdctl`, any key below the name is a candidate.
     for key in [NAME, own.as_str(), "office/1", "office/", "office/zz", "office/a/b"] {
@@ -80,7 +81,7 @@ async fn keys_are_touched_only_where_they_are_granted() {
     }
     assert_eq!(all.get(held, own.as_str()).await.map(drop), refused().map(drop::<i64>));
     assert_eq!(all.get(held, "office/zz").await, Ok(None), "others may have put it there");
-    let _other = cast.worker.session().election("other").join().await.expect("joins");
+    let _other = cast.worker.session().election("other").join().expect_soon("joins").await;
     assert!(invalid(&all.put(held, "other/1", b"", None).await.expect_err("is a candidate's")));
     assert_eq!(world.get("jobs/a").await, None);
     assert!(world.store().revision() <= before + 1, "but for the other candidate");
@@ -88,12 +89,12 @@ async fn keys_are_touched_only_where_they_are_granted() {
     // What is only named alike belongs to nobody.
     let mut both =
         Puppet::new(LeadershipCtx::of_term(&cast.leadership).grant("jobs/").grant("office")).await;
-    let held = both.leading().await.expect("leads");
-    both.put(held, "office-data/a", b"", None).await.expect("is granted");
-    both.put(held, "offices", b"", None).await.expect("is granted");
+    let held = both.leading().expect_soon("leads").await;
+    both.put(held, "office-data/a", b"", None).expect_soon("is granted").await;
+    both.put(held, "offices", b"", None).expect_soon("is granted").await;
     let expecting = both.write(held, &[("office/zz", 0)], &[("offices", b"")], &[]).await;
     expecting.expect("only looks at it");
-    both.put(held, "jobs/a", b"", None).await.expect("is granted");
+    both.put(held, "jobs/a", b"", None).expect_soon("is granted").await;
     assert!(cast.leadership.is_valid());
 }
 
@@ -103,11 +104,11 @@ async fn what_is_asked_for_in_an_earlier_term_is_stale() {
         campaign().await;
     drop(next);
     world.settle().await;
-    world.depose(NAME).await.expect("somebody led");
+    world.depose(NAME).expect_soon("somebody led").await;
     assert_eq!(puppet.standing(first).await, Standing::Over(types::Reason::Deposed));
     assert_eq!(puppet.put(first, "jobs/a", b"", None).await, Err(Refusal::Stale));
 
-    let second = puppet.elected(None).await.expect("leads again");
+    let second = puppet.elected(None).expect_soon("leads again").await;
     assert!(puppet.epoch(second).await > puppet.epoch(first).await);
     assert_eq!(puppet.standing(second).await, Standing::Firm);
     for _ in 0..2 {
@@ -121,7 +122,7 @@ async fn what_is_asked_for_in_an_earlier_term_is_stale() {
         puppet.resign(first).await;
     }
     assert_eq!(world.get("jobs/a").await, None);
-    puppet.put(second, "jobs/a", b"", None).await.expect("leads");
+    puppet.put(second, "jobs/a", b"", None).expect_soon("leads").await;
 }
 
 #[tokio::test]
@@ -163,9 +164,9 @@ async fn a_write_is_of_a_bounded_size() {
     let twice = puppet.write(term, &[], &[(key, b"1"), (key, b"2")], &[]).await;
     assert!(invalid(&twice.expect_err("is not possible")));
     assert_eq!(world.store().revision(), before);
-    puppet.put(term, key, &most, None).await.expect("is just as much");
-    puppet.write(term, &[], &[], &keys[1..]).await.expect("are just as many");
-    puppet.proclaim(term, &[7; 4_096]).await.expect("is just as much");
+    puppet.put(term, key, &most, None).expect_soon("is just as much").await;
+    puppet.write(term, &[], &[], &keys[1..]).expect_soon("are just as many").await;
+    puppet.proclaim(term, &[7; 4_096]).expect_soon("is just as much").await;
 }
 
 #[tokio::test]
@@ -179,7 +180,7 @@ async fn a_component_that_resigns_ends_the_term_and_its_platform_releases_it() {
     world.pass(SECOND).await;
     assert!(cast.next.elected().now_or_never().is_none());
     drop(puppet);
-    cast.leadership.resign().await.expect("is released");
+    cast.leadership.resign().expect_soon("is released").await;
     world.settle().await;
     now(cast.next.elected()).expect("leads");
 }
@@ -188,14 +189,14 @@ async fn a_component_that_resigns_ends_the_term_and_its_platform_releases_it() {
 async fn a_component_cannot_hoard_terms() {
     let Scene { world: _world, mut puppet, term, cast: _cast } = scene().await;
     for _ in 0..2 * MOST_HANDLES {
-        let another = puppet.leading().await.expect("leads");
+        let another = puppet.leading().expect_soon("leads").await;
         puppet.forget(another).await;
     }
     for _ in 1..MOST_HANDLES {
-        puppet.leading().await.expect("leads");
+        puppet.leading().expect_soon("leads").await;
     }
     puppet.forget(term).await;
-    puppet.leading().await.expect("leads");
+    puppet.leading().expect_soon("leads").await;
     let strings = puppet.strings.incumbent_test_strings();
     let trap = strings.call_leading(&mut puppet.store).await.expect_err("is too much");
     assert!(format!("{trap:?}").contains("handles of terms"), "{trap:?}");

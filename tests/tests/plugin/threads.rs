@@ -1,6 +1,7 @@
 //! Components that block whoever called them.
 
 use super::*;
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
 
 /// A component that takes its turn, once it has `asked` for it, and blocks whoever called it.
 fn take_a_turn(leadership: LeadershipCtx, asked: oneshot::Sender<()>) {
@@ -68,10 +69,10 @@ struct Waiting {
 
 async fn waiting() -> Waiting {
     let store = MemoryStore::default();
-    let session = Session::open(store.clone(), Options::default()).await.expect("starts");
-    let leader = session.election(NAME).campaign().await.expect("leads");
+    let session = Session::open(store.clone(), Options::default()).expect_soon("starts").await;
+    let leader = session.election(NAME).campaign().expect_soon("leads").await;
     let options = Options { identity: "worker".into(), ..Options::default() };
-    let other = Session::open(store.clone(), options).await.expect("starts");
+    let other = Session::open(store.clone(), options).expect_soon("starts").await;
     let next = LeadershipCtx::of_election(other.election(NAME)).grant("jobs/");
     Waiting { store, session, leader, next, other }
 }
@@ -84,15 +85,15 @@ async fn lead_on(
     work: JoinHandle<()>,
 ) {
     let deposed = async {
-        asked.await.expect("asks");
-        leader.resign().await.expect("leads");
-        while admin::get(&store, "jobs/done", PATIENCE).await.expect("is read").is_none() {
+        asked.expect_soon("asks").await;
+        leader.resign().expect_soon("leads").await;
+        while admin::get(&store, "jobs/done", LIMIT).expect_soon("is read").await.is_none() {
             tokio::task::yield_now().await;
         }
-        admin::depose(&store, NAME, Contest::Queue, None, PATIENCE).await.expect("is deposed");
+        admin::depose(&store, NAME, Contest::Queue, None, LIMIT).expect_soon("is deposed").await;
     };
-    timeout(PATIENCE, deposed).await.expect("it writes");
-    timeout(PATIENCE, work).await.expect("it is woken").expect("it does all of it");
+    soon("it writes", deposed).await;
+    work.expect_soon("it does all of it").await;
 }
 
 #[tokio::test]
@@ -101,8 +102,8 @@ async fn a_component_that_blocks_a_thread_of_its_own_leaves_the_runtime_alone() 
     let (asks, asked) = oneshot::channel();
     let work = tokio::task::spawn_blocking(move || take_a_turn(next, asks));
     lead_on(store, leader, asked, work).await;
-    session.close().await.expect("closes");
-    other.close().await.expect("closes");
+    session.close().expect_soon("closes").await;
+    other.close().expect_soon("closes").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -111,8 +112,8 @@ async fn a_component_that_blocks_a_runtimes_thread_leaves_the_other_tasks_anothe
     let (asks, asked) = oneshot::channel();
     let work = tokio::spawn(async move { take_a_turn(next, asks) });
     lead_on(store, leader, asked, work).await;
-    session.close().await.expect("closes");
-    other.close().await.expect("closes");
+    session.close().expect_soon("closes").await;
+    other.close().expect_soon("closes").await;
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What wakes a component that waits.
 
 use super::*;
+use incumbent_tests::wait::ExpectSoon;
 
 #[tokio::test]
 async fn whoever_waits_is_woken_by_the_end_of_the_term() {
@@ -9,7 +10,7 @@ async fn whoever_waits_is_woken_by_the_end_of_the_term() {
         let mut change = Box::pin(puppet.changed(term, &Standing::Firm, None));
         world.pass(60 * SECOND).await;
         assert!(change.as_mut().now_or_never().is_none());
-        world.depose(NAME).await.expect("somebody led");
+        world.depose(NAME).expect_soon("somebody led").await;
         assert_eq!(now(change), Standing::Over(types::Reason::Deposed));
     }
     // And is not kept waiting for what is over.
@@ -52,7 +53,7 @@ async fn whoever_waits_for_a_time_is_woken_after_it() {
     assert_eq!(now(puppet.changed(term, &Standing::Firm, AT_ONCE)), Standing::Firm);
     assert_eq!(now(puppet.changed(term, &Standing::Endangered, None)), Standing::Firm);
 
-    world.depose(NAME).await.expect("somebody led");
+    world.depose(NAME).expect_soon("somebody led").await;
     let leads = now(next.elected()).expect("leads");
     assert_eq!(now(puppet.elected(AT_ONCE)).unwrap_err(), NoTerm::NotYet);
     {

@@ -16,11 +16,11 @@ use incumbent_tests::cluster::Cluster;
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
 use incumbent_tests::relay::Relay;
+use incumbent_tests::wait::{ExpectSoon, soon};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LONG_LEASE: Duration = Duration::from_secs(30);
 /// Longer than etcd takes to find another leader, most of it being left when a
 /// renewal is due.
 const LONG: Duration = Duration::from_secs(5);
@@ -159,8 +159,8 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
     let others = [0, 1, 2].into_iter().filter(|member| *member != behind);
     let others: Vec<_> = others.map(|member| cluster.address(member).to_string()).collect();
     let session = async |url: &str| {
-        let options = Options { ttl: PATIENCE, ..Options::default() };
-        Session::connect(url, options).await.expect("connects")
+        let options = Options { ttl: LONG_LEASE, ..Options::default() };
+        Session::connect(url, options).expect_soon("connects").await
     };
     // One way to the member that will be behind, and one on which another can be asked.
     let alone = format!("etcd://{}", cluster.address(behind));
@@ -168,20 +168,21 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
     let truth = format!("etcd://{}", others.join(","));
     let writer = session(&truth).await;
     let lead = async |value: &str| {
-        let leader = writer.election("office").value(value).campaign().await.expect("leads");
-        leader.fence().put("k", value).await.expect("writes");
+        let leader = writer.election("office").value(value).campaign().expect_soon("leads").await;
+        leader.fence().put("k", value).expect_soon("writes").await;
         leader
     };
     let old = lead("old").await;
     let mut asked = Vec::new();
     for url in [alone, first] {
         let url = url.parse().expect("a URL");
-        let store = EtcdStore::connect(&url, &Credentials::default(), WAIT).await.expect("a store");
-        let options = Options { ttl: PATIENCE, ..Options::default() };
-        let session = Session::open(store.clone(), options).await.expect("opens");
+        let store =
+            EtcdStore::connect(&url, &Credentials::default(), WAIT).expect_soon("a store").await;
+        let options = Options { ttl: LONG_LEASE, ..Options::default() };
+        let session = Session::open(store.clone(), options).expect_soon("opens").await;
         // Whoever leads has its reads from the same member.
         let name = format!("own-{}", asked.len());
-        let own = session.election(name).campaign().await.expect("leads");
+        let own = session.election(name).campaign().expect_soon("leads").await;
         asked.push((store, session, own));
     }
     let peek = async || {
@@ -191,7 +192,7 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
     while peek().await.as_deref() != Some("old") {}
 
     cluster.isolate(behind);
-    old.resign().await.expect("resigns");
+    old.resign().expect_soon("resigns").await;
     let new = lead("new").await;
     // To ask for what one member has is to be told this.
     assert_eq!(peek().await.as_deref(), Some("old"));
@@ -248,7 +249,7 @@ async fn without_a_quorum_a_leader_leads_to_its_deadline(version: Version) {
     let (one, other) = (cluster.leader(), cluster.follower());
     cluster.pause(one);
     cluster.pause(other);
-    let reason = soon(leader.lost()).await;
+    let reason = soon("the term is lost", leader.lost()).await;
     assert_eq!(reason, Reason::Expired);
     assert!(BootClock.now() >= leader.valid_until(), "it led to the deadline");
     assert!(!leader.is_valid());
@@ -260,13 +261,13 @@ async fn without_a_quorum_a_leader_leads_to_its_deadline(version: Version) {
     cluster.resume(one);
     cluster.resume(other);
     let since = Instant::now();
-    let next = soon(async {
+    let next = soon("somebody leads", async {
         tokio::select! {
             next = candidate.elected() => next,
             next = waiter.elected() => next,
         }
     });
-    let next = next.await.expect("leads");
+    let next = next.expect_soon("leads").await;
     println!("{version:?}: a quorum is back: elected after {:.2?}", since.elapsed());
     assert!(next.epoch() > epoch);
 }
@@ -277,7 +278,7 @@ async fn a_watch_that_died_in_silence_is_replaced(version: Version) {
     let link = Relay::start(etcd.address()).await;
     let watching = session(&link.url(), SHORT).await;
     let mut leaders = watching.election("office-0").observe();
-    let mut next = async || soon(leaders.next()).await.expect("goes on").expect("sees");
+    let mut next = async || leaders.next().expect_soon("goes on").await.expect("sees");
     assert_eq!(next().await, None);
     let office = Office::open(etcd.url(), 0, SHORT).await;
     assert_eq!(next().await.map(|leader| leader.epoch), Some(office.leader.epoch()));
@@ -308,12 +309,11 @@ async fn members_are_replaced_under_a_leader(version: Version) {
 }
 
 /// Row 18.
-async fn an_observer_outlives_a_compaction(version: Version) {
-    let etcd = Etcd::start(version);
+async fn an_observer_outlives_a_compaction(etcd: Etcd) {
     let link = Relay::start(etcd.address()).await;
     let watching = session(&link.url(), SHORT).await;
     let mut leaders = watching.election("office-0").observe();
-    assert_eq!(soon(leaders.next()).await.expect("goes on").expect("sees"), None);
+    assert_eq!(leaders.next().expect_soon("goes on").await.expect("sees"), None);
     link.refuse();
     // Seen by nobody, and compacted away.
     Office::open(etcd.url(), 0, SHORTEST).await.closes().await;
@@ -323,11 +323,11 @@ async fn an_observer_outlives_a_compaction(version: Version) {
     etcd.etcdctl(&["put", "k", "v"]);
     etcd.etcdctl(&["compact", &revision.to_string()]);
     link.accept();
-    let seen = soon(leaders.next()).await.expect("goes on").expect("sees");
+    let seen = leaders.next().expect_soon("goes on").await.expect("sees");
     assert_eq!(seen.expect("somebody leads").epoch, office.leader.epoch());
     // And goes on.
     let (follows, _follower) = office.hands_over().await;
-    let mut next = async || soon(leaders.next()).await.expect("goes on").expect("sees");
+    let mut next = async || leaders.next().expect_soon("goes on").await.expect("sees");
     while next().await.is_none_or(|leader| leader.epoch != follows.epoch()) {}
 }
 
@@ -355,7 +355,7 @@ async fn without_space_leaders_go_on_and_candidates_wait(version: Version) {
     etcd.etcdctl(&["compact", revision.expect("it is there")]);
     etcd.etcdctl(&["defrag"]);
     etcd.etcdctl(&["alarm", "disarm"]);
-    let leadership = soon(candidate.elected()).await.expect("leads");
+    let leadership = candidate.elected().expect_soon("leads").await;
     assert!(leadership.is_valid());
     office.hands_over().await;
 }
@@ -373,10 +373,10 @@ async fn a_backup_does_not_bring_old_epochs_back(version: Version) {
     let session = session(&cluster.url(), SHORT).await;
     let mut candidate = session.election("office-0").enter();
     let mut events = candidate.events();
-    let leader = soon(candidate.elected()).await.expect("leads");
+    let leader = candidate.elected().expect_soon("leads").await;
     let epoch = leader.epoch();
     cluster.restore(&backup);
-    soon(leader.lost()).await;
+    soon("the term is lost", leader.lost()).await;
     drop(leader);
     // Any claim of its own would have an epoch that was there before.
     let trouble = |event: &Event| matches!(event, Event::Trouble(_));
@@ -386,7 +386,7 @@ async fn a_backup_does_not_bring_old_epochs_back(version: Version) {
     for _ in 0..40 {
         cluster.etcdctl(&["put", "k", "v"]);
     }
-    let next = soon(candidate.elected()).await.expect("leads again");
+    let next = candidate.elected().expect_soon("leads again").await;
     assert!(next.epoch() > epoch, "{} {epoch}", next.epoch());
 }
 
@@ -405,9 +405,9 @@ impl Office {
     async fn open(url: String, number: usize, ttl: Duration) -> Self {
         let name = format!("office-{number}");
         let sessions = [session(&url, ttl).await, session(&url, ttl).await];
-        let mut candidate = soon(sessions[0].election(&name).join()).await.expect("joins");
-        let leader = soon(candidate.elected()).await.expect("leads");
-        let waiter = soon(sessions[1].election(&name).join()).await.expect("joins");
+        let mut candidate = sessions[0].election(&name).join().expect_soon("joins").await;
+        let leader = candidate.elected().expect_soon("leads").await;
+        let waiter = sessions[1].election(&name).join().expect_soon("joins").await;
         Self { ttl, leader, candidate, waiter, sessions }
     }
 
@@ -426,8 +426,8 @@ impl Office {
     /// Resigns, and sees the other one lead, as long as what is returned is kept.
     async fn hands_over(mut self) -> (Leadership, impl Sized) {
         let epoch = self.leader.epoch();
-        soon(self.leader.resign()).await.expect("resigns");
-        let next = soon(self.waiter.elected()).await.expect("leads");
+        self.leader.resign().expect_soon("resigns").await;
+        let next = self.waiter.elected().expect_soon("leads").await;
         assert!(next.epoch() > epoch);
         assert!(next.is_valid());
         (next, (self.waiter, self.sessions))
@@ -437,7 +437,7 @@ impl Office {
         let Self { leader, candidate, waiter, sessions, .. } = self;
         drop((leader, candidate, waiter));
         for session in sessions {
-            soon(session.close()).await.expect("closes");
+            session.close().expect_soon("closes").await;
         }
     }
 }
@@ -453,7 +453,7 @@ fn url_from(cluster: &Cluster, first: usize) -> String {
 async fn session(url: &str, ttl: Duration) -> Session {
     log();
     let options = Options { ttl, ..Options::default() };
-    soon(Session::connect(url, options)).await.expect("connects")
+    Session::connect(url, options).expect_soon("connects").await
 }
 
 /// How many proposals etcd has had.
@@ -465,11 +465,8 @@ fn etcd_writes(etcd: &Etcd) -> u64 {
 }
 
 async fn until(events: &mut (impl Stream<Item = Event> + Unpin), is_it: impl Fn(&Event) -> bool) {
-    soon(async { while !is_it(&events.next().await.expect("goes on")) {} }).await;
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.expect("comes in time")
+    soon("it is told", async { while !is_it(&events.next().expect_soon("goes on").await) {} })
+        .await;
 }
 
 /// With `RUST_LOG` set, everything is logged: for one test at a time.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use incumbent::{Options, Session};
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
+use incumbent_tests::wait::ExpectSoon;
 
 on_each_version!(nothing_but_keep_alives_and_a_check);
 
@@ -30,10 +31,10 @@ fn received(etcd: &Etcd) -> BTreeMap<String, u64> {
 async fn nothing_but_keep_alives_and_a_check(version: Version) {
     let etcd = Etcd::start(version);
     let options = Options { ttl: Duration::from_secs(10), ..Options::default() };
-    let leader = Session::connect(&etcd.url(), options.clone()).await.expect("connects");
-    let waiter = Session::connect(&etcd.url(), options).await.expect("connects");
-    let leadership = leader.election("office").campaign().await.expect("leads");
-    let candidate = waiter.election("office").join().await.expect("joins");
+    let leader = Session::connect(&etcd.url(), options.clone()).expect_soon("connects").await;
+    let waiter = Session::connect(&etcd.url(), options).expect_soon("connects").await;
+    let leadership = leader.election("office").campaign().expect_soon("leads").await;
+    let candidate = waiter.election("office").join().expect_soon("joins").await;
     // The waiter's own survey and watches come after it has joined: quiet is when
     // two looks a second apart differ in nothing.
     let mut before = received(&etcd);
@@ -63,5 +64,5 @@ async fn nothing_but_keep_alives_and_a_check(version: Version) {
     assert!(asked.is_empty(), "and nothing else: {asked:?}");
 
     drop(candidate);
-    leadership.resign().await.expect("resigns");
+    leadership.resign().expect_soon("resigns").await;
 }

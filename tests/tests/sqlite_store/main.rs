@@ -13,6 +13,7 @@ use std::time::Duration;
 use incumbent::store::sqlite::{SharedWith, shared_with};
 use incumbent::types::*;
 use incumbent::{ManualClock, SqliteStore, Store, Watches};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -21,8 +22,6 @@ mod model;
 mod processes;
 mod refusals;
 
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
 const SECOND: u64 = 1_000_000_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -56,7 +55,7 @@ impl Place {
     /// The file, as SQLite has it.
     fn database(&self) -> rusqlite::Connection {
         let database = rusqlite::Connection::open(self.file()).expect("a database");
-        database.busy_timeout(PATIENCE).expect("a time");
+        database.busy_timeout(LIMIT).expect("a time");
         database
     }
 
@@ -73,11 +72,11 @@ impl Place {
 }
 
 async fn open(path: &Path) -> SqliteStore {
-    SqliteStore::open(path).await.expect("a store")
+    SqliteStore::open(path).expect_soon("a store").await
 }
 
 async fn ask(store: &SqliteStore, operation: Operation) -> Response {
-    store.call(operation, PATIENCE).await.expect("an answer")
+    store.call(operation, LIMIT).expect_soon("an answer").await
 }
 
 fn grant(lease: LeaseId, ttl: u64) -> Operation {
@@ -121,12 +120,12 @@ async fn asked_together(
     let lock = place.database();
     lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
     let asked: Vec<_> =
-        operations.map(|operation| tokio::spawn(store.call(operation, PATIENCE))).collect();
+        operations.map(|operation| tokio::spawn(store.call(operation, LIMIT))).collect();
     tokio::task::yield_now().await;
     lock.execute_batch("ROLLBACK").expect("it is free");
     let mut answers = Vec::new();
     for answer in asked {
-        answers.push(answer.await.expect("no panic"));
+        answers.push(answer.expect_soon("no panic").await);
     }
     answers
 }
@@ -156,7 +155,7 @@ fn watch(store: &impl Store, since: Option<Revision>) -> Box<dyn Watches> {
 
 async fn next(watches: &mut Box<dyn Watches>) -> Change {
     let told = poll_fn(|context| watches.poll_next(context));
-    timeout(PATIENCE, told).await.expect("a watch tells").change
+    soon("a watch tells", told).await.change
 }
 
 /// The revision and the key of the next change.
@@ -210,7 +209,7 @@ async fn many_can_make_the_file_at_once() {
         let opening: Vec<_> =
             (0..8).map(|_| tokio::spawn(SqliteStore::open(place.file()))).collect();
         for (lease, opened) in (1..).zip(opening) {
-            let store = opened.await.expect("no panic").expect("a store");
+            let store = opened.expect_soon("no panic").await.expect("a store");
             assert_eq!(ask(&store, grant(lease, SECOND)).await, Response::Granted(SECOND));
         }
     }
@@ -287,11 +286,11 @@ async fn what_was_given_up_before_it_began_never_happens() {
     assert_eq!(late.await, Err(Failure::Timeout));
     let renewal = store.call(Operation::KeepAlive(1), Duration::from_millis(50));
     assert_eq!(renewal.await, Err(Failure::Timeout));
-    let dropped = timeout(Duration::from_millis(50), store.call(claim("dropped", 1), PATIENCE));
+    let dropped = timeout(Duration::from_millis(50), store.call(claim("dropped", 1), LIMIT));
     assert!(dropped.await.is_err());
-    let patient = tokio::spawn(store.call(claim("patient", 1), PATIENCE));
+    let patient = tokio::spawn(store.call(claim("patient", 1), LIMIT));
     lock.execute_batch("ROLLBACK").expect("it is free");
-    patient.await.expect("no panic").expect("an answer");
+    patient.expect_soon("no panic").await.expect("an answer");
     assert_eq!(keys(&store).await, ["patient"]);
 }
 
@@ -303,12 +302,12 @@ async fn a_lock_that_is_held_for_long_is_waited_for() {
     ask(&store, grant(1, 60 * SECOND)).await;
     let lock = place.database();
     lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
-    let patient = tokio::spawn(store.call(claim("patient", 1), PATIENCE));
+    let patient = tokio::spawn(store.call(claim("patient", 1), LIMIT));
     // Longer than the store waits at once.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!patient.is_finished());
     lock.execute_batch("ROLLBACK").expect("it is free");
-    let claimed = patient.await.expect("no panic");
+    let claimed = patient.expect_soon("no panic").await;
     assert!(matches!(claimed, Ok(Response::Claimed(_))), "{claimed:?}");
 }
 
@@ -406,11 +405,11 @@ async fn history_is_kept_for_an_hour() {
     let writes: Vec<_> = (0..1_500)
         .map(|number| {
             let put = put_under(&guard, "key", &number.to_string());
-            tokio::spawn(store.call(put, PATIENCE))
+            tokio::spawn(store.call(put, LIMIT))
         })
         .collect();
     for write in writes {
-        write.await.expect("no panic").expect("an answer");
+        write.expect_soon("no panic").await.expect("an answer");
     }
     clock.advance(HOUR - Duration::from_secs(1));
     let kept = claimed(&store, "kept", 1).await.created;
@@ -449,7 +448,7 @@ async fn a_watch_from_now_on_is_not_told_what_was() {
         let mut told = Vec::new();
         while told.len() < 3 {
             let next = poll_fn(|context| watches.poll_next(context));
-            let watched = timeout(PATIENCE, next).await.expect("a watch tells");
+            let watched = soon("a watch tells", next).await;
             told.push((watched.id, matches!(watched.change, Change::Started(_))));
         }
         told.sort_unstable();
@@ -490,7 +489,7 @@ const MIB: u64 = 1 << 20;
 
 impl Place {
     async fn open_with_quota(&self, quota: u64) -> SqliteStore {
-        SqliteStore::open_with_quota(self.file(), quota).await.expect("a store")
+        SqliteStore::open_with_quota(self.file(), quota).expect_soon("a store").await
     }
 
     fn length(&self, ending: &str) -> u64 {
@@ -543,7 +542,7 @@ async fn a_full_store_keeps_its_leaders() {
     let mut made = 0;
     let refused = loop {
         let put = put_under(&guard, &format!("key/{made}"), &value);
-        match store.call(put, PATIENCE).await {
+        match store.call(put, LIMIT).await {
             Ok(_) => made += 1,
             Err(refused) => break refused,
         }
@@ -561,7 +560,7 @@ async fn a_full_store_keeps_its_leaders() {
         Operation::Claim(Claim { key: b"new".into(), value: value.clone().into(), lease: 1 });
     let proclaimed = change_under(&guard, Mutation::Proclaim(value.clone().into()));
     for refused in [large, proclaimed] {
-        assert_eq!(store.call(refused, PATIENCE).await, Err(Failure::Other(sentence.clone())));
+        assert_eq!(store.call(refused, LIMIT).await, Err(Failure::Other(sentence.clone())));
     }
     // What only takes something away, or looks, goes on.
     assert_eq!(ask(&store, Operation::KeepAlive(1)).await, Response::Renewed(60 * SECOND));
@@ -595,7 +594,7 @@ async fn who_stops_in_the_middle_of_a_read_does_not_fill_the_disk() {
     let reader = place.database();
     reader.execute_batch("BEGIN; SELECT * FROM meta").expect("a look");
     let value = "v".repeat(100_000);
-    let put = || store.call(put_under(&guard, "key", &value), PATIENCE);
+    let put = || store.call(put_under(&guard, "key", &value), LIMIT);
     let mut puts = 0;
     let refused = loop {
         match put().await {
@@ -612,7 +611,7 @@ async fn who_stops_in_the_middle_of_a_read_does_not_fill_the_disk() {
     // It goes on by itself.
     let began = std::time::Instant::now();
     while put().await.is_err() {
-        assert!(began.elapsed() < PATIENCE, "it stays full");
+        assert!(began.elapsed() < LIMIT, "it stays full");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(place.length("-wal") < 5 * MIB, "{} bytes", place.length("-wal"));
@@ -720,8 +719,7 @@ async fn a_bell_that_is_not_ours_is_not_rung() {
         let planted = place.folder.path().join("planted");
         put(&victim, &planted);
         std::fs::rename(planted, place.beside("-bell")).expect("it is put there");
-        let claiming = timeout(PATIENCE, claimed(&one, kind, 1));
-        claiming.await.expect("nobody waits at it");
+        soon("nobody waits at it", claimed(&one, kind, 1)).await;
         assert_eq!(seen(&mut watches).await.1, kind);
     }
     assert_eq!(std::fs::read(&victim).expect("a file"), b"precious");
@@ -794,7 +792,7 @@ async fn what_etcd_would_refuse_is_refused() {
         guarded(vec![Mutation::Proclaim(Vec::new()), Mutation::Delete(b"guard".into())]),
         guarded((0..129).map(|number| put(&number.to_string(), 1)).collect()),
     ] {
-        let answer = store.call(refused, PATIENCE).await;
+        let answer = store.call(refused, LIMIT).await;
         assert!(matches!(answer, Err(Failure::Invalid(_))), "{answer:?}");
     }
     ask(&store, guarded(vec![put("key", 1_400_000)])).await;

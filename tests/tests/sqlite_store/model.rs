@@ -10,7 +10,8 @@ use fastrand::Rng;
 use incumbent::types::*;
 use incumbent::{ManualClock, MemoryStore, SqliteStore, Store, Watches};
 
-use super::{PATIENCE, Place, next, read, watch};
+use super::{Place, next, read, watch};
+use incumbent_tests::wait::LIMIT;
 
 const STEPS: usize = 3_000;
 /// Few, so that they collide, with all that prefixes can be wrong about.
@@ -91,8 +92,8 @@ impl Both {
 
     /// One operation, asked of both.
     async fn ask(&mut self, operation: Operation) -> Result<Response, Failure> {
-        let ours = self.file.call(operation.clone(), PATIENCE).await;
-        let theirs = self.memory.call(operation.clone(), PATIENCE).await;
+        let ours = self.file.call(operation.clone(), LIMIT).await;
+        let theirs = self.memory.call(operation.clone(), LIMIT).await;
         match (&ours, &theirs) {
             // In words of their own.
             (Err(Failure::Invalid(_)), Err(Failure::Invalid(_))) => {}

@@ -14,7 +14,8 @@ use incumbent::{Options, Session, SqliteStore, Store as _};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::timeout;
 
-use super::{PATIENCE, Place, SECOND, ask, claim, claimed, grant, keys, open, put_under, refusals};
+use super::{Place, SECOND, ask, claim, claimed, grant, keys, open, put_under, refusals};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
 
 /// What this program is to do instead of testing, and on what file or folder.
 const ROLE: &str = "INCUMBENT_SQLITE_ROLE";
@@ -158,11 +159,11 @@ impl Process {
 
     /// What it says next.
     pub(super) fn line(&mut self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the other process says something")
+        self.lines.recv_timeout(LIMIT).expect("the other process says something")
     }
 
     fn lines(&self) -> impl Iterator<Item = String> + '_ {
-        std::iter::from_fn(|| self.lines.recv_timeout(PATIENCE).ok())
+        std::iter::from_fn(|| self.lines.recv_timeout(LIMIT).ok())
     }
 
     fn signal(&self, signal: Signal) {
@@ -229,7 +230,7 @@ async fn write_for_ever(path: &Path) {
         }));
     }
     for writer in writers {
-        writer.await.expect("no panic");
+        writer.expect_soon("no panic").await;
     }
 }
 
@@ -270,7 +271,7 @@ async fn kill_9_loses_nothing_that_was_acknowledged() {
 /// Holds the lock until it is told to let go.
 fn hold(path: &Path) {
     let database = rusqlite::Connection::open(path).expect("a database");
-    database.busy_timeout(PATIENCE).expect("a time");
+    database.busy_timeout(LIMIT).expect("a time");
     database.execute_batch("BEGIN IMMEDIATE").expect("the lock");
     say("held");
     wait_for_order();
@@ -292,14 +293,14 @@ async fn who_is_stopped_in_a_transaction_holds_up_the_others() {
         assert_eq!(store.call(Operation::KeepAlive(1), soon).await, Err(Failure::Timeout));
         assert_eq!(store.call(claim("no", 1), soon).await, Err(Failure::Timeout));
         let key = format!("killed: {killed}");
-        let waiting = tokio::spawn(store.call(claim(&key, 1), PATIENCE));
+        let waiting = tokio::spawn(store.call(claim(&key, 1), LIMIT));
         if killed {
             holder.kill();
         } else {
             holder.order();
             holder.signal(Signal::CONT);
         }
-        let answer = waiting.await.expect("no panic").expect("an answer");
+        let answer = waiting.expect_soon("no panic").await.expect("an answer");
         assert!(matches!(answer, Response::Claimed(_)), "{answer:?}");
     }
     assert_eq!(keys(&store).await, ["killed: false", "killed: true"]);
@@ -310,14 +311,14 @@ async fn nobody_leads_beyond_its_time_while_the_store_is_held() {
     let place = Place::new();
     let options = Options { ttl: Duration::from_secs(1), ..Options::default() };
     let session =
-        async || Session::open(place.open().await, options.clone()).await.expect("a session");
+        async || Session::open(place.open().await, options.clone()).expect_soon("a session").await;
     let (one, other) = (session().await, session().await);
-    let leadership = one.election("office").campaign().await.expect("leads");
-    let mut candidate = other.election("office").join().await.expect("joins");
+    let leadership = one.election("office").campaign().expect_soon("leads").await;
+    let mut candidate = other.election("office").join().expect_soon("joins").await;
     let mut holder = Process::start("holder", &place.file());
     assert_eq!(holder.line(), "held");
     holder.signal(Signal::STOP);
-    timeout(PATIENCE, leadership.lost()).await.expect("it is over in time");
+    soon("it is over in time", leadership.lost()).await;
     assert!(!leadership.is_valid());
     drop(leadership);
     let mut elected = Box::pin(candidate.elected());
@@ -332,7 +333,7 @@ async fn nobody_leads_beyond_its_time_while_the_store_is_held() {
             elected = again.campaign() => drop(elected.expect("leads")),
         }
     };
-    timeout(PATIENCE, leads).await.expect("somebody leads");
+    soon("somebody leads", leads).await;
 }
 
 // All at once.
@@ -423,7 +424,7 @@ fn threads_named(beginning: &str) -> usize {
 
 async fn threads(path: &Path) {
     let threads = || threads_named("incumbent");
-    let store = SqliteStore::open(path).await.expect("a store");
+    let store = SqliteStore::open(path).expect_soon("a store").await;
     assert_eq!(threads(), 1);
     let clone = store.clone();
     let watches = super::started(&store).await;
@@ -434,7 +435,7 @@ async fn threads(path: &Path) {
     drop(watches);
     let began = Instant::now();
     while threads() > 0 {
-        assert!(began.elapsed() < PATIENCE, "{} threads are left", threads());
+        assert!(began.elapsed() < LIMIT, "{} threads are left", threads());
         tokio::task::yield_now().await;
     }
     say("none");
@@ -448,13 +449,14 @@ async fn the_sessions_of_a_process_share_a_store() {
 
 async fn sessions(path: &Path) {
     let url = format!("sqlite:{}", path.display());
-    let connect = || async { Session::connect(&url, Options::default()).await.expect("connects") };
+    let connect =
+        || async { Session::connect(&url, Options::default()).expect_soon("connects").await };
     let writers = || threads_named("incumbent-sqli");
     let sessions = join_all((0..30).map(|_| connect())).await;
     assert_eq!(writers(), 1);
     let campaigns = sessions.iter().map(|session| async {
-        let leadership = session.election("my-service").campaign().await.expect("it leads");
-        leadership.resign().await.expect("its key is gone");
+        let leadership = session.election("my-service").campaign().expect_soon("it leads").await;
+        leadership.resign().expect_soon("its key is gone").await;
     });
     join_all(campaigns).await;
 
@@ -464,13 +466,13 @@ async fn sessions(path: &Path) {
     }
     let late = connect().await;
     assert!(path.exists());
-    let leadership = late.election("my-service").campaign().await.expect("it leads");
-    leadership.resign().await.expect("its key is gone");
+    let leadership = late.election("my-service").campaign().expect_soon("it leads").await;
+    leadership.resign().expect_soon("its key is gone").await;
 
     drop((sessions, late));
     let began = Instant::now();
     while writers() > 0 {
-        assert!(began.elapsed() < PATIENCE, "{} threads are left", writers());
+        assert!(began.elapsed() < LIMIT, "{} threads are left", writers());
         tokio::task::yield_now().await;
     }
     connect().await;

@@ -10,10 +10,10 @@ use std::time::Instant;
 use incumbent::types::{Failure, Response};
 use incumbent::{SqliteError, SqliteStore, Store as _};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use tokio::time::timeout;
 
 use super::processes::{Process, skipped};
-use super::{PATIENCE, Place, SECOND, ask, claim, claimed, grant, keys};
+use super::{Place, SECOND, ask, claim, claimed, grant, keys};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
 
 /// The sentence, without the folder.
 async fn refusal(path: &Path, folder: &Path) -> String {
@@ -64,7 +64,7 @@ async fn what_lies_beside_it_and_is_not_its_own() {
     for ending in ["-journal", "-wal", "-shm", "-bell"] {
         let beside = place.beside(ending);
         let refused = async |kind: &str| {
-            let said = timeout(PATIENCE, refusal(&place.file(), folder)).await.expect("an answer");
+            let said = soon("an answer", refusal(&place.file(), folder)).await;
             let expected = format!(
                 "store.db{ending} is {kind}, and the store needs a file of its own there: stop \
                  all that use the store, and remove it"
@@ -115,14 +115,14 @@ async fn a_file_that_went_without_what_lies_beside_it() {
     let store = place.open().await;
     ask(&store, grant(1, 60 * SECOND)).await;
     fs::remove_file(place.file()).expect("it is there");
-    let refused = store.call(claim("key", 1), PATIENCE).await;
+    let refused = store.call(claim("key", 1), LIMIT).await;
     let Err(Failure::Other(sentence)) = refused else { panic!("{refused:?}") };
     assert!(sentence.contains("was removed or replaced, but not its -wal and -shm"), "{sentence}");
     assert!(!place.file().exists(), "nobody makes it");
     for ending in ["-wal", "-shm"] {
         fs::remove_file(place.beside(ending)).expect("it is there");
     }
-    let answer = store.call(claim("key", 1), PATIENCE).await;
+    let answer = store.call(claim("key", 1), LIMIT).await;
     assert_eq!(answer, Ok(Response::Expired), "another store is in its place");
 }
 
@@ -216,11 +216,11 @@ pub(super) async fn full_disk(folder: &Path) {
     let file = folder.join("store.db");
     let ballast = folder.join("ballast");
     fs::write(&ballast, vec![0; 500_000]).expect("there is space");
-    let store = SqliteStore::open(&file).await.expect("a store");
+    let store = SqliteStore::open(&file).expect_soon("a store").await;
     ask(&store, grant(1, 600 * SECOND)).await;
     let mut made = 0;
     let refused = loop {
-        match store.call(claim(&format!("{made:01000}"), 1), PATIENCE).await {
+        match store.call(claim(&format!("{made:01000}"), 1), LIMIT).await {
             Ok(Response::Claimed(_)) => made += 1,
             other => break other,
         }
@@ -245,7 +245,7 @@ pub(super) async fn full_disk(folder: &Path) {
 }
 
 pub(super) async fn read_only(folder: &Path) {
-    drop(SqliteStore::open(folder.join("store.db")).await.expect("a store"));
+    drop(SqliteStore::open(folder.join("store.db")).expect_soon("a store").await);
     // As long as the store's thread has the file open, it may be written.
     let began = Instant::now();
     loop {
@@ -254,7 +254,7 @@ pub(super) async fn read_only(folder: &Path) {
         if mount.status().expect("mount").success() {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "it can be written all the time");
+        assert!(began.elapsed() < LIMIT, "it can be written all the time");
     }
     for name in ["store.db", "absent.db"] {
         super::processes::say(refusal(&folder.join(name), folder).await);

@@ -4,10 +4,10 @@
 //! to 33 and 47 need processes, 49, 50 and 55 to 60 real hosts and stores.)
 
 use incumbent_guest::types::Contest;
-use incumbent_tests::simulation::laws::Law;
-use incumbent_tests::simulation::plan::{Fault, Flaw, Kind, Moment, Office, Plan};
-use incumbent_tests::simulation::seeds::{Found, run_all};
-use incumbent_tests::simulation::{Run, run};
+use incumbent_simulation::laws::Law;
+use incumbent_simulation::plan::{Fault, Flaw, Kind, Moment, Office, Plan};
+use incumbent_simulation::seeds::{Found, run_all};
+use incumbent_simulation::{Run, run};
 
 const SEEDS: u64 = 40;
 const SECOND: u64 = 1_000_000_000;
@@ -413,7 +413,7 @@ fn the_same_seed_gives_the_same_steps() {
 #[test]
 #[cfg(feature = "component")]
 fn the_component_takes_the_same_steps() {
-    use incumbent_tests::simulation::run_component;
+    use incumbent_simulation::run_component;
 
     for seed in 0..SEEDS {
         let plan = Plan::draw(seed);

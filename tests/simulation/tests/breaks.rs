@@ -102,7 +102,7 @@ struct Copy(PathBuf);
 
 impl Copy {
     fn make() -> Copy {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("breaks/workspace");
         // Nothing of an earlier one, but for what is built beside it.
         if copy.exists() {
@@ -137,7 +137,7 @@ impl Copy {
     /// Runs so many seeds; what was found, if anything.
     fn simulate(&self, seeds: u32) -> Result<(), String> {
         let cargo = Command::new(env!("CARGO"))
-            .args(["run", "--quiet", "--offline", "--locked", "--package", "incumbent-tests"])
+            .args(["run", "--quiet", "--offline", "--locked", "--package", "incumbent-simulation"])
             .args(["--bin", "sim", "--", "--seeds", &seeds.to_string()])
             .current_dir(&self.0)
             .env("CARGO_TARGET_DIR", self.0.with_file_name("target"))

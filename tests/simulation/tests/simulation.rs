@@ -1,9 +1,9 @@
 //! Ten thousand seeds keep the laws. Prints what they came to; run by `cargo test`,
 //! and by hand as `just sim`.
 
-use incumbent_tests::simulation::plan::Plan;
-use incumbent_tests::simulation::run;
-use incumbent_tests::simulation::seeds::run_all;
+use incumbent_simulation::plan::Plan;
+use incumbent_simulation::run;
+use incumbent_simulation::seeds::run_all;
 
 /// Each of them has to be met in so many runs.
 const REASONS: [&str; 5] = ["resigned", "expired", "lease-lost", "deposed", "fenced"];

@@ -16,7 +16,7 @@
 use std::hash::{Hash, Hasher};
 
 use incumbent_guest::types::{Duration, LeaseId, Mark, Revision};
-use incumbent_tests::simulation::store::Store;
+use incumbent_simulation::store::Store;
 
 use crate::world::{BEGINNING, Candidate, NAME, World, in_steps};
 

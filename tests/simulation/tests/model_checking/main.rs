@@ -2,7 +2,7 @@
 //! faults: the elector keeps its laws in all of them.
 //!
 //! Each scope is explored to its end: there are no more worlds to be met in it. A law
-//! that is broken is shown with a short way there. `cargo test -p incumbent-tests
+//! that is broken is shown with a short way there. `cargo test -p incumbent-simulation
 //! --test model_checking -- --ignored --nocapture` explores more, for nights.
 
 mod recovery;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use incumbent_guest::types::{Contest, Duration};
-use incumbent_tests::simulation::store::EXPIRY_TICK;
+use incumbent_simulation::store::EXPIRY_TICK;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use recovery::Recovery;

@@ -41,7 +41,7 @@ mod component {
     use incumbent::Component;
 
     use super::{Broken, Config, Elector, Event, Machine, Mark, Step, open};
-    use crate::simulation::laws::Law;
+    use crate::laws::Law;
     use crate::transcript::Texts;
 
     /// The component, and the native elector beside it: each step of the one has to

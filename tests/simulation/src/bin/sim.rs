@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use incumbent_tests::simulation::plan::Plan;
-use incumbent_tests::simulation::{run, seeds, tell};
+use incumbent_simulation::plan::Plan;
+use incumbent_simulation::{run, seeds, tell};
 
 /// Simulates elections under faults, and judges the laws.
 #[derive(Parser)]
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         };
     }
     #[cfg(feature = "component")]
-    let run = if arguments.component { incumbent_tests::simulation::run_component } else { run };
+    let run = if arguments.component { incumbent_simulation::run_component } else { run };
     match seeds::run_all(arguments.first..arguments.first + arguments.seeds, Plan::draw, run) {
         Ok(summary) => {
             println!("{summary}");

@@ -24,8 +24,8 @@ struct Increment {
 
 /// What became of an increment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "etcd", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "etcd", serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Outcome {
     /// It was made.
     Applied,

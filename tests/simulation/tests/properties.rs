@@ -1,11 +1,7 @@
 //! The properties, with what happens drawn at random; `just fuzz` looks further.
 
-use incumbent_tests::properties::elections::{Honesty, Move, play};
-use incumbent_tests::properties::events;
-#[cfg(feature = "etcd")]
-use incumbent_tests::properties::store_answers;
-#[cfg(feature = "component")]
-use incumbent_tests::properties::{component, steps};
+use incumbent_simulation::properties::elections::{Honesty, Move, play};
+use incumbent_simulation::properties::events;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, RngAlgorithm};
@@ -94,43 +90,5 @@ proptest! {
     #[test]
     fn with_events_that_are_nonsense(bytes in bytes()) {
         events::check(&bytes);
-    }
-}
-
-#[cfg(feature = "component")]
-proptest! {
-    #![proptest_config(quick(100))]
-
-    #[test]
-    fn with_an_elector_that_is_nonsense(bytes in bytes()) {
-        steps::check(&bytes);
-    }
-}
-
-// Each is compiled.
-#[cfg(feature = "component")]
-proptest! {
-    #![proptest_config(quick(15))]
-
-    #[test]
-    fn with_a_component_that_is_nonsense(bytes in vec(any::<u8>(), 0..40)) {
-        component::check(&bytes);
-    }
-}
-
-/// What found something before it was mended.
-#[cfg(feature = "etcd")]
-#[test]
-fn with_an_etcd_that_says_nothing_of_an_operation() {
-    store_answers::check(include_bytes!("../corpus/store_answers/an_operation_with_no_answer"));
-}
-
-#[cfg(feature = "etcd")]
-proptest! {
-    #![proptest_config(quick(50))]
-
-    #[test]
-    fn with_an_etcd_that_is_nonsense(bytes in bytes()) {
-        store_answers::check(&bytes);
     }
 }

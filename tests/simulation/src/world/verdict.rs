@@ -5,10 +5,10 @@ use incumbent_guest::types::*;
 use super::faults::{ELECTION_TIMEOUT, STORE_ELECTION};
 use super::watches::SILENCE;
 use super::{Process, World};
-use crate::simulation::SECOND;
-use crate::simulation::application::{Part, counter};
-use crate::simulation::laws::{Broken, Law};
-use crate::simulation::store::{EXPIRY_TICK, SHORTEST_LEASE};
+use crate::SECOND;
+use crate::application::{Part, counter};
+use crate::laws::{Broken, Law};
+use crate::store::{EXPIRY_TICK, SHORTEST_LEASE};
 
 impl World<'_> {
     /// No more faults: all that is stopped, cut or away comes back.

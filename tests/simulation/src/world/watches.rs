@@ -3,7 +3,7 @@
 use incumbent_guest::types::*;
 
 use super::{Happening, OpenWatch, World};
-use crate::simulation::{MILLISECOND, SECOND};
+use crate::{MILLISECOND, SECOND};
 
 /// How long a host listens to a stream that should speak before it opens another.
 pub const SILENCE: Duration = 4 * SECOND;

@@ -3,9 +3,9 @@
 use incumbent_guest::types::*;
 
 use super::{Happening, Held, World};
-use crate::simulation::laws::Broken;
-use crate::simulation::plan::{Kind, Moment};
-use crate::simulation::{MILLISECOND, SECOND};
+use crate::laws::Broken;
+use crate::plan::{Kind, Moment};
+use crate::{MILLISECOND, SECOND};
 
 /// How long the store takes at most to give itself a leader.
 pub const STORE_ELECTION: Duration = 2 * SECOND;

@@ -10,8 +10,8 @@ use arbitrary::{Arbitrary, Unstructured};
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 
-use crate::simulation::laws::{Renewals, in_queue, shows};
-use crate::simulation::store::Store;
+use crate::laws::{Renewals, in_queue, shows};
+use crate::store::Store;
 
 const MS: u64 = 1_000_000;
 const TTL: u64 = 10_000 * MS;

@@ -16,6 +16,9 @@
 //! | `laws`, `history` | what is judged |
 //! | `story` | what happened, as a transcript |
 //! | `seeds` | many runs, and what they came to |
+//!
+//! Beside it, and as free of wasmtime and etcd: `transcript`, the elector's steps as text, and
+//! `properties`, what must hold for any events at all.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,9 +32,11 @@ pub mod history;
 pub mod laws;
 mod machine;
 pub mod plan;
+pub mod properties;
 pub mod seeds;
 pub mod store;
 mod story;
+pub mod transcript;
 mod world;
 
 use laws::{Broken, Law};

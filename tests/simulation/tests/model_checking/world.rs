@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
-use incumbent_tests::simulation::laws::shows;
-use incumbent_tests::simulation::store::Store;
+use incumbent_simulation::laws::shows;
+use incumbent_simulation::store::Store;
 
 /// Time goes in steps of this: whoever is to wake meanwhile wakes a little late, as
 /// on a busy machine. It makes jitter of no account, and worlds alike that differ in

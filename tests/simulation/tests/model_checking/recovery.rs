@@ -2,7 +2,7 @@
 //! told at once, in one order, and work stops when it is told to.
 
 use incumbent_guest::types::{Duration, Mark};
-use incumbent_tests::simulation::store::EXPIRY_TICK;
+use incumbent_simulation::store::EXPIRY_TICK;
 
 use crate::view::print;
 use crate::world::{World, in_steps};

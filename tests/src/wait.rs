@@ -1,0 +1,65 @@
+//! Bounded waits: a test that waits in vain fails after a minute, and says for what.
+
+use std::fmt::Debug;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+/// How long anything may take before a test fails.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits until the future is ready.
+#[track_caller]
+pub fn soon<F: Future>(what: &str, future: F) -> impl Future<Output = F::Output> {
+    let caller = Location::caller();
+    async move {
+        let output = timeout(LIMIT, future).await;
+        output.unwrap_or_else(|_| panic!("{caller}: waited {LIMIT:?} in vain: {what}"))
+    }
+}
+
+/// Looks again and again until it holds.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+    let (caller, since) = (Location::caller(), Instant::now());
+    async move {
+        while !soon(what, holds()).await {
+            assert!(since.elapsed() < LIMIT, "{caller}: waited {LIMIT:?} in vain: {what}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Futures that have to succeed.
+pub trait ExpectSoon: Future + Sized {
+    /// Waits until the future is ready, and panics if it has failed.
+    #[track_caller]
+    fn expect_soon<T>(self, what: &str) -> impl Future<Output = T>
+    where
+        Self::Output: Outcome<T>,
+    {
+        let (caller, outcome) = (Location::caller(), soon(what, self));
+        async move { outcome.await.success().unwrap_or_else(|why| panic!("{caller}: {what}: {why}")) }
+    }
+}
+
+impl<F: Future> ExpectSoon for F {}
+
+/// What may be a failure.
+pub trait Outcome<T> {
+    /// Its value, or why there is none.
+    fn success(self) -> Result<T, String>;
+}
+
+impl<T, E: Debug> Outcome<T> for Result<T, E> {
+    fn success(self) -> Result<T, String> {
+        self.map_err(|error| format!("{error:?}"))
+    }
+}
+
+impl<T> Outcome<T> for Option<T> {
+    fn success(self) -> Result<T, String> {
+        self.ok_or_else(|| "there is nothing".into())
+    }
+}

@@ -1,0 +1,210 @@
+//! Users and TLS: who is let in, and what is said to the others.
+
+use std::io::Write as _;
+
+use incumbent::store::Store;
+use incumbent::store::etcd::{ConnectError, Credentials};
+use incumbent::types::{Change, Failure, Operation, Response};
+use incumbent_tests::certificates::Certificates;
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::on_each_version;
+use incumbent_tests::relay::Relay;
+use tempfile::TempDir;
+
+use super::{
+    SECOND, all, call, claim, claim_operation, connect_as, grant, leader, next, next_put,
+    next_watched, says, started_at, try_connect, watch,
+};
+
+on_each_version! {
+    what_is_forbidden_is_denied,
+    logins_are_renewed,
+    a_user_is_no_harm_where_nobody_logs_in,
+    a_wrong_password_is_refused,
+    a_missing_user_is_refused,
+    tls_lets_in_whom_it_knows,
+    tls_and_plain_are_told_apart,
+}
+
+// Users.
+
+async fn what_is_forbidden_is_denied(etcd: Etcd) {
+    etcd.enable_users("root's", "me", "mine", "my/");
+    // Of all keys, this user may not read the one that `connect` asks for.
+    let store = connect_as(&etcd.url(), "me", "mine").await.unwrap();
+    for operation in [Operation::Read(vec![all("your/")]), claim_operation("your/k", 7)] {
+        if let Operation::Claim(_) = operation {
+            grant(&store, 7, 10).await.unwrap();
+        }
+        let answer = call(&store, operation).await;
+        assert!(matches!(answer, Err(Failure::Denied(_))), "{answer:?}");
+    }
+    let mut watches = store.watches();
+    watches.open(watch(1, "my/k", false));
+    started_at(&mut watches, 1).await;
+    watches.open(watch(2, "your/k", false));
+    let watched = next_watched(&mut watches).await;
+    assert_eq!(watched.id, 2);
+    assert!(matches!(watched.change, Change::Ended(Failure::Denied(_))), "{watched:?}");
+    // The other watch goes on.
+    assert!(matches!(claim(&store, "my/k", 7).await, Ok(Response::Claimed(_))));
+    assert_eq!(next_put(&mut watches).await.key, b"my/k");
+}
+
+async fn logins_are_renewed(etcd: Etcd) {
+    etcd.enable_users("root's", "me", "mine", "my/");
+    let relay = Relay::start(etcd.address()).await;
+    let url = format!("{}/my", relay.url());
+    let store = connect_as(&url, "me", "mine").await.unwrap();
+    grant(&store, 7, 60).await.unwrap();
+    call(&store, Operation::KeepAlive(7)).await.unwrap();
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    started_at(&mut watches, 1).await;
+    // A user that is made anew has to log in anew. (etcd remembers logins over a
+    // restart: they are in its log.)
+    let forget = || {
+        for arguments in
+            [&["delete", "me"][..], &["add", "me:mine"], &["grant-role", "me", "of-the-prefix"]]
+        {
+            etcd.etcdctl(&[&["--user", "root:root's", "user"], arguments].concat());
+        }
+    };
+
+    // The watch comes back without the help of any call.
+    forget();
+    relay.cut();
+    etcd.etcdctl(&["--user", "me:mine", "put", "my/k", "v"]);
+    assert_eq!(next_put(&mut watches).await.key, b"k");
+
+    forget();
+    let renewed = call(&store, Operation::KeepAlive(7)).await;
+    assert_eq!(renewed, Ok(Response::Renewed(60 * SECOND)));
+
+    forget();
+    let answer = claim(&store, "l", 7).await;
+    assert!(matches!(answer, Ok(Response::Claimed(_))), "{answer:?}");
+
+    // Where the password is another one, that is the end.
+    etcd.etcdctl(&["--user", "root:root's", "user", "delete", "me"]);
+    etcd.etcdctl(&["--user", "root:root's", "user", "add", "me:changed"]);
+    let answer = claim(&store, "m", 7).await;
+    assert!(matches!(answer, Err(Failure::Denied(_))), "{answer:?}");
+    relay.cut();
+    let change = next(&mut watches).await;
+    assert!(matches!(change, Change::Ended(Failure::Denied(_))), "{change:?}");
+}
+
+async fn a_user_is_no_harm_where_nobody_logs_in(etcd: Etcd) {
+    let store = connect_as(&etcd.url(), "me", "mine").await.unwrap();
+    leader(&store, "k", 7).await;
+}
+
+async fn a_wrong_password_is_refused(etcd: Etcd) {
+    etcd.enable_users("root's", "me", "mine", "my/");
+    for (name, password) in [("me", "not-mine"), ("you", "yours")] {
+        let error = connect_as(&etcd.url(), name, password).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+        says(&error, &["--password-file", &etcd.address().to_string()]);
+        assert!(!format!("{error} {error:?}").contains("not-mine"));
+    }
+}
+
+async fn a_missing_user_is_refused(etcd: Etcd) {
+    etcd.enable_users("root's", "me", "mine", "my/");
+    let error = try_connect(&etcd.url(), &Credentials::default()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+    says(&error, &["--user"]);
+}
+
+// TLS.
+
+async fn tls_lets_in_whom_it_knows(version: Version) {
+    let directory = TempDir::new().unwrap();
+    let known = Certificates::make(directory.path());
+    let etcd = Etcd::start_tls(version, &known);
+    let store = try_connect(&etcd.url(), &known.credentials()).await.unwrap();
+    leader(&store, "k", 7).await;
+    assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "k"]), "by 7\n");
+
+    // Without the CA, with another CA, without a certificate, with another one.
+    let directory = TempDir::new().unwrap();
+    let unknown = Certificates::make(directory.path());
+    let mut without_ca = known.credentials();
+    without_ca.ca = None;
+    let mut other_ca = known.credentials();
+    other_ca.ca = Some(unknown.ca.clone());
+    for (credentials, flag) in [(without_ca, "--cacert"), (other_ca, "--cacert")] {
+        let error = try_connect(&etcd.url(), &credentials).await.unwrap_err();
+        // Unless this machine has no authorities at all.
+        if !error.is_configuration() {
+            assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+        }
+        says(&error, &[flag]);
+    }
+    let mut without_cert = known.credentials();
+    (without_cert.cert, without_cert.key) = (None, None);
+    let mut other_cert = known.credentials();
+    other_cert.cert = Some(unknown.client_cert.clone());
+    other_cert.key = Some(unknown.client_key.clone());
+    for credentials in [without_cert, other_cert] {
+        let error = try_connect(&etcd.url(), &credentials).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+        says(&error, &["--cert", "--key"]);
+    }
+}
+
+async fn tls_and_plain_are_told_apart(version: Version) {
+    let directory = TempDir::new().unwrap();
+    let certificates = Certificates::make(directory.path());
+    let secret = Etcd::start_tls(version, &certificates);
+    let plain = Etcd::start(version);
+    let url = format!("etcd://{}", secret.address());
+    let error = try_connect(&url, &Credentials::default()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+    says(&error, &["etcds://"]);
+    let url = format!("etcds://{}", plain.address());
+    let error = try_connect(&url, &certificates.credentials()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+    says(&error, &["does not speak TLS"]);
+}
+
+#[tokio::test]
+async fn credentials_that_cannot_be_used_are_named() {
+    let directory = TempDir::new().unwrap();
+    let good = Certificates::make(directory.path());
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        Some(path)
+    };
+    let missing = Some(directory.path().join("missing.pem"));
+    let empty = file("empty.pem", "");
+    let torn = file("torn.pem", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
+    let not_a_key =
+        file("torn.key", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
+    let wrong = |change: &dyn Fn(&mut Credentials)| {
+        let mut wrong = good.credentials();
+        change(&mut wrong);
+        wrong
+    };
+    for (credentials, parts) in [
+        (wrong(&|c| c.ca = missing.clone()), ["--cacert", "missing.pem"]),
+        (wrong(&|c| c.cert = missing.clone()), ["--cert", "missing.pem"]),
+        (wrong(&|c| c.key = missing.clone()), ["--key", "missing.pem"]),
+        (wrong(&|c| c.ca = empty.clone()), ["--cacert", "empty.pem"]),
+        (wrong(&|c| c.ca = torn.clone()), ["--cacert", "torn.pem"]),
+        (wrong(&|c| c.cert = torn.clone()), ["--cert", "torn.pem"]),
+        (wrong(&|c| c.key = not_a_key.clone()), ["--key", "torn.key"]),
+        (wrong(&|c| c.key = Some(good.server_key.clone())), ["--key", "server.key"]),
+        (wrong(&|c| c.cert = None), ["--cert", "both"]),
+        (wrong(&|c| c.user = Some("u".into())), ["--user", "both"]),
+    ] {
+        let error = try_connect("etcds://127.0.0.1:1", &credentials).await.unwrap_err();
+        assert!(error.is_configuration(), "{error:?}");
+        says(&error, &parts);
+    }
+    let error = try_connect("etcd://127.0.0.1:1", &good.credentials()).await.unwrap_err();
+    assert!(error.is_configuration(), "{error:?}");
+    says(&error, &["etcds://"]);
+}

@@ -1,0 +1,201 @@
+//! Watches, and their repair.
+
+use std::time::{Duration, Instant};
+
+use incumbent::store::Store;
+use incumbent::types::{Change, Failure};
+use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::on_each_version;
+use incumbent_tests::relay::Relay;
+use incumbent_tests::wait::LIMIT;
+use tokio::time::{sleep, timeout};
+
+use super::{
+    WATCH_STREAMS, connect, metric, next, next_put, next_watched, put, started, started_at, watch,
+};
+
+on_each_version! {
+    many_watches_share_a_stream,
+    watches_resume_over_a_broken_connection,
+    a_watch_that_was_not_started_is_asked_again,
+    a_watch_outlives_a_restart_of_etcd,
+    a_watch_that_resumes_too_late_says_so,
+    a_stalled_watch_is_opened_again,
+}
+
+async fn many_watches_share_a_stream(version: Version) {
+    const MANY: u64 = 2_000;
+    let (etcd, store) = started(version).await;
+    let mut watches = store.watches();
+    for id in 0..MANY {
+        watches.open(watch(id, &format!("k{id}"), false));
+    }
+    for _ in 0..MANY {
+        assert!(matches!(next(&mut watches).await, Change::Started(_)));
+    }
+    for id in [0, MANY / 2, MANY - 1] {
+        put(&etcd, &format!("k{id}")).await;
+        assert_eq!(next_watched(&mut watches).await.id, id);
+    }
+    let watchers = || metric(&etcd.metrics(), "etcd_debugging_mvcc_watcher_total");
+    assert_eq!(metric(&etcd.metrics(), "etcd_debugging_mvcc_watch_stream_total"), 1);
+    assert_eq!(watchers(), MANY);
+    // One that is closed ends in etcd as well, and no other one does.
+    watches.close(0);
+    let until = Instant::now() + LIMIT;
+    while watchers() == MANY {
+        assert!(Instant::now() < until, "etcd still has it");
+        // Nothing happens while nobody listens.
+        let told = timeout(Duration::from_millis(10), next_watched(&mut watches)).await;
+        assert!(told.is_err(), "{told:?}");
+    }
+    assert_eq!(watchers(), MANY - 1);
+    put(&etcd, "k0").await;
+    put(&etcd, "k1").await;
+    assert_eq!(next_watched(&mut watches).await.id, 1);
+}
+
+/// All watches together take longer than one may. A client that gave up then would ask for the
+/// first ones again, for ever.
+#[tokio::test]
+async fn a_slow_etcd_gets_to_all_watches() {
+    const MANY: u64 = 2_500;
+    let (etcd, store) = started(Version::V3_5).await;
+    let mut watches = store.watches();
+    let start = Instant::now();
+    for id in 0..MANY {
+        watches.open(watch(id, &format!("{id:0>1000}"), false));
+    }
+    let slow = async {
+        loop {
+            etcd.pause();
+            sleep(Duration::from_secs(1)).await;
+            etcd.resume();
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let all = async {
+        for _ in 0..MANY {
+            assert!(matches!(next(&mut watches).await, Change::Started(_)));
+        }
+    };
+    tokio::select! {
+        () = slow => {}
+        () = all => {}
+    }
+    etcd.resume();
+    assert!(start.elapsed() > Duration::from_secs(5), "etcd was not slow");
+    assert_eq!(metric(&etcd.metrics(), WATCH_STREAMS), 1);
+}
+
+async fn watches_resume_over_a_broken_connection(etcd: Etcd) {
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    let mut watches = store.watches();
+    watches.open(watch(1, "a", false));
+    watches.open(watch(2, "b/", true));
+    for _ in 0..2 {
+        assert!(matches!(next(&mut watches).await, Change::Started(_)));
+    }
+    let mut written = vec![put(&etcd, "a").await, put(&etcd, "b/0").await];
+    let mut told =
+        vec![next_put(&mut watches).await.modified, next_put(&mut watches).await.modified];
+    // Breaks at all moments, with changes before, after and while it is broken.
+    for round in 0..10 {
+        written.push(put(&etcd, "a").await);
+        if round % 2 == 0 {
+            relay.cut();
+        } else {
+            relay.refuse();
+        }
+        written.push(put(&etcd, &format!("b/{round}")).await);
+        written.push(put(&etcd, "a").await);
+        relay.accept();
+        while told.len() < written.len() {
+            told.push(next_put(&mut watches).await.modified);
+        }
+    }
+    told.sort_unstable();
+    assert_eq!(told, written);
+}
+
+async fn a_watch_that_was_not_started_is_asked_again(etcd: Etcd) {
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    let mut watches = store.watches();
+    relay.stall_replies();
+    watches.open(watch(1, "k", false));
+    // Polled without an answer.
+    assert!(timeout(Duration::from_millis(200), next(&mut watches)).await.is_err());
+    let missed = put(&etcd, "k").await;
+    relay.cut();
+    relay.flow();
+    // Where the answer has slipped through, the change is told.
+    if started_at(&mut watches, 1).await < missed {
+        assert_eq!(next_put(&mut watches).await.modified, missed);
+    }
+    let seen = put(&etcd, "k").await;
+    assert_eq!(next_put(&mut watches).await.modified, seen);
+}
+
+async fn a_watch_outlives_a_restart_of_etcd(version: Version) {
+    let (mut etcd, store) = started(version).await;
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    started_at(&mut watches, 1).await;
+    etcd.restart();
+    let revision = put(&etcd, "k").await;
+    assert_eq!(next_put(&mut watches).await.modified, revision);
+}
+
+/// Row 18.
+async fn a_watch_that_resumes_too_late_says_so(etcd: Etcd) {
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    let mut watches = store.watches();
+    watches.open(watch(1, "k", false));
+    started_at(&mut watches, 1).await;
+    relay.refuse();
+    put(&etcd, "k").await;
+    let oldest = put(&etcd, "k").await;
+    etcd.etcdctl(&["compact", &oldest.to_string()]);
+    relay.accept();
+    assert_eq!(next(&mut watches).await, Change::Ended(Failure::Compacted(oldest)));
+}
+
+async fn a_stalled_watch_is_opened_again(etcd: Etcd) {
+    let on = async || {
+        let relay = Relay::start(etcd.address()).await;
+        let store = connect(&relay.url()).await;
+        let mut watches = store.watches();
+        watches.open(watch(1, "k", false));
+        started_at(&mut watches, 1).await;
+        (relay, store, watches)
+    };
+    let (silent, _store, mut idle) = on().await;
+    let (owing, _other_store, mut asking) = on().await;
+    let streams = || metric(&etcd.metrics(), WATCH_STREAMS);
+    let before = streams();
+    silent.freeze();
+    owing.freeze();
+    asking.open(watch(2, "l", false));
+    let seen = put(&etcd, "k").await;
+    // Nobody asks for anything: the stream has to be asked whether it lives. That
+    // is sooner than pings of the connection notice anything, after 15 s.
+    let idle = async {
+        let told = timeout(Duration::from_secs(10), next_put(&mut idle)).await;
+        assert_eq!(told.unwrap().modified, seen);
+    };
+    // An answer that is owed for too long: the one to a new watch.
+    let asking = async {
+        let mut told = [next_watched(&mut asking).await, next_watched(&mut asking).await];
+        told.sort_by_key(|watched| watched.id);
+        let [first, second] = told;
+        assert!(matches!(first.change, Change::Put(entry) if entry.modified == seen));
+        assert!(matches!(second.change, Change::Started(_)), "{second:?}");
+        let seen = put(&etcd, "l").await;
+        assert_eq!(next_put(&mut asking).await.modified, seen);
+    };
+    tokio::join!(idle, asking);
+    assert_eq!(streams(), before + 2);
+}
