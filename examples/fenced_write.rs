@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use incumbent::types::{Guard, Guarded, Mutation, Operation, Put, Response};
-use incumbent::{Leadership, Options, Session, Store, WriteError, store};
+use incumbent::{Leadership, Options, Session, Store, WriteError};
 
 const NAME: &str = "fenced-write-example";
 const RESULT: &str = "fenced-write-example-result";
@@ -75,7 +75,7 @@ fn succeed(store: &str, before: i64) -> Result<()> {
 
 /// What a fence sends, without the fence: a write under the term's guard.
 async fn send_late(store: &str, leadership: &Leadership) -> Result<Response> {
-    let store = store::connect(&store.parse()?, &Options::default()).await?;
+    let store = incumbent::connect(&store.parse()?, &Options::default()).await?;
     let put = Put { key: RESULT.into(), value: b"by the sleeper, much too late".to_vec() };
     let guard = Guard {
         key: leadership.key().to_vec(),

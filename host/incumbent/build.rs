@@ -47,7 +47,7 @@ fn component() -> Result<(), String> {
     #[cfg(feature = "precompiled")]
     {
         println!("cargo::rerun-if-changed=build");
-        println!("cargo::rerun-if-changed=src/component/settings.rs");
+        println!("cargo::rerun-if-changed=src/elector/settings.rs");
         let code = machine_code::compile(&embedded, &variable("TARGET")?.to_string_lossy())?;
         fs::write(embedded.with_extension("cwasm"), code.unwrap_or_default())
             .map_err(|error| format!("the machine code cannot be written: {error}"))?;

@@ -16,7 +16,7 @@ use incumbent::types::{
     RequestId, Response, Snapshot, Step, Term, Watch, Watched,
 };
 use incumbent::{
-    Bell, BootClock, Candidate, Clock, Event, Failure, Fence, Leadership, ManualClock, Mark,
+    BootClock, Candidate, Clock, Event, Failure, Fence, Leadership, ManualClock, Mark, Notifier,
     Options, Reason, Session, Store, Watches, types,
 };
 use incumbent_tests::hostile::{self, NOW};
@@ -213,7 +213,7 @@ fn a_term_that_nobody_took_in_time() {
             }
         };
         while BootClock.now() < valid_until {
-            BootClock.wait_until(valid_until, &Bell::default());
+            BootClock.wait_until(valid_until, &Notifier::default());
         }
         let leadership = candidate.elected().expect_soon("leads again").await;
         assert!(leadership.is_valid() && leadership.valid_until() > valid_until);
@@ -378,33 +378,33 @@ async fn the_thread_ends_with_the_last_term() {
 
 #[test]
 fn the_boot_clock_waits_without_a_runtime() {
-    let (clock, bell) = (BootClock, Bell::default());
+    let (clock, notifier) = (BootClock, Notifier::default());
     let end = clock.now() + SECOND / 10;
     while clock.now() < end {
-        clock.wait_until(end, &bell);
+        clock.wait_until(end, &notifier);
     }
     assert!(clock.now() - end < LATE);
-    clock.wait_until(end, &bell);
-    clock.wait_until(0, &bell);
+    clock.wait_until(end, &notifier);
+    clock.wait_until(0, &notifier);
 }
 
 #[test]
-fn a_bell_ends_the_wait_of_any_clock() {
+fn a_notifier_ends_the_wait_of_any_clock() {
     let clocks: [&dyn Clock; 2] = [&BootClock, &ManualClock::default()];
     for clock in clocks {
-        let bell = Bell::default();
+        let notifier = Notifier::default();
         let far = clock.now() + 1_000 * SECOND;
-        // Rung before, and meanwhile.
-        bell.ring();
-        clock.wait_until(far, &bell);
+        // Notified before, and meanwhile.
+        notifier.notify();
+        clock.wait_until(far, &notifier);
         thread::scope(|scope| {
-            let waits = scope.spawn(|| clock.wait_until(far, &bell));
+            let waits = scope.spawn(|| clock.wait_until(far, &notifier));
             while !waits.is_finished() {
-                bell.ring();
+                notifier.notify();
                 thread::sleep(Duration::from_millis(1));
             }
         });
-        bell.wait(Duration::ZERO);
+        notifier.wait(Duration::ZERO);
     }
 }
 

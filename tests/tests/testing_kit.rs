@@ -10,7 +10,7 @@ use futures_util::future::{join_all, pending, try_join_all};
 use futures_util::{FutureExt, StreamExt};
 use incumbent::testing::{Process, World};
 use incumbent::{
-    Bell, Candidate, Clock, Contest, Election, Error, Event, Leadership, ManualClock, Options,
+    Candidate, Clock, Contest, Election, Error, Event, Leadership, ManualClock, Notifier, Options,
     Reason, WriteError,
 };
 use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
@@ -56,6 +56,33 @@ async fn a_healthy_leader_leads_on() {
     assert!(leadership.remaining() > LEASE / 2);
     assert!(leadership.valid_until() > before + 3_590_000_000_000);
     assert_eq!(world.clock().now(), 3_600_000_000_000);
+}
+
+/// The world's time stands still, so the pause after short work never ends by itself. Another
+/// term is held, so that the session takes a while to close.
+#[tokio::test]
+async fn lead_pauses_no_longer_than_the_session_is_open() {
+    let world = World::new();
+    let worker = world.process("worker").await.expect("starts");
+    let held = worker.session().election("other").campaign().await.expect("leads");
+    let election = worker.session().election(NAME);
+    let (tell, mut terms) = unbounded_channel();
+    let leads = tokio::spawn(async move {
+        let work = |leadership: Leadership| {
+            tell.send(leadership.epoch()).expect("is counted");
+            async move { drop(leadership) }
+        };
+        election.lead(work).await
+    });
+    terms.recv().await.expect("leads");
+    world.settle().await;
+    assert!(!leads.is_finished() && terms.is_empty(), "it pauses");
+    let session = worker.session().clone();
+    let closes = tokio::spawn(async move { session.close().await });
+    leads.expect_soon("lead returns at once").await.expect("ends well");
+    assert!(!closes.is_finished());
+    drop(held);
+    closes.expect_soon("the session closes").await.expect("closes");
 }
 
 /// The application was busy from the election to the end of the term.
@@ -543,9 +570,9 @@ fn a_thread_that_waits_for_a_clock_is_woken_by_it() {
     let (woken, wakes) = mpsc::channel();
     let waits = clock.clone();
     thread::spawn(move || {
-        let bell = Bell::default();
+        let notifier = Notifier::default();
         while waits.now() < 7 {
-            waits.wait_until(7, &bell);
+            waits.wait_until(7, &notifier);
         }
         woken.send(waits.now()).expect("is awaited");
     });

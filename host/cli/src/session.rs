@@ -29,7 +29,9 @@ pub fn identity(common: &Common) -> String {
 /// The store alone, for what needs no elector.
 pub async fn store(common: &Common) -> Result<Arc<dyn Store>, End> {
     let options = options(common)?;
-    store::connect(&common.store(), &options).await.map_err(|error| not_connected(common, error))
+    incumbent::connect(&common.store(), &options)
+        .await
+        .map_err(|error| not_connected(common, error))
 }
 
 /// A session that takes no lease.

@@ -64,7 +64,7 @@ pub async fn candidate(part: Part) -> Result<(), End> {
     let options = Options { identity: part.name.clone(), ttl: part.ttl, ..Options::default() };
     let url: StoreUrl = part.store.parse().map_err(cannot("read the name of the store"))?;
     let opened = async {
-        let store = store::connect(&url, &options).await?;
+        let store = incumbent::connect(&url, &options).await?;
         let session = Session::open(Arc::clone(&store), options).await?;
         Ok::<_, Error>((store, session))
     };

@@ -6,7 +6,7 @@ use std::io::{self, PipeWriter};
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent::{BootClock, Clock, Election, Leader, Mark, Options, Session, StoreUrl, store};
+use incumbent::{BootClock, Clock, Election, Leader, Mark, Options, Session, StoreUrl};
 use rustix::process::Signal;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
@@ -67,7 +67,7 @@ impl Controller {
         // Two demonstrations on one store are two elections.
         let name = format!("demo-{:08x}", RandomState::new().hash_one(()) >> 32);
         let options = Options::default();
-        let connected = store::connect(&store, &options).await?;
+        let connected = incumbent::connect(&store, &options).await?;
         let session = Session::open(Arc::clone(&connected), options).await?;
         let counter = Counter::new(connected, &name);
         let election = session.election(name);

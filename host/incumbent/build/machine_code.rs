@@ -1,12 +1,12 @@
 //! Compiles the component to machine code, with the settings of
-//! `host/incumbent/src/component.rs`, so that no start of the program has to.
+//! `host/incumbent/src/elector.rs`, so that no start of the program has to.
 
 use std::fs;
 use std::path::Path;
 
 use wasmtime::Engine;
 
-#[path = "../src/component/settings.rs"]
+#[path = "../src/elector/settings.rs"]
 mod settings;
 
 /// Compiles `component` for any processor of the `target`. None where this build's

@@ -1,21 +1,23 @@
-//! What needs no candidate and no elector: writes guarded by somebody else's
-//! term, and an operator's order.
+//! For users without a session: writes guarded by a term of another process, and an
+//! operator's orders.
 
 use std::time::Duration;
 
-use crate::error::WriteError;
-use crate::observer::Leader;
+use crate::event::Leader;
 use crate::store::Store;
+pub use crate::store::read::get;
+use crate::store::read::{misanswered, oldest, read};
 use crate::types::{
     Contest, Entry, Failure, Guard, Guarded, Mutation, Operation, Order, Put, Response, Selection,
 };
+use crate::write::WriteError;
 
 /// How many keys a page has at most, where others' data lie below an election's name.
 const PAGE: u32 = 1_000;
 
 /// Sets a key, under no lease, while the term of `epoch` stands in the election,
-/// whoever leads it. For the work of a term in another process, which was told
-/// its epoch. Returns the revision of the change.
+/// whoever leads it. For the work of a term in another process, which knows the
+/// epoch. Returns the revision of the change.
 ///
 /// Each of its two requests may take up to `within`. Not cancel safe: what a
 /// dropped future asked for may happen.
@@ -51,8 +53,8 @@ pub async fn fenced_put(
     guarded(store, guard, Mutation::Put(put), within).await
 }
 
-/// Removes the leader of an election: of `epoch`, or whoever leads now. Returns
-/// who was removed; none if nobody leads, or not in that epoch.
+/// Removes the leader of an election: that of `epoch`, or the present one. Returns
+/// the leader that was removed; none if nobody leads, or not in that epoch.
 ///
 /// The leader learns of it by its watch, a moment after it has lost its key: for
 /// that long two may believe that they lead, and only guarded writes are safe.
@@ -84,58 +86,6 @@ pub async fn depose(
         // It went by itself meanwhile; its successor was not meant.
         Err(WriteError::Stale) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Reads one key, as it is now. Cancel safe.
-///
-/// # Errors
-///
-/// What the store says instead of an answer.
-pub async fn get(
-    store: &dyn Store,
-    key: impl Into<Vec<u8>>,
-    within: Duration,
-) -> Result<Option<Entry>, Failure> {
-    found(store.call(reading(key.into()), within).await?)
-}
-
-/// What reads one key.
-pub(crate) fn reading(key: Vec<u8>) -> Operation {
-    Operation::Read(vec![oldest(key, false)])
-}
-
-/// The oldest key, with its value.
-fn oldest(key: Vec<u8>, prefix: bool) -> Selection {
-    Selection {
-        key,
-        prefix,
-        from: None,
-        created_before: None,
-        order: Order::OldestFirst,
-        limit: 1,
-        keys_only: false,
-    }
-}
-
-/// What that has found.
-pub(crate) fn found(response: Response) -> Result<Option<Entry>, Failure> {
-    Ok(entries(response)?.into_iter().next())
-}
-
-fn entries(response: Response) -> Result<Vec<Entry>, Failure> {
-    match response {
-        Response::Snapshot(snapshot) => Ok(snapshot.found.into_iter().flatten().collect()),
-        Response::Granted(_)
-        | Response::Exists
-        | Response::Renewed(_)
-        | Response::Expired
-        | Response::Revoked
-        | Response::Claimed(_)
-        | Response::Taken(_)
-        | Response::Applied(_)
-        | Response::Stale
-        | Response::Conflict => Err(misanswered()),
     }
 }
 
@@ -199,14 +149,6 @@ async fn oldest_of_all(
     }
 }
 
-async fn read(
-    store: &dyn Store,
-    selection: Selection,
-    within: Duration,
-) -> Result<Vec<Entry>, Failure> {
-    entries(store.call(Operation::Read(vec![selection]), within).await?)
-}
-
 async fn guarded(
     store: &dyn Store,
     guard: Guard,
@@ -219,16 +161,7 @@ async fn guarded(
         Ok(Response::Applied(revision)) => Ok(revision),
         Ok(Response::Stale) => Err(WriteError::Stale),
         Ok(Response::Conflict) => Err(WriteError::Conflict),
-        Ok(
-            Response::Granted(_)
-            | Response::Exists
-            | Response::Renewed(_)
-            | Response::Expired
-            | Response::Revoked
-            | Response::Claimed(_)
-            | Response::Taken(_)
-            | Response::Snapshot(_),
-        ) => Err(WriteError::Failed(misanswered())),
+        Ok(_) => Err(WriteError::Failed(misanswered())),
         Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
             Err(WriteError::Failed(failure))
         }
@@ -267,8 +200,4 @@ fn is_lease(text: &[u8]) -> bool {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     (1..=16).contains(&digits.len())
         && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-fn misanswered() -> Failure {
-    Failure::Other("the store gave an answer to another question".into())
 }

@@ -1,20 +1,25 @@
 //! One instance's part in one election.
 
 use std::future::pending;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
 use futures_util::{FutureExt, Stream};
+use parking_lot::Mutex;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 
-use crate::driver::Attendance;
+use crate::driver::{
+    CandidateReceiver, CandidateState, Handle, Participant, Registration, Stage, Told, channel,
+    over,
+};
 use crate::error::Error;
+use crate::event::Event;
 use crate::leadership::Leadership;
-use crate::observer::{Leader, passed};
+use crate::observer::passed;
 use crate::term::Term;
-use crate::types::{Failure, Mark, Reason};
+use crate::types::{Candidacy, ElectionId, Failure, Mark};
 
 /// A candidate of an election, in line until it leaves.
 ///
@@ -23,82 +28,20 @@ use crate::types::{Failure, Mark, Reason};
 /// if resigned.
 #[derive(Debug)]
 pub struct Candidate {
-    attendance: Attendance,
+    registration: Registration,
     stage: watch::Receiver<Stage>,
-    /// Holds what happened since the start, until somebody asks.
+    /// Holds what happened since the start, until the first call of [`events`](Self::events).
     first: Mutex<Option<broadcast::Receiver<Arc<Told>>>>,
     later: broadcast::WeakSender<Arc<Told>>,
 }
 
-/// What happens to a candidate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event {
-    /// In line.
-    Joined {
-        /// The candidate's key.
-        key: Vec<u8>,
-        /// The epoch, if this key comes to lead; 0 in a race that somebody else
-        /// leads.
-        epoch: i64,
-    },
-    /// Leads from now on.
-    Elected {
-        /// The term's.
-        epoch: i64,
-        /// The leader key.
-        key: Vec<u8>,
-        /// The lease that the key is attached to.
-        lease: i64,
-        /// The work must have stopped by then, unless extended.
-        valid_until: Mark,
-    },
-    /// Leads on, to a later `valid_until`.
-    Extended {
-        /// The term's.
-        epoch: i64,
-        /// The leader key.
-        key: Vec<u8>,
-        /// The lease that the key is attached to.
-        lease: i64,
-        /// The work must have stopped by then, unless extended.
-        valid_until: Mark,
-    },
-    /// Renewals fail, and less than half of the time is left.
-    Endangered {
-        /// The term's.
-        epoch: i64,
-        /// The leader key.
-        key: Vec<u8>,
-        /// The lease that the key is attached to.
-        lease: i64,
-        /// The work must have stopped by then, unless extended.
-        valid_until: Mark,
-    },
-    /// Leads no more.
-    Demoted {
-        /// The term's.
-        epoch: i64,
-        /// Why it ended.
-        reason: Reason,
-    },
-    /// Who leads, as a candidate in a race sees it that somebody else leads.
-    Leader(Option<Leader>),
-    /// Something a person should know, while the candidate carries on.
-    Trouble(Failure),
-    /// The candidacy is over for good: as asked, or for this reason. The last
-    /// event.
-    Withdrawn(Option<Failure>),
-}
-
 impl Candidate {
-    pub(crate) fn new(
-        attendance: Attendance,
-        stage: watch::Receiver<Stage>,
-        events: broadcast::Receiver<Arc<Told>>,
-        later: broadcast::WeakSender<Arc<Told>>,
-    ) -> Self {
-        Self { attendance, stage, first: Mutex::new(Some(events)), later }
+    pub(crate) fn enter(handle: &Handle, candidacy: impl FnOnce(ElectionId) -> Candidacy) -> Self {
+        let (sender, CandidateReceiver { stage, events, sender: later }) = channel();
+        let registration = Registration::new(handle, |id| {
+            Participant::Candidate(CandidateState::new(candidacy(id), sender))
+        });
+        Self { registration, stage, first: Mutex::new(Some(events)), later }
     }
 
     /// Waits for this candidate's next term. Cancel safe, and to be called again
@@ -118,11 +61,10 @@ impl Candidate {
                 Stage::Joining | Stage::Waiting => {}
                 Stage::Leading(term) => {
                     if term.is_valid() && term.take() {
-                        return Ok(Leadership::new(term, self.attendance.handle().clone()));
+                        return Ok(Leadership::new(term, self.registration.handle().clone()));
                     }
                 }
-                Stage::Over(None) => return Err(Error::Closed),
-                Stage::Over(Some(failure)) => return Err(Error::Withdrawn(failure)),
+                Stage::Over(cause) => return Err(ended(cause)),
             }
             self.stage.changed().await.map_err(|_| Error::Closed)?;
         }
@@ -133,8 +75,7 @@ impl Candidate {
     /// last 256 events for its reader, and of several extensions in a row the last
     /// one. It ends after [`Event::Withdrawn`], or with the session.
     pub fn events(&self) -> impl Stream<Item = Event> + Send + Unpin + 'static + use<> {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        let listener = match first.take() {
+        let listener = match self.first.lock().take() {
             Some(events) => Listener { events, led: None, next: None },
             None => {
                 let Some(later) = self.later.upgrade() else {
@@ -143,7 +84,7 @@ impl Candidate {
                 // In this order: a term that begins in between is told of.
                 let events = later.subscribe();
                 let led = match &*self.stage.borrow() {
-                    Stage::Leading(term) => Some((Arc::clone(term), term.deadline())),
+                    Stage::Leading(term) => Some((term.clone(), term.deadline())),
                     Stage::Joining | Stage::Waiting | Stage::Over(_) => None,
                 };
                 Listener { events, led, next: None }
@@ -164,45 +105,29 @@ impl Candidate {
     /// [`Error::Proclaim`], if it did not happen or perhaps not, for instance
     /// while the candidate is not in line.
     pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), Error> {
-        let handle = self.attendance.handle();
-        handle.proclaim(self.attendance.id(), value.into()).await.map_err(Error::Proclaim)
+        let handle = self.registration.handle();
+        handle.proclaim(self.registration.id(), value.into()).await.map_err(Error::Proclaim)
     }
 
     /// Leaves the election, and waits until nothing of the candidate is left in
-    /// the store. Where a [`Leadership`] of its is still held somewhere, that is
-    /// when it is dropped, or at its deadline. Cancel safe: it leaves without
+    /// the store. While a [`Leadership`] of it is still held, it waits until that is
+    /// dropped, or for its deadline. Cancel safe: it leaves without
     /// the future as well.
     ///
     /// # Errors
     ///
     /// [`Error::Withdrawn`] if the candidacy ended otherwise.
     pub async fn leave(mut self) -> Result<(), Error> {
-        self.attendance.leave();
-        self.over().await
+        self.registration.leave();
+        over(&mut self.stage).await.map_err(Error::Withdrawn)
     }
 
     /// Waits for a place in line.
     pub(crate) async fn joined(&mut self) -> Result<(), Error> {
-        let stage = self
-            .stage
-            .wait_for(|stage| !matches!(stage, Stage::Joining))
-            .await
-            .map_err(|_| Error::Closed)?;
-        match &*stage {
+        let stage = self.stage.wait_for(|stage| !matches!(stage, Stage::Joining)).await;
+        match &*stage.map_err(|_| Error::Closed)? {
             Stage::Joining | Stage::Waiting | Stage::Leading(_) => Ok(()),
-            Stage::Over(None) => Err(Error::Closed),
-            Stage::Over(Some(failure)) => Err(Error::Withdrawn(failure.clone())),
-        }
-    }
-
-    /// Waits for the end of the candidacy.
-    pub(crate) async fn over(&mut self) -> Result<(), Error> {
-        let stage = self.stage.wait_for(|stage| matches!(stage, Stage::Over(_))).await;
-        match stage.as_deref() {
-            Ok(Stage::Over(Some(failure))) => Err(Error::Withdrawn(failure.clone())),
-            // Without its driver it is over as well.
-            Ok(Stage::Joining | Stage::Waiting | Stage::Leading(_) | Stage::Over(None))
-            | Err(_) => Ok(()),
+            Stage::Over(cause) => Err(ended(cause.clone())),
         }
     }
 
@@ -217,57 +142,27 @@ impl Candidate {
         }
     }
 
-    /// The end of the candidacy, for one who has given the candidate away.
+    /// How far it has come, for a caller that gives the candidate away.
     pub(crate) fn stage(&self) -> watch::Receiver<Stage> {
         self.stage.clone()
     }
-}
 
-/// How far a candidate has come.
-#[derive(Clone, Debug)]
-pub(crate) enum Stage {
-    /// Not in line yet.
-    Joining,
-    /// Was in line; perhaps on its way back there.
-    Waiting,
-    Leading(Arc<Term>),
-    Over(Option<Failure>),
-}
-
-/// The driver's side of a [`Candidate`].
-#[derive(Debug)]
-pub(crate) struct Seat {
-    pub(crate) stage: watch::Sender<Stage>,
-    pub(crate) events: broadcast::Sender<Arc<Told>>,
-}
-
-/// What the driver tells: all but the extensions, which are seen in the term that has begun.
-#[derive(Debug)]
-pub(crate) struct Told {
-    event: Event,
-    begun: Option<Arc<Term>>,
-}
-
-impl Seat {
-    pub(crate) fn tell(&self, event: Event) {
-        self.send(Told { event, begun: None });
-    }
-
-    pub(crate) fn tell_elected(&self, event: Event, term: Arc<Term>) {
-        self.send(Told { event, begun: Some(term) });
-    }
-
-    fn send(&self, told: Told) {
-        // Nobody has to listen.
-        let _ = self.events.send(Arc::new(told));
+    /// Ties the candidacy to its only term.
+    pub(crate) fn tie_to(self, leadership: Leadership) -> Leadership {
+        leadership.with_candidacy(self.registration, self.stage)
     }
 }
 
-/// Puts together what the driver tells, and the extensions.
+/// Why a candidacy is over.
+fn ended(cause: Option<Failure>) -> Error {
+    cause.map_or(Error::Closed, Error::Withdrawn)
+}
+
+/// Merges what the driver tells with the extensions.
 struct Listener {
     events: broadcast::Receiver<Arc<Told>>,
     /// The term that stands, and the deadline that was told last.
-    led: Option<(Arc<Term>, Mark)>,
+    led: Option<(Term, Mark)>,
     /// What comes right after an extension.
     next: Option<Event>,
 }
@@ -292,7 +187,7 @@ impl Listener {
         }
     }
 
-    /// What is to be told next; an extension goes before what came after it.
+    /// What to tell next; an extension goes before what came after it.
     fn take(&mut self, told: &Told) -> Event {
         let event = told.event.clone();
         let before = match &event {
@@ -308,7 +203,7 @@ impl Listener {
                 None
             }
             Event::Elected { valid_until, .. } => {
-                self.led = told.begun.as_ref().map(|term| (Arc::clone(term), *valid_until));
+                self.led = told.begun.as_ref().map(|term| (term.clone(), *valid_until));
                 None
             }
             Event::Joined { .. }
@@ -339,7 +234,7 @@ impl Listener {
 }
 
 /// Waits for an extension of the term that stands.
-async fn extended(led: &Option<(Arc<Term>, Mark)>) -> Mark {
+async fn extended(led: &Option<(Term, Mark)>) -> Mark {
     match led {
         Some((term, told)) => term.extended(*told).await,
         None => pending().await,

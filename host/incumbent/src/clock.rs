@@ -1,25 +1,26 @@
 //! Time, as the elector counts it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::types::Mark;
 
-mod bell;
 mod boot;
+mod notifier;
 
-pub use bell::Bell;
-use bell::Rope;
+pub use notifier::Notifier;
+use notifier::Waiter;
 
-/// How often a clock is looked at that cannot wake a thread by itself.
-const GLANCE: Duration = Duration::from_millis(10);
+/// How often to check a clock that cannot wake a thread by itself.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a thread waits, at most, for a clock that stands still.
+/// How long a thread waits, at most, for a manual clock.
 const STANDSTILL: Duration = Duration::from_secs(3600);
 
 /// A monotonic clock that goes on while the machine is suspended.
@@ -27,24 +28,24 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Nanoseconds since an origin that never changes while the clock lives.
     fn now(&self) -> Mark;
 
-    /// Ends at `mark` or right after it, also where the machine slept meanwhile.
+    /// Ends at `mark` or right after it, even if the machine was suspended meanwhile.
     fn sleep_until(&self, mark: Mark) -> BoxFuture<'static, ()>;
 
-    /// Blocks the calling thread until `mark`, or until the bell is rung; it may also
-    /// end for no reason, and whoever waits looks at the time again. It wants no
-    /// runtime: deadlines are kept by it.
+    /// Blocks the calling thread until `mark`, or until the notifier wakes it. It may also
+    /// end early for no reason, so the caller checks the time again. It needs no runtime,
+    /// because the thread that ends terms waits by it.
     ///
-    /// Unless a clock knows better, it is looked at every 10 ms.
-    fn wait_until(&self, mark: Mark, bell: &Bell) {
+    /// The default implementation checks the clock every 10 ms.
+    fn wait_until(&self, mark: Mark, notifier: &Notifier) {
         let left = mark.saturating_sub(self.now());
         if left > 0 {
-            bell.wait(Duration::from_nanos(left).min(GLANCE));
+            notifier.wait(Duration::from_nanos(left).min(CHECK_INTERVAL));
         }
     }
 }
 
 /// The machine's clock since it started, with the time that it was suspended:
-/// `CLOCK_BOOTTIME` on Linux. Its sleep wants tokio's runtime, its wait does not.
+/// `CLOCK_BOOTTIME` on Linux. Its sleep needs tokio's runtime; its wait does not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
@@ -57,13 +58,15 @@ impl Clock for BootClock {
         boot::sleep_until(mark).boxed()
     }
 
-    fn wait_until(&self, mark: Mark, bell: &Bell) {
-        boot::wait_until(mark, bell);
+    fn wait_until(&self, mark: Mark, notifier: &Notifier) {
+        let waited = || boot::wait(mark, &notifier.alarm, || notifier.was_notified());
+        if boot::now() < mark && waited().is_none() {
+            notifier.wait(boot::piece(mark));
+        }
     }
 }
 
-/// A clock that stands still until it is told to go on, for tests. Clones are
-/// the same clock.
+/// A clock for tests, which moves only when it is told to. Clones are the same clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,46 +85,41 @@ pub struct ManualClock {
 struct ManualState {
     now: Mark,
     sleepers: Vec<(Mark, oneshot::Sender<()>)>,
-    /// The threads that wait.
-    waiters: Vec<(Mark, Arc<Rope>)>,
+    waiters: Vec<(Mark, Arc<Waiter>)>,
 }
 
 impl ManualClock {
-    /// Lets time pass, and wakes who slept until then.
+    /// Moves the clock, and wakes all sleepers that are due by then.
     pub fn advance(&self, by: Duration) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.now = state.now.saturating_add(nanoseconds(by));
         let now = state.now;
         for (_, sleeper) in state.sleepers.extract_if(.., |(mark, _)| *mark <= now) {
-            // One that was dropped meanwhile sleeps no more.
+            // The sleeper may have been dropped.
             let _ = sleeper.send(());
         }
         for (_, waiter) in state.waiters.iter().filter(|(mark, _)| *mark <= now) {
-            waiter.pull();
+            waiter.wake();
         }
     }
 
-    /// When the first of those is due who sleep or wait; none if nobody does.
+    /// When the next sleeper or waiting thread is due; none if there is none.
     pub fn next_due(&self) -> Option<Mark> {
-        let state = self.state();
+        let state = self.state.lock();
         let asleep = state.sleepers.iter().filter(|(_, sleeper)| !sleeper.is_closed());
         let due = asleep.map(|(mark, _)| *mark).chain(state.waiters.iter().map(|(mark, _)| *mark));
-        // A thread that was woken may not have gone yet.
+        // A thread that was woken may still be in the list.
         due.filter(|mark| state.now < *mark).min()
-    }
-
-    fn state(&self) -> MutexGuard<'_, ManualState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Mark {
-        self.state().now
+        self.state.lock().now
     }
 
     fn sleep_until(&self, mark: Mark) -> BoxFuture<'static, ()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (sleeper, woken) = oneshot::channel();
         if state.now < mark {
             state.sleepers.retain(|(_, other)| !other.is_closed());
@@ -132,20 +130,20 @@ impl Clock for ManualClock {
         }
     }
 
-    fn wait_until(&self, mark: Mark, bell: &Bell) {
+    fn wait_until(&self, mark: Mark, notifier: &Notifier) {
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if mark <= state.now {
                 return;
             }
-            state.waiters.push((mark, Arc::clone(bell.rope())));
+            state.waiters.push((mark, Arc::clone(notifier.waiter())));
         }
-        bell.wait(STANDSTILL);
-        self.state().waiters.retain(|(_, waiter)| !Arc::ptr_eq(waiter, bell.rope()));
+        notifier.wait(STANDSTILL);
+        self.state.lock().waiters.retain(|(_, waiter)| !Arc::ptr_eq(waiter, notifier.waiter()));
     }
 }
 
-/// A span of time as the elector takes it; the longest one for what is longer.
+/// A span of time in the elector's unit; longer spans become the longest one.
 pub(crate) fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,21 +1,19 @@
-//! One contest for one office.
+//! An election by its name.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{broadcast, oneshot};
 
-use crate::candidate::{Candidate, Seat, Stage};
+use crate::candidate::Candidate;
 use crate::clock::{Clock, nanoseconds};
-use crate::driver::{Attendance, Handle, Wish};
+use crate::driver::{EVENTS, Handle, Participant, Registration, over};
 use crate::error::Error;
+use crate::event::Leader;
 use crate::leadership::Leadership;
-use crate::observer::{Leader, Leaders};
-use crate::terms::Terms;
-use crate::types::{Candidacy, Contest, Observation};
+use crate::observer::Leaders;
+use crate::types::{Candidacy, Contest, ElectionId, Observation};
 
-/// How many events wait for a reader.
-const RING: usize = 256;
 /// The first pause after work that ended at once, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -63,8 +61,8 @@ impl Election {
         self
     }
 
-    /// What others read of a candidate: the session's identity unless set, and
-    /// at most 4,096 bytes.
+    /// What others read of a candidate: the session's identity unless set, at most 4,096
+    /// bytes.
     #[must_use]
     pub fn value(mut self, value: impl Into<Vec<u8>>) -> Self {
         self.value = value.into();
@@ -85,7 +83,7 @@ impl Election {
     /// waited for.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
         let (candidate, leadership) = self.one_term().await?;
-        Ok(leadership.with_candidate(candidate))
+        Ok(candidate.tie_to(leadership))
     }
 
     /// Joins, and returns once there is a place in line. Dropping the future
@@ -100,8 +98,7 @@ impl Election {
         Ok(candidate)
     }
 
-    /// Starts to join and returns at once, for those who want to see it happen:
-    /// [`Candidate::events`] tells everything.
+    /// Starts to join and returns at once: [`Candidate::events`] tells everything.
     pub fn enter(&self) -> Candidate {
         self.candidate(true)
     }
@@ -156,17 +153,17 @@ impl Election {
             let term = leadership.term();
             let mut stage = candidate.stage();
             let early = leadership.remaining() / 40;
-            let leadership = leadership.with_candidate(candidate);
+            let leadership = candidate.tie_to(leadership);
 
             let start = self.handle.clock().now();
             let finished = tokio::select! {
                 () = term.runs_out(early) => false,
                 () = work(leadership) => true,
             };
-            // An error means that the driver is gone, which the next round says.
-            let _ = stage.wait_for(|stage| matches!(stage, Stage::Over(_))).await;
-            // The work may have given the leadership to a task. Where there is no next
-            // term, nobody waits for that.
+            // The next round says what went wrong.
+            let _ = over(&mut stage).await;
+            // The work may have given the leadership to a task. Without a next term, nobody
+            // waits for that.
             tokio::select! {
                 () = term.yielded() => {}
                 () = self.handle.closed() => {}
@@ -175,7 +172,10 @@ impl Election {
             let now = self.handle.clock().now();
             if finished && now.saturating_sub(start) < nanoseconds(Duration::from_secs(10)) {
                 let end = now.saturating_add(nanoseconds(jittered(pause)));
-                self.handle.clock().sleep_until(end).await;
+                tokio::select! {
+                    () = self.handle.clock().sleep_until(end) => {}
+                    () = self.handle.closing() => return Ok(()),
+                }
                 pause = (pause * 2).min(PAUSES.1);
             } else {
                 pause = PAUSES.0;
@@ -183,17 +183,14 @@ impl Election {
         }
     }
 
-    /// One term after the other, for an application that asks for each of them.
-    pub fn terms(&self) -> Terms {
-        Terms::new(self.clone())
-    }
-
     /// Who leads, from now on, without being a candidate.
     pub fn observe(&self) -> Leaders {
-        let attendance = Attendance::new(self.handle.clone());
-        let (sightings, receiver) = broadcast::channel(RING);
-        self.handle.send(Wish::Observe { observation: self.observation(&attendance), sightings });
-        Leaders::new(receiver, attendance)
+        let (sightings, receiver) = broadcast::channel(EVENTS);
+        let registration = Registration::new(&self.handle, |id| Participant::Observer {
+            observation: self.observation(id),
+            sightings,
+        });
+        Leaders::new(receiver, registration)
     }
 
     /// The candidates in line, the leader first; in a race, the leader alone. Several calls on
@@ -205,15 +202,17 @@ impl Election {
     /// 64 MiB of their keys and values;
     /// [`Error::Closed`] if the session is closed.
     pub async fn candidates(&self) -> Result<Vec<Leader>, Error> {
-        let attendance = Attendance::new(self.handle.clone());
         let (listed, answer) = oneshot::channel();
-        self.handle.send(Wish::Inspect { observation: self.observation(&attendance), listed });
+        let _registration = Registration::new(&self.handle, |id| Participant::Inspector {
+            observation: self.observation(id),
+            listed,
+        });
         let entries = answer.await.map_err(|_| Error::Closed)?;
         let entries = entries.map_err(Error::Withdrawn)?;
         Ok(entries.into_iter().map(Leader::from).collect())
     }
 
-    /// Who leads now, or that nobody does. Cancel safe.
+    /// Who leads now, if anybody does. Cancel safe.
     ///
     /// # Errors
     ///
@@ -239,25 +238,17 @@ impl Election {
     }
 
     pub(crate) fn candidate(&self, rejoin: bool) -> Candidate {
-        let attendance = Attendance::new(self.handle.clone());
-        let (stage, stages) = watch::channel(Stage::Joining);
-        let (events, first) = broadcast::channel(RING);
-        let later = events.downgrade();
-        self.handle.send(Wish::Campaign {
-            candidacy: Candidacy {
-                election: attendance.id(),
-                name: self.name.clone(),
-                contest: self.contest,
-                value: self.value.clone(),
-                rejoin,
-            },
-            seat: Seat { stage, events },
-        });
-        Candidate::new(attendance, stages, first, later)
+        Candidate::enter(&self.handle, |election| Candidacy {
+            election,
+            name: self.name.clone(),
+            contest: self.contest,
+            value: self.value.clone(),
+            rejoin,
+        })
     }
 
-    fn observation(&self, attendance: &Attendance) -> Observation {
-        Observation { election: attendance.id(), name: self.name.clone(), contest: self.contest }
+    fn observation(&self, election: ElectionId) -> Observation {
+        Observation { election, name: self.name.clone(), contest: self.contest }
     }
 }
 

@@ -4,18 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::candidate::Candidate;
+use tokio::sync::watch;
+
 use crate::clock::Clock;
-use crate::driver::{Handle, Wish};
-use crate::error::{Error, WriteError};
+use crate::driver::{Handle, Registration, Request, Stage, over};
+use crate::error::Error;
 use crate::term::{Standing, Term};
-use crate::types::{Entry, Expectation, Failure, Mark, Mutation, Put, Reason};
+use crate::types::{Entry, Failure, Mark, Reason};
+use crate::write::{Write, WriteError};
 
 /// One term of leadership, from its election on. It can touch no later term.
 ///
 /// Leadership is a matter of time: it stands until [`valid_until`], which moves
-/// ahead with every renewal of the lease. Whoever does work of a leader's asks
-/// [`is_valid`] before each step, or runs the work beside [`lost`], and writes
+/// ahead with every renewal of the lease. The leader's work asks
+/// [`is_valid`] before each step, or runs beside [`lost`], and writes
 /// through a [`Fence`], which the store refuses once the term is over.
 ///
 /// Dropping it says that the work has stopped, and resigns: the next candidate
@@ -42,25 +44,28 @@ use crate::types::{Entry, Expectation, Failure, Mark, Mutation, Put, Reason};
 /// [`lost`]: Self::lost
 #[derive(Debug)]
 pub struct Leadership {
-    term: Arc<Term>,
+    term: Term,
     handle: Handle,
     /// The candidacy that was made for this term alone.
-    candidate: Option<Candidate>,
+    candidacy: Option<(Registration, watch::Receiver<Stage>)>,
 }
 
 impl Leadership {
-    pub(crate) fn new(term: Arc<Term>, handle: Handle) -> Self {
-        Self { term, handle, candidate: None }
+    pub(crate) fn new(term: Term, handle: Handle) -> Self {
+        Self { term, handle, candidacy: None }
     }
 
-    /// Ties a candidacy to its only term.
-    pub(crate) fn with_candidate(mut self, candidate: Candidate) -> Self {
-        self.candidate = Some(candidate);
+    pub(crate) fn with_candidacy(
+        mut self,
+        registration: Registration,
+        stage: watch::Receiver<Stage>,
+    ) -> Self {
+        self.candidacy = Some((registration, stage));
         self
     }
 
-    pub(crate) fn term(&self) -> Arc<Term> {
-        Arc::clone(&self.term)
+    pub(crate) fn term(&self) -> Term {
+        self.term.clone()
     }
 
     /// The election's name.
@@ -102,7 +107,7 @@ impl Leadership {
 
     /// For the work: writes that are made only while the term stands.
     pub fn fence(&self) -> Fence {
-        Fence { term: Arc::clone(&self.term), handle: self.handle.clone() }
+        Fence { term: self.term(), handle: self.handle.clone() }
     }
 
     /// Waits until the term is over, at [`valid_until`](Self::valid_until) at
@@ -160,7 +165,7 @@ impl Leadership {
     /// # }
     /// ```
     pub fn on_end(&self, call: impl FnOnce(Reason) + Send + 'static) {
-        self.term.on_end(Box::new(call));
+        self.term.on_end(call);
     }
 
     /// Waits until renewals fail and less than half of the time is left, or somebody
@@ -192,27 +197,20 @@ impl Leadership {
     /// [`campaign`]: crate::Election::campaign
     pub async fn resign(mut self) -> Result<(), Error> {
         let term = self.term();
-        let candidate = self.candidate.take();
+        let candidacy = self.candidacy.take();
         drop(self);
         let reason = term.lost().await;
-        if let Some(mut candidate) = candidate {
-            candidate.over().await?;
+        if let Some((_registration, mut stage)) = candidacy {
+            over(&mut stage).await.map_err(Error::Withdrawn)?;
         }
-        match reason {
-            Reason::Resigned => Ok(()),
-            Reason::Expired
-            | Reason::LeaseLost
-            | Reason::Deposed
-            | Reason::Fenced
-            | Reason::Other(_) => Err(Error::Lost(reason)),
-        }
+        if reason == Reason::Resigned { Ok(()) } else { Err(Error::Lost(reason)) }
     }
 }
 
 impl Drop for Leadership {
     fn drop(&mut self) {
         self.term.mark_yielded();
-        self.handle.send(Wish::Yielded(self.term.id()));
+        self.handle.send(Request::Yielded(self.term.id()));
     }
 }
 
@@ -242,7 +240,7 @@ impl Drop for Leadership {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fence {
-    term: Arc<Term>,
+    term: Term,
     handle: Handle,
 }
 
@@ -360,46 +358,6 @@ impl Fence {
         if !self.term.is_valid() {
             return Err(WriteError::Stale);
         }
-        let Write { expect, mutations } = write;
-        let term = self.term.id();
-        self.handle
-            .write(|outcome, permit| Wish::Write { term, expect, mutations, outcome, permit })
-            .await
-    }
-}
-
-/// Several changes, and what must hold for them. See [`Fence::write`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "a write is made by Fence::write"]
-pub struct Write {
-    expect: Vec<Expectation>,
-    mutations: Vec<Mutation>,
-}
-
-impl Write {
-    /// Changes nothing yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Only if the key's last change was made at this revision; 0: only if there
-    /// is no such key.
-    pub fn expect(mut self, key: impl Into<Vec<u8>>, modified: i64) -> Self {
-        let key = key.into();
-        self.expect.push(Expectation { key, modified });
-        self
-    }
-
-    /// Sets a key, under no lease.
-    pub fn put(mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
-        let (key, value) = (key.into(), value.into());
-        self.mutations.push(Mutation::Put(Put { key, value }));
-        self
-    }
-
-    /// Deletes a key, if it is there.
-    pub fn delete(mut self, key: impl Into<Vec<u8>>) -> Self {
-        self.mutations.push(Mutation::Delete(key.into()));
-        self
+        self.handle.write(self.term.id(), write).await
     }
 }

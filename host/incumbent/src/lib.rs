@@ -28,16 +28,16 @@
 //! ```
 //!
 //! - [`Session`]: one identity and one lease. [`Election::campaign`] for one
-//!   term, [`Election::lead`] for work that is to be done in every term,
+//!   term, [`Election::lead`] for work in every term,
 //!   [`Election::join`] for everything else, [`Election::observe`] to watch.
 //! - [`Leadership`]: one term. [`Leadership::is_valid`] asks the clock;
 //!   [`Leadership::on_end`] is called in time even where the runtime is starved.
-//! - [`admin`]: what needs no session: fenced writes, and an operator's orders.
-//! - [`store`]: the places to elect on, by a [`StoreUrl`], and the contract for others.
+//! - [`admin`]: for users without a session: fenced writes, and an operator's orders.
+//! - [`store`]: the stores, named by a [`StoreUrl`], and the contract for your own.
 //! - `testing` (feature `testing`): a store and a clock that a test directs, to take the
 //!   leadership away from your own code at any line.
 //! - The crate `incumbent-plugin` is for platforms on wasmtime whose components use leadership,
-//!   the crate `incumbent-conformance` for whoever writes a store.
+//!   the crate `incumbent-conformance` for authors of stores.
 //! - [`Component`] and [`Elector`]: the elector itself, for other hosts and for
 //!   tests.
 
@@ -46,13 +46,15 @@ mod backoff;
 mod bindings;
 mod candidate;
 mod clock;
-mod component;
-mod deadlines;
+mod connect;
 mod driver;
 mod election;
+mod elector;
 mod error;
+mod event;
 mod leadership;
 mod observer;
+mod options;
 mod session;
 pub mod store;
 mod term;
@@ -60,16 +62,20 @@ mod terms;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod types;
+mod write;
 
 pub use backoff::Backoff;
-pub use candidate::{Candidate, Event};
-pub use clock::{Bell, BootClock, Clock, ManualClock};
-pub use component::{Component, ComponentError, Elector};
+pub use candidate::Candidate;
+pub use clock::{BootClock, Clock, ManualClock, Notifier};
+pub use connect::connect;
 pub use election::Election;
-pub use error::{Error, WriteError};
-pub use leadership::{Fence, Leadership, Write};
-pub use observer::{Leader, Leaders};
-pub use session::{Options, Session};
+pub use elector::{Component, ComponentError, Elector};
+pub use error::Error;
+pub use event::{Event, Leader};
+pub use leadership::{Fence, Leadership};
+pub use observer::Leaders;
+pub use options::Options;
+pub use session::Session;
 #[cfg(feature = "etcd")]
 pub use store::etcd::{ConnectError, Credentials, EtcdStore};
 pub use store::memory::MemoryStore;
@@ -80,6 +86,7 @@ pub use store::{Store, Watches};
 pub use term::Standing;
 pub use terms::Terms;
 pub use types::{Contest, Failure, Mark, Reason};
+pub use write::{Write, WriteError};
 
 /// The examples of the library's page.
 #[cfg(all(doctest, feature = "testing"))]

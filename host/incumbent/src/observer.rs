@@ -1,4 +1,4 @@
-//! Who leads, for those who only watch.
+//! Who leads, for users that only watch.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,50 +8,30 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use crate::driver::Attendance;
+use crate::driver::{Observed, Registration};
 use crate::error::Error;
-use crate::types::{Entry, Failure};
+use crate::event::Leader;
 
-/// Who leads an election, or stands in line for it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Leader {
-    /// The candidate's key.
-    pub key: Vec<u8>,
-    /// What it proclaims; its identity unless it says otherwise.
-    pub value: Vec<u8>,
-    /// The key's create revision: the fencing token of its leadership.
-    pub epoch: i64,
-    /// The lease that the key is attached to; 0 for none.
-    pub lease: i64,
-}
-
-impl From<Entry> for Leader {
-    fn from(entry: Entry) -> Self {
-        Self { key: entry.key, value: entry.value, epoch: entry.created, lease: entry.lease }
-    }
-}
-
-/// A stream of who leads: first at the time of asking, then at each change; none
-/// for a gap, in which nobody leads.
+/// A stream of leaders: the present one, then one for each change; none for a gap, in
+/// which nobody leads.
 ///
 /// Epochs never go back. Terms shorter than a round trip may be passed over, and
-/// so may the oldest of 256 sightings that nobody took. The stream ends with an
+/// so may the oldest of 256 sightings that were not read. The stream ends with an
 /// error if the store refuses, and after that, or with its session, for good.
 /// Dropping it ends the observation.
 pub struct Leaders {
     sightings: BoxStream<'static, Result<Option<Leader>, Error>>,
-    _attendance: Attendance,
+    _registration: Registration,
 }
 
-/// What the driver tells an observer.
-pub(crate) type Sighted = Result<Option<Leader>, Failure>;
-
 impl Leaders {
-    pub(crate) fn new(sightings: broadcast::Receiver<Sighted>, attendance: Attendance) -> Self {
+    pub(crate) fn new(
+        sightings: broadcast::Receiver<Observed>,
+        registration: Registration,
+    ) -> Self {
         Self {
             sightings: received(sightings).map(|sighted| sighted.map_err(Error::Withdrawn)).boxed(),
-            _attendance: attendance,
+            _registration: registration,
         }
     }
 }

@@ -12,18 +12,15 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::admin;
 use crate::types::{Entry, Failure, Operation, RequestId, Response, Watch, Watched};
 
-mod connect;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod memory;
+pub(crate) mod read;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod url;
-
-pub use self::connect::connect;
 
 /// A place that holds leases and keys: etcd, or a store that behaves as etcd does.
 ///
@@ -87,14 +84,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<Response, Failure>>;
 
     /// Reads one key from the member that answers, which does not ask the others: the entry may
-    /// be old. By default the same as [`admin::get`]; a store may have a quicker way.
+    /// be old. By default the same as [`admin::get`](crate::admin::get); a store may have a quicker way.
     fn peek(
         &self,
         key: Vec<u8>,
         within: Duration,
     ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
-        let answer = self.call(admin::reading(key), within);
-        async move { admin::found(answer.await?) }.boxed()
+        let answer = self.call(read::one_key(key), within);
+        async move { read::found(answer.await?) }.boxed()
     }
 
     /// A new set of watches. The set has a stream and ids of its own, and nothing of it
@@ -138,7 +135,7 @@ pub trait Watches: fmt::Debug + Send {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Watched>;
 }
 
-/// The first key after all those that begin with `prefix`, if there is one.
+/// The first key after all keys that begin with `prefix`, if there is one.
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
 pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;

@@ -2,8 +2,8 @@
 
 use tokio::sync::watch;
 
-use crate::candidate::{Candidate, Stage};
-use crate::driver::Handle;
+use crate::candidate::Candidate;
+use crate::driver::{Handle, Stage, over};
 use crate::election::Election;
 use crate::error::Error;
 use crate::leadership::{Fence, Leadership};
@@ -22,19 +22,22 @@ pub struct Terms {
     candidate: Option<Candidate>,
     /// The term that was handed out, until its work is said to have stopped.
     held: Option<Leadership>,
-    /// The same, for those who watch.
+    /// The same, for watchers.
     given: watch::Sender<Option<Fence>>,
     /// The candidacy of that term, and of nothing else: it has to be over before another one
     /// of this name begins.
     last: Option<watch::Receiver<Stage>>,
 }
 
-impl Terms {
-    pub(crate) fn new(election: Election) -> Self {
+impl Election {
+    /// One term after the other, for an application that asks for each of them.
+    pub fn terms(&self) -> Terms {
         let given = watch::Sender::default();
-        Self { election, candidate: None, held: None, given, last: None }
+        Terms { election: self.clone(), candidate: None, held: None, given, last: None }
     }
+}
 
+impl Terms {
     /// The election.
     pub fn election(&self) -> &Election {
         &self.election
@@ -60,8 +63,8 @@ impl Terms {
         self.let_go();
         loop {
             if let Some(stage) = &mut self.last {
-                // An error means that the driver is gone, which the next one is told.
-                let _ = stage.wait_for(|stage| matches!(stage, Stage::Over(_))).await;
+                // The next candidacy says what went wrong.
+                let _ = over(stage).await;
                 self.last = None;
             }
             let candidate = self.candidate.get_or_insert_with(|| {
@@ -75,7 +78,7 @@ impl Terms {
             match elected {
                 Ok(leadership) => {
                     self.last = Some(candidate.stage());
-                    let leadership = leadership.with_candidate(candidate);
+                    let leadership = candidate.tie_to(leadership);
                     let fence = leadership.fence();
                     self.held = Some(leadership);
                     self.given.send_replace(Some(fence.clone()));
@@ -83,7 +86,7 @@ impl Terms {
                 }
                 Err(Error::Closed) if candidate.was_in_line() => {}
                 Err(error) => {
-                    // Whoever asks again is told again.
+                    // The next call gets the same error.
                     self.candidate = Some(candidate);
                     return Err(error);
                 }
@@ -98,35 +101,18 @@ impl Terms {
     }
 }
 
-/// Gives the term of a candidacy back that nobody has asked for in the time of one lease:
-/// from its beginning to its first deadline. That ends the candidacy.
-async fn give_back(mut stages: watch::Receiver<Stage>, handle: Handle) {
-    let mut first = None;
-    loop {
-        let stage = stages.borrow_and_update().clone();
-        let unclaimed = match stage {
-            Stage::Joining | Stage::Waiting => None,
-            Stage::Leading(term) => {
-                let deadline = *first.get_or_insert_with(|| term.deadline());
-                Some((term, handle.clock().sleep_until(deadline)))
-            }
-            Stage::Over(_) => return,
-        };
-        match unclaimed {
-            None => {
-                if stages.changed().await.is_err() {
-                    return;
-                }
-            }
-            Some((term, time)) => tokio::select! {
-                news = stages.changed() => if news.is_err() { return },
-                () = time => {
-                    if term.take() {
-                        drop(Leadership::new(term, handle));
-                    }
-                    return;
-                }
-            },
+/// Gives back a term that nobody asks for within the time of one lease: from its beginning
+/// to its first deadline. That ends the candidacy.
+async fn give_back(mut stage: watch::Receiver<Stage>, handle: Handle) {
+    let begun = |stage: &Stage| matches!(stage, Stage::Leading(_) | Stage::Over(_));
+    let begun = stage.wait_for(begun).await.map(|stage| stage.clone());
+    let Ok(Stage::Leading(term)) = begun else {
+        return;
+    };
+    tokio::select! {
+        _ = over(&mut stage) => {}
+        () = handle.clock().sleep_until(term.deadline()) => if term.take() {
+            drop(Leadership::new(term, handle));
         }
     }
 }

@@ -58,19 +58,21 @@
 //! For that, test on a real store.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::yield_now;
 
 use crate::admin;
 use crate::clock::{Clock, ManualClock, nanoseconds};
-use crate::driver::Director;
-use crate::error::{Error, WriteError};
-use crate::observer::Leader;
-use crate::session::Options;
+use crate::driver::test_hook::TestController;
+use crate::error::Error;
+use crate::event::Leader;
+use crate::options::Options;
 use crate::store::memory::MemoryStore;
 use crate::types::{Contest, Failure};
+use crate::write::WriteError;
 
 mod link;
 mod process;
@@ -79,7 +81,7 @@ pub use process::Process;
 
 /// How many turns the application's tasks have before the drivers are asked again.
 const TURNS: usize = 4;
-/// After so many rounds without quiet it is given up: some work never pauses.
+/// After so many rounds without quiet we give up, because some work never pauses.
 const ROUNDS: usize = 1_000;
 /// The store answers at once.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -90,14 +92,14 @@ const WITHIN: Duration = Duration::from_secs(1);
 pub struct World {
     clock: ManualClock,
     store: MemoryStore,
-    cast: Arc<Mutex<Cast>>,
+    processes: Arc<Mutex<Processes>>,
 }
 
 #[derive(Debug, Default)]
-struct Cast {
-    directors: Vec<Director>,
+struct Processes {
+    controllers: Vec<TestController>,
     /// How many processes there have been.
-    processes: u64,
+    started: u64,
 }
 
 impl Default for World {
@@ -111,7 +113,7 @@ impl World {
     pub fn new() -> Self {
         let clock = ManualClock::default();
         let store = MemoryStore::new(Arc::new(clock.clone()));
-        Self { clock, store, cast: Arc::default() }
+        Self { clock, store, processes: Arc::default() }
     }
 
     /// A process whose session has this identity, and the options' defaults: a lease of
@@ -133,19 +135,19 @@ impl World {
     /// or for a bad component.
     pub async fn process_with(&self, options: Options) -> Result<Process, Error> {
         let seed = {
-            let mut cast = self.cast();
-            cast.processes += 1;
-            cast.processes
+            let mut processes = self.processes.lock();
+            processes.started += 1;
+            processes.started
         };
         let options = Options { clock: Arc::new(self.clock.clone()), ..options };
-        let (process, director) = Process::start(self.clone(), options, seed).await?;
-        self.cast().directors.push(director);
+        let (process, controller) = Process::start(self.clone(), options, seed).await?;
+        self.processes.lock().controllers.push(controller);
         Ok(process)
     }
 
     /// The clock of everybody in this world. Its marks are nanoseconds since the world's
-    /// beginning. To move it, let time [`pass`](Self::pass): who moves the clock itself has
-    /// to [`settle`](Self::settle).
+    /// beginning. To move it, let time [`pass`](Self::pass): code that moves the clock
+    /// itself has to [`settle`](Self::settle).
     pub fn clock(&self) -> &ManualClock {
         &self.clock
     }
@@ -159,9 +161,9 @@ impl World {
 
     // What time does.
 
-    /// Lets time pass as it does for everybody who is well: whoever is due acts on the way,
-    /// and the clock goes from one who is due to the next. Leases are renewed, and run out
-    /// where nobody renews them, deadlines come, waits end.
+    /// Lets time pass as it does for healthy processes: the clock goes from one timer that is
+    /// due to the next, and each acts on the way. Leases are renewed, or run out if nobody
+    /// renews them, deadlines come, waits end.
     ///
     /// Cancel safe: time has passed as far as it has come.
     pub async fn pass(&self, time: Duration) {
@@ -172,7 +174,7 @@ impl World {
             if end <= now {
                 return;
             }
-            let due = self.clock.next_due().into_iter().chain(self.store.next_end());
+            let due = self.clock.next_due().into_iter().chain(self.store.shared.sweep());
             let next = due.filter(|mark| now < *mark).fold(end, u64::min);
             self.clock.advance(Duration::from_nanos(next - now));
         }
@@ -195,15 +197,15 @@ impl World {
     pub async fn settle(&self) {
         let mut before = None;
         for _ in 0..ROUNDS {
-            let directors = self.directors();
-            for director in &directors {
-                director.ends_told().await;
+            let controllers = self.controllers();
+            for controller in &controllers {
+                controller.deadlines_settled().await;
             }
             for _ in 0..TURNS {
                 yield_now().await;
             }
             let mut turns = Vec::new();
-            let answers: Vec<_> = directors.iter().map(Director::ask).collect();
+            let answers: Vec<_> = controllers.iter().map(TestController::ask).collect();
             for answer in answers {
                 turns.push(answer.await.ok());
             }
@@ -218,8 +220,8 @@ impl World {
     // What operators do.
 
     /// Removes the leader's key, as `incumbent depose` does: the leader is demoted with
-    /// [`Reason::Deposed`](crate::Reason::Deposed), and whoever is next in line leads.
-    /// Returns who was removed; none if nobody leads. Not cancel safe.
+    /// [`Reason::Deposed`](crate::Reason::Deposed), and the next in line leads.
+    /// Returns the leader that was removed, if there was one. Not cancel safe.
     pub async fn depose(&self, election: &str) -> Option<Leader> {
         let deposed = self
             .either(|contest| async move {
@@ -237,7 +239,7 @@ impl World {
     /// Ends the leader's lease at once, as `etcdctl lease revoke` does: all terms on it are
     /// demoted with [`Reason::LeaseLost`](crate::Reason::LeaseLost) or
     /// [`Reason::Deposed`](crate::Reason::Deposed), by what their session hears first.
-    /// Returns whose it was; none if nobody leads. Not cancel safe.
+    /// Returns the leader, if there was one. Not cancel safe.
     pub async fn revoke(&self, election: &str) -> Option<Leader> {
         let leader = self.leader(election).await;
         if let Some(leader) = &leader {
@@ -249,8 +251,7 @@ impl World {
 
     // What the store holds.
 
-    /// Whose key leads an election, in a queue or a race; none if nobody's does. Cancel
-    /// safe.
+    /// The leader of an election, a queue or a race; none if nobody leads. Cancel safe.
     pub async fn leader(&self, election: &str) -> Option<Leader> {
         self.either(|contest| admin::leader(&self.store, election, contest, WITHIN)).await
     }
@@ -273,13 +274,9 @@ impl World {
         }
     }
 
-    fn directors(&self) -> Vec<Director> {
-        let mut cast = self.cast();
-        cast.directors.retain(Director::is_needed);
-        cast.directors.clone()
-    }
-
-    fn cast(&self) -> MutexGuard<'_, Cast> {
-        self.cast.lock().unwrap_or_else(PoisonError::into_inner)
+    fn controllers(&self) -> Vec<TestController> {
+        let controllers = &mut self.processes.lock().controllers;
+        controllers.retain(TestController::is_needed);
+        controllers.clone()
     }
 }

@@ -1,6 +1,9 @@
 //! The data that crosses the boundary between elector, driver and store: what
 //! `wit/types.wit` declares.
 
+use std::error;
+use std::fmt;
+
 pub use crate::bindings::exports::incumbent::election::types::*;
 
 impl Operation {
@@ -34,4 +37,39 @@ impl Response {
             Self::Conflict => "conflict",
         }
     }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("the store did not answer in time"),
+            Self::Unavailable => f.write_str("the store is not reached, or says to try again"),
+            Self::Compacted(oldest) => {
+                write!(f, "the store has nothing from before revision {oldest}")
+            }
+            Self::Denied(text) => write!(f, "the store denies it: {text}"),
+            Self::Invalid(text) => write!(f, "not possible: {text}"),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl error::Error for Failure {}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resigned => "resigned",
+            Self::Expired => "the deadline came before a renewal",
+            Self::LeaseLost => "the lease is gone",
+            Self::Deposed => "someone deleted or took the leader's key",
+            Self::Fenced => "a guarded write was refused",
+            Self::Other(text) => text,
+        })
+    }
+}
+
+/// A lease as etcd's tools show it.
+pub(crate) fn hex(lease: LeaseId) -> String {
+    format!("{lease:x}")
 }

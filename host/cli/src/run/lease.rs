@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use incumbent::types::Operation;
-use incumbent::{Credentials, Options, Store, store};
+use incumbent::{Credentials, Options, Store};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
@@ -30,7 +30,7 @@ impl Lease {
         let Self { credentials, dial_timeout, .. } = self.clone();
         let options = Options { credentials, dial_timeout, ..Options::default() };
         let revoked = async {
-            let store = store::connect(&self.store.parse().ok()?, &options).await.ok()?;
+            let store = incumbent::connect(&self.store.parse().ok()?, &options).await.ok()?;
             store.call(Operation::Revoke(self.id), self.command_timeout).await.ok()
         };
         // A refusal is explained within two seconds, to nobody here.

@@ -1,8 +1,7 @@
-//! The clock of the machine, as its system has it.
+//! The machine's clock, as the operating system provides it.
 
 use std::time::Duration;
 
-use super::Bell;
 use crate::types::Mark;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -11,9 +10,9 @@ mod timer;
 #[path = "boot/no_timer.rs"]
 mod timer;
 
-pub(super) use timer::Alarm;
+pub(super) use timer::{Alarm, wait};
 
-/// Timers that do not count suspended time are set for no longer than this.
+/// The longest wait by a timer that does not count suspended time.
 const PIECE: Duration = Duration::from_secs(1);
 
 #[cfg(unix)]
@@ -43,20 +42,14 @@ pub(super) fn now() -> Mark {
 
 pub(super) async fn sleep_until(mark: Mark) {
     while now() < mark {
-        // Without a timer of the kernel's (too many open files), tokio's serves.
+        // Without a kernel timer (too many open files), tokio's serves.
         if timer::expired(mark).await.is_none() {
             tokio::time::sleep(piece(mark)).await;
         }
     }
 }
 
-/// Blocks the thread, but wakes it by the bell, and now and then for no reason.
-pub(super) fn wait_until(mark: Mark, bell: &Bell) {
-    if now() < mark && timer::wait(mark, bell).is_none() {
-        bell.wait(piece(mark));
-    }
-}
-
-fn piece(mark: Mark) -> Duration {
+/// How long to wait before a look at the clock.
+pub(super) fn piece(mark: Mark) -> Duration {
     Duration::from_nanos(mark.saturating_sub(now())).min(PIECE)
 }

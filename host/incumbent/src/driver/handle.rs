@@ -5,44 +5,76 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
+use tokio::runtime;
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::admin;
-use crate::candidate::Seat;
+use super::channel::EVENTS;
+use super::participants::{Participant, Pending};
 use crate::clock::Clock;
-use crate::error::{WriteError, written};
-use crate::observer::Sighted;
-use crate::store::Store;
-use crate::types::{
-    self, Candidacy, ElectionId, Entry, Expectation, Failure, Mutation, Observation, WriteOutcome,
-};
+use crate::store::{Store, read};
+use crate::types::{self, ElectionId, Entry, Failure};
+use crate::write::{Write, WriteError, written};
 
 /// How many writes may be under way at once, and how many reads: enough for any store to be
-/// busy, and few enough for it to answer each in time. Whoever wants more waits in line.
-pub(super) const AT_ONCE: usize = 256;
+/// busy, and few enough for it to answer each in time. Further ones wait for their turn.
+const AT_ONCE: usize = 256;
 
 /// How the users of a session reach its driver. A cheap clone.
 #[derive(Clone)]
 pub(crate) struct Handle {
-    pub(super) wishes: mpsc::UnboundedSender<Wish>,
-    pub(super) elections: Arc<AtomicU32>,
-    pub(super) writes: Arc<Semaphore>,
-    pub(super) reads: Arc<Semaphore>,
-    pub(super) troubles: broadcast::WeakSender<Failure>,
-    pub(super) identity: Arc<str>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) store: Weak<dyn Store>,
-    /// How long to wait for an answer of the store.
-    pub(super) patience: Duration,
+    requests: mpsc::UnboundedSender<Request>,
+    elections: Arc<AtomicU32>,
+    writes: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
+    troubles: broadcast::WeakSender<Failure>,
+    /// Its sender is gone once the session closes.
+    open: watch::Receiver<()>,
+    identity: Arc<str>,
+    clock: Arc<dyn Clock>,
+    store: Weak<dyn Store>,
+    /// For the answers of the store.
+    timeout: Duration,
     /// Where the session lives.
-    pub(super) runtime: tokio::runtime::Handle,
+    runtime: runtime::Handle,
+}
+
+/// The driver's end.
+pub(super) struct Inbox {
+    pub(super) requests: mpsc::UnboundedReceiver<Request>,
+    pub(super) open: watch::Sender<()>,
+    pub(super) troubles: broadcast::Sender<Failure>,
 }
 
 impl Handle {
+    pub(super) fn new(
+        identity: &str,
+        clock: Arc<dyn Clock>,
+        store: &Arc<dyn Store>,
+        timeout: Duration,
+    ) -> (Self, Inbox) {
+        let (requests, requested) = mpsc::unbounded_channel();
+        let (open, is_open) = watch::channel(());
+        let (troubles, _) = broadcast::channel(EVENTS);
+        let handle = Self {
+            requests,
+            elections: Arc::new(AtomicU32::new(1)),
+            writes: Arc::new(Semaphore::new(AT_ONCE)),
+            reads: Arc::new(Semaphore::new(AT_ONCE)),
+            troubles: troubles.downgrade(),
+            open: is_open,
+            identity: identity.into(),
+            clock,
+            store: Arc::downgrade(store),
+            timeout,
+            runtime: runtime::Handle::current(),
+        };
+        (handle, Inbox { requests: requested, open, troubles })
+    }
+
     /// False if the driver is gone.
-    pub(crate) fn send(&self, wish: Wish) -> bool {
-        self.wishes.send(wish).is_ok()
+    pub(crate) fn send(&self, request: Request) -> bool {
+        self.requests.send(request).is_ok()
     }
 
     pub(crate) fn identity(&self) -> &str {
@@ -53,7 +85,7 @@ impl Handle {
         &self.clock
     }
 
-    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+    pub(crate) fn runtime(&self) -> &runtime::Handle {
         &self.runtime
     }
 
@@ -63,48 +95,56 @@ impl Handle {
         election: ElectionId,
         value: Vec<u8>,
     ) -> Result<(), WriteError> {
-        let wish = |outcome, permit| Wish::Proclaim { election, value, outcome, permit };
-        self.write(wish).await.map(|_| ())
+        let request = |pending| Request::Proclaim { election, value, pending };
+        self.write_by(request).await.map(|_| ())
+    }
+
+    /// Makes a guarded write of a term.
+    pub(crate) async fn write(&self, term: types::Term, write: Write) -> Result<i64, WriteError> {
+        self.write_by(|pending| Request::Write { term, write, pending }).await
     }
 
     /// Waits for its turn, and then for the outcome.
-    pub(crate) async fn write(
-        &self,
-        wish: impl FnOnce(oneshot::Sender<WriteOutcome>, OwnedSemaphorePermit) -> Wish,
-    ) -> Result<i64, WriteError> {
-        // It is never closed.
+    async fn write_by(&self, request: impl FnOnce(Pending) -> Request) -> Result<i64, WriteError> {
+        // The semaphore is never closed.
         let permit = Arc::clone(&self.writes).acquire_owned().await;
         let permit = permit.map_err(|_| WriteError::Closed)?;
         let (outcome, answer) = oneshot::channel();
-        if !self.send(wish(outcome, permit)) {
+        if !self.send(request(Pending::new(outcome, permit))) {
             return Err(WriteError::Closed);
         }
         // The driver was ended after it had taken the write.
         answer.await.map_or(Err(WriteError::Unknown), written)
     }
 
-    /// Reads a key past the driver: it is nothing of the elector's. Cancel safe.
+    /// Reads a key past the driver, because the elector does not need it. Cancel safe.
     pub(crate) async fn get(&self, key: Vec<u8>) -> Result<Option<Entry>, Failure> {
         let closed = || Failure::Other("the session is closed".into());
-        // It is never closed.
+        // The semaphore is never closed.
         let _permit = self.reads.acquire().await.map_err(|_| closed())?;
         let store = self.store.upgrade().ok_or_else(closed)?;
-        let patience = self.patience;
+        let timeout = self.timeout;
         // The one request that the driver does not make. It is made where the session lives as
-        // well: a connection that it opens is the session's, and is not to stand still or to
-        // end with the caller's runtime.
+        // well, because a connection that it opens is the session's, and must not stand still
+        // or end with the caller's runtime.
         let mut reading = JoinSet::new();
-        let read = async move { admin::get(&*store, key, patience).await };
-        reading.spawn_on(read, &self.runtime);
+        let get = async move { read::get(&*store, key, timeout).await };
+        reading.spawn_on(get, &self.runtime);
         match reading.join_next().await {
             Some(Ok(found)) => found,
             Some(Err(_)) | None => Err(closed()),
         }
     }
 
+    /// Waits until the session begins to close.
+    pub(crate) async fn closing(&self) {
+        // Nothing is ever sent.
+        let _ = self.open.clone().changed().await;
+    }
+
     /// Waits until the driver is gone.
     pub(crate) async fn closed(&self) {
-        self.wishes.closed().await;
+        self.requests.closed().await;
     }
 
     /// None if the driver is gone.
@@ -121,15 +161,19 @@ impl fmt::Debug for Handle {
 
 /// Takes part in an election, as candidate or observer, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Attendance {
+pub(crate) struct Registration {
     handle: Handle,
     id: ElectionId,
 }
 
-impl Attendance {
-    pub(crate) fn new(handle: Handle) -> Self {
+impl Registration {
+    pub(crate) fn new(
+        handle: &Handle,
+        participant: impl FnOnce(ElectionId) -> Participant,
+    ) -> Self {
         let id = handle.elections.fetch_add(1, Ordering::Relaxed);
-        Self { handle, id }
+        handle.send(Request::Register(participant(id)));
+        Self { handle: handle.clone(), id }
     }
 
     pub(crate) fn id(&self) -> ElectionId {
@@ -142,11 +186,11 @@ impl Attendance {
 
     /// Said again when it is dropped, which does no harm.
     pub(crate) fn leave(&self) {
-        self.handle.send(Wish::Leave(self.id));
+        self.handle.send(Request::Leave(self.id));
     }
 }
 
-impl Drop for Attendance {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.leave();
     }
@@ -154,32 +198,10 @@ impl Drop for Attendance {
 
 /// What the users of a session want.
 #[derive(Debug)]
-pub(crate) enum Wish {
-    Campaign {
-        candidacy: Candidacy,
-        seat: Seat,
-    },
-    Observe {
-        observation: Observation,
-        sightings: broadcast::Sender<Sighted>,
-    },
-    Inspect {
-        observation: Observation,
-        listed: oneshot::Sender<Result<Vec<Entry>, Failure>>,
-    },
-    Proclaim {
-        election: ElectionId,
-        value: Vec<u8>,
-        outcome: oneshot::Sender<WriteOutcome>,
-        permit: OwnedSemaphorePermit,
-    },
-    Write {
-        term: types::Term,
-        expect: Vec<Expectation>,
-        mutations: Vec<Mutation>,
-        outcome: oneshot::Sender<WriteOutcome>,
-        permit: OwnedSemaphorePermit,
-    },
+pub(crate) enum Request {
+    Register(Participant),
+    Proclaim { election: ElectionId, value: Vec<u8>, pending: Pending },
+    Write { term: types::Term, write: Write, pending: Pending },
     Yielded(types::Term),
     Leave(ElectionId),
     Close(oneshot::Sender<()>),

@@ -1,17 +1,19 @@
-//! What the elector is to be told next, in batches that are bounded.
+//! What the elector is told next, in bounded batches.
 
 use std::collections::VecDeque;
 
-use crate::component::size;
+use crate::elector::size;
 use crate::types::Event;
 
 /// How many events the elector is given at once.
 pub(super) const BATCH: usize = 256;
 /// How many of them may be the store's: the rest is for what users want.
 const STORES: usize = BATCH / 4 * 3;
-/// How many bytes it is given at once; a single event may have more, up to
-/// [`ANSWER`](super::ANSWER).
+/// How many bytes it is given at once; a single event may have more, up to [`LARGEST`].
 const BATCH_BYTES: usize = 4 << 20;
+/// How many bytes the elector may be told at once: several times what etcd takes for a value,
+/// and several times less than the memory that the elector has.
+const LARGEST: usize = 8 << 20;
 
 #[derive(Default)]
 pub(super) struct Queue {
@@ -23,6 +25,10 @@ impl Queue {
     pub(super) fn push(&mut self, event: Event) {
         self.bytes += size::event(&event);
         self.events.push_back(event);
+    }
+
+    pub(super) fn extend(&mut self, events: impl IntoIterator<Item = Event>) {
+        events.into_iter().for_each(|event| self.push(event));
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -60,6 +66,17 @@ impl Queue {
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
+}
+
+/// What is wrong with something of so many bytes, if anything.
+pub(super) fn too_large(what: &str, bytes: usize) -> Option<String> {
+    let mebibytes = LARGEST >> 20;
+    let sentence = || {
+        format!(
+            "{what} has {bytes} bytes, and an elector takes {mebibytes} MiB at once: shorten it"
+        )
+    };
+    (bytes > LARGEST).then(sentence)
 }
 
 #[cfg(test)]

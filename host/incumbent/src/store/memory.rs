@@ -49,10 +49,10 @@ const HISTORY: usize = 10_000;
 /// ```
 #[derive(Clone)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
@@ -110,12 +110,6 @@ impl MemoryStore {
     pub(crate) fn perform(&self, operation: &Operation) -> Result<Response, Failure> {
         self.shared.act(|contents, now| contents.perform(now, operation))
     }
-
-    /// When the next lease runs out.
-    #[cfg(feature = "testing")]
-    pub(crate) fn next_end(&self) -> Option<Mark> {
-        self.shared.sweep()
-    }
 }
 
 impl fmt::Debug for MemoryStore {
@@ -164,7 +158,7 @@ impl Shared {
     }
 
     /// Ends the leases that are over, and tells the watches. When the next lease runs out.
-    fn sweep(&self) -> Option<Mark> {
+    pub(crate) fn sweep(&self) -> Option<Mark> {
         self.act(|contents, _| contents.next_end())
     }
 

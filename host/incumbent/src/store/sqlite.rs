@@ -27,7 +27,7 @@ mod notification;
 mod place;
 mod quota;
 mod reading;
-pub(super) mod sharing;
+pub(crate) mod sharing;
 mod time;
 mod waker;
 mod watch;

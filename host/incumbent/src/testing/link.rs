@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::{Clock, ManualClock, nanoseconds};
@@ -43,35 +44,29 @@ impl Link {
     }
 
     pub(super) fn lose_next_answer(&self) {
-        self.writes().lose_next_answer = true;
+        self.writes.lock().lose_next_answer = true;
     }
 
     pub(super) fn delay_writes(&self) {
-        self.writes().delay = true;
+        self.writes.lock().delay = true;
     }
 
     pub(super) fn deliver_writes(&self) {
         let delayed = {
-            let mut writes = self.writes();
+            let mut writes = self.writes.lock();
             writes.delay = false;
             mem::take(&mut writes.delayed)
         };
         for (write, asked) in delayed {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = asked.send(self.store.perform(&write));
         }
     }
 
     async fn call(&self, operation: Operation, sent: Mark, within: Duration) -> Answer {
-        let until = match &operation {
-            // Its answer counts whenever it comes.
-            Operation::KeepAlive(_) => Mark::MAX,
-            Operation::Grant(_)
-            | Operation::Revoke(_)
-            | Operation::Claim(_)
-            | Operation::Read(_)
-            | Operation::Guarded(_) => sent.saturating_add(nanoseconds(within)),
-        };
+        // The answer to a renewal counts whenever it comes.
+        let renews = matches!(operation, Operation::KeepAlive(_));
+        let until = if renews { Mark::MAX } else { sent.saturating_add(nanoseconds(within)) };
         if *self.is_cut.borrow() {
             let nothing = self.healed().map(|()| Err(Failure::Unavailable));
             return self.at_most(until, nothing).await;
@@ -86,7 +81,7 @@ impl Link {
     /// Answered at once, unless it is delayed.
     fn write(&self, operation: Operation) -> oneshot::Receiver<Answer> {
         let (asked, answer) = oneshot::channel();
-        let mut writes = self.writes();
+        let mut writes = self.writes.lock();
         if writes.delay {
             writes.delayed.push((operation, asked));
         } else {
@@ -111,10 +106,6 @@ impl Link {
         let mut is_cut = self.is_cut.subscribe();
         // A way that is gone is not cut either.
         async move { is_cut.wait_for(|is_cut| !is_cut).await.map_or((), |_| ()) }.boxed()
-    }
-
-    fn writes(&self) -> MutexGuard<'_, Writes> {
-        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::World;
 use super::link::{Link, Linked};
-use crate::driver::Director;
+use crate::driver::test_hook::TestController;
 use crate::error::Error;
-use crate::session::{Options, Session};
+use crate::options::Options;
+use crate::session::{Session, compiled, parts};
 
 /// What would be an instance of the application: a session, and its way to the store.
 ///
@@ -16,7 +17,7 @@ use crate::session::{Options, Session};
 pub struct Process {
     world: World,
     session: Session,
-    director: Director,
+    controller: TestController,
     link: Arc<Link>,
 }
 
@@ -25,11 +26,15 @@ impl Process {
         world: World,
         options: Options,
         seed: u64,
-    ) -> Result<(Self, Director), Error> {
+    ) -> Result<(Self, TestController), Error> {
         let link = Arc::new(Link::new(world.store.clone(), world.clock.clone()));
-        let store = Linked(Arc::clone(&link));
-        let (session, director) = Session::directed(store, options, seed).await?;
-        Ok((Self { world, session, director: director.clone(), link }, director))
+        let component = compiled(&options).await?;
+        let mut parts = parts(Arc::new(Linked(Arc::clone(&link))), component, options);
+        parts.config.seed = (seed, seed);
+        let (hook, controller) = TestController::new(Arc::clone(&parts.deadlines));
+        parts.test_hook = Some(hook);
+        let session = Session::start(parts)?;
+        Ok((Self { world, session, controller: controller.clone(), link }, controller))
     }
 
     /// The session, for the code under test: it is cheap to clone.
@@ -49,13 +54,13 @@ impl Process {
     pub async fn pause(&self) {
         // What has happened by now, it knows.
         self.world.settle().await;
-        self.director.pause(true);
+        self.controller.pause(true);
         self.world.settle().await;
     }
 
     /// Lets a process that was stopped go on, late.
     pub async fn resume(&self) {
-        self.director.pause(false);
+        self.controller.pause(false);
         self.world.settle().await;
     }
 
@@ -66,7 +71,7 @@ impl Process {
         self.world.settle().await;
     }
 
-    /// Mends the [`cut`](Self::cut): whoever still waits for an answer gets
+    /// Mends the [`cut`](Self::cut): a caller that still waits for an answer gets
     /// [`Failure::Unavailable`](crate::Failure::Unavailable), and the watches go on with
     /// what they have missed.
     pub async fn heal(&self) {
@@ -82,15 +87,14 @@ impl Process {
     }
 
     /// Has the writes that were [`delay`](Self::delay_writes)ed arrive, in their order,
-    /// also those that nobody waits for any more. What their guards say, the store decides
-    /// now.
+    /// even if nobody waits for them any more. The store checks their guards now.
     pub async fn deliver_writes(&self) {
         self.link.deliver_writes();
         self.world.settle().await;
     }
 
-    /// The next guarded write of the process is made, and its answer lost: whoever asked
-    /// for it is told [`WriteError::Unknown`](crate::WriteError::Unknown). Proclamations and
+    /// The next guarded write of the process is made, and its answer lost: its
+    /// caller is told [`WriteError::Unknown`](crate::WriteError::Unknown). Proclamations and
     /// resignations are guarded writes as well.
     pub fn lose_next_answer(&self) {
         self.link.lose_next_answer();

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use incumbent::{Bell, BootClock, Clock, Mark};
+use incumbent::{BootClock, Clock, Mark, Notifier};
 use wasmtime::{Engine, UpdateDeadline};
 
 /// How soon code is interrupted again that has not heard it.
@@ -27,7 +27,7 @@ pub struct Limit {
     over: AtomicBool,
     /// The code has ended.
     done: AtomicBool,
-    bell: Bell,
+    notifier: Notifier,
     /// Of whoever waits for a call of the host's.
     waiting: AtomicWaker,
 }
@@ -40,7 +40,7 @@ impl Limit {
             until: AtomicU64::new(until),
             over: AtomicBool::new(false),
             done: AtomicBool::new(false),
-            bell: Bell::default(),
+            notifier: Notifier::default(),
             waiting: AtomicWaker::new(),
         });
         let keeper = Arc::clone(&limit);
@@ -51,7 +51,7 @@ impl Limit {
     /// Moves it. What is over stays so.
     pub fn set(&self, until: Mark) {
         if self.until.swap(until, Ordering::AcqRel) != until {
-            self.bell.ring();
+            self.notifier.notify();
         }
     }
 
@@ -71,7 +71,7 @@ impl Limit {
     /// It is over now, whatever the clock says.
     pub fn end(&self) {
         if !self.over.swap(true, Ordering::AcqRel) {
-            self.bell.ring();
+            self.notifier.notify();
         }
     }
 
@@ -94,7 +94,7 @@ impl Limit {
     /// moment may count from the new epoch.
     fn interrupt(&self) {
         while !self.is_over() {
-            BootClock.wait_until(self.until(), &self.bell);
+            BootClock.wait_until(self.until(), &self.notifier);
         }
         while !self.done.load(Ordering::Acquire) {
             self.engine.increment_epoch();
@@ -140,7 +140,7 @@ mod tests {
         let soon = || BootClock.now() + 20_000_000;
         let limit = Limit::keep(&Engine::default(), soon()).unwrap();
         limit.set(Mark::MAX);
-        BootClock.wait_until(soon(), &Bell::default());
+        BootClock.wait_until(soon(), &Notifier::default());
         assert!(!limit.is_over());
         limit.set(BootClock.now());
         assert!(limit.is_over());

@@ -2,21 +2,20 @@
 
 use std::future::ready;
 
-use crate::clock::Bell;
 use crate::types::Mark;
 
-/// There is none.
+/// Nothing to set.
 #[derive(Debug, Default)]
 pub(in crate::clock) struct Alarm;
 
 impl Alarm {
-    pub(in crate::clock) fn ring(&self) {}
+    pub(in crate::clock) fn go_off(&self) {}
 }
 
 pub(in crate::clock) fn expired(_: Mark) -> impl Future<Output = Option<()>> {
     ready(None)
 }
 
-pub(in crate::clock) fn wait(_: Mark, _: &Bell) -> Option<()> {
+pub(in crate::clock) fn wait(_: Mark, _: &Alarm, _: impl Fn() -> bool) -> Option<()> {
     None
 }

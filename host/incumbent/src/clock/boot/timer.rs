@@ -11,14 +11,13 @@ use rustix::time::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::clock::Bell;
 use crate::types::Mark;
 
 const SECOND: u64 = 1_000_000_000;
-/// Long past, and not 0, which would stop a timer.
+/// Long past, and not 0, because 0 would stop a timer.
 const AT_ONCE: Mark = 1;
 
-/// None if there is no timer to be had.
+/// None if the kernel gives no timer.
 pub(in crate::clock) async fn expired(mark: Mark) -> Option<()> {
     let timer = create(TimerfdFlags::NONBLOCK)?;
     set(&timer, mark)?;
@@ -29,30 +28,35 @@ pub(in crate::clock) async fn expired(mark: Mark) -> Option<()> {
     timer.readable().await.ok().map(|_| ())
 }
 
-/// The timer that a thread waits for. Whoever rings sets it anew.
+/// The timer that a thread waits for. To wake the thread early is to set it to the past.
 #[derive(Debug, Default)]
 pub(in crate::clock) struct Alarm(OnceLock<Option<OwnedFd>>);
 
 impl Alarm {
-    pub(in crate::clock) fn ring(&self) {
+    pub(in crate::clock) fn go_off(&self) {
         if let Some(Some(timer)) = self.0.get() {
-            // It was set before, so it can be.
+            // This cannot fail: the timer has been set before.
             let _ = set(timer, AT_ONCE);
         }
     }
 }
 
-/// Blocks the thread. None if there is no timer to be had.
-pub(in crate::clock) fn wait(mark: Mark, bell: &Bell) -> Option<()> {
-    let timer = bell.alarm.0.get_or_init(|| create(TimerfdFlags::empty())).as_ref()?;
+/// Blocks the thread until `mark`, or until the alarm goes off. None if the kernel gives no
+/// timer.
+pub(in crate::clock) fn wait(
+    mark: Mark,
+    alarm: &Alarm,
+    was_notified: impl Fn() -> bool,
+) -> Option<()> {
+    let timer = alarm.0.get_or_init(|| create(TimerfdFlags::empty())).as_ref()?;
     set(timer, mark)?;
-    // Rung before the timer was set; who rings from here on sets it again.
-    if bell.was_rung() {
+    // A notification from before the timer was set; any later one sets it again.
+    if was_notified() {
         return Some(());
     }
     match read(timer, &mut [0; 8]) {
         Ok(_) | Err(Errno::INTR) => {
-            bell.was_rung();
+            was_notified();
             Some(())
         }
         Err(_) => None,

@@ -22,7 +22,7 @@ static OPENED: Mutex<BTreeMap<PathBuf, Arc<Opened>>> = Mutex::new(BTreeMap::new(
 
 /// The store that is open already, if its file still has that name. Otherwise as
 /// [`SqliteStore::open`].
-pub(in super::super) async fn open(path: PathBuf) -> Result<SqliteStore, SqliteError> {
+pub(crate) async fn open(path: PathBuf) -> Result<SqliteStore, SqliteError> {
     let opened = opened(&path);
     let mut opened = opened.lock().await;
     let (store, identity) = &*opened;

@@ -21,7 +21,7 @@ pub(crate) mod size;
 #[cfg(feature = "wasi")]
 mod wasi;
 
-/// In bytes, for what one step hands over.
+/// How many bytes one step may hand over.
 const HANDED_OVER: usize = 64 << 20;
 
 /// The library's own elector.
@@ -29,8 +29,8 @@ static LOADED: OnceLock<Component> = OnceLock::new();
 
 /// A compiled elector. Cheap to clone.
 ///
-/// Whoever builds another host, or a test, drives the elector like this; a
-/// [`Session`](crate::Session) does it for everybody else.
+/// Other hosts and tests drive the elector like this; for all others a
+/// [`Session`](crate::Session) does it.
 ///
 /// ```
 /// use incumbent::{Component, Elector};
@@ -52,8 +52,8 @@ static LOADED: OnceLock<Component> = OnceLock::new();
 /// ```
 #[derive(Clone)]
 pub struct Component {
-    bindings: ElectionPre<State>,
-    /// It may call what could wait, so its calls need a stack of their own.
+    bindings: ElectionPre<HostState>,
+    /// It may call functions that could wait, so its calls need a stack of their own.
     imports: bool,
 }
 
@@ -137,28 +137,27 @@ impl fmt::Debug for Component {
 
 /// One elector in a sandbox of its own.
 pub struct Elector {
-    store: Store<State>,
+    store: Store<HostState>,
     bindings: Election,
     resource: ResourceAny,
     imports: bool,
     /// What the last step might have taken.
     fuel: u64,
-    /// The latest mark it was given: it counts no lower one.
+    /// The latest mark it was given. It ignores lower ones.
     latest: Mark,
-    /// After a trap its memory is not to be trusted.
+    /// After a trap its memory cannot be trusted.
     failed: bool,
 }
 
 impl Elector {
-    /// Opens an elector at the time `now`, on a clock whose marks it is to be
-    /// given from then on.
+    /// Opens an elector at the time `now`. All later marks must be of the same clock.
     ///
     /// # Errors
     ///
     /// [`ComponentError::Config`] if the elector refuses the configuration,
     /// [`ComponentError::Trap`] if it does not start.
     pub fn open(component: &Component, config: Config, now: Mark) -> Result<Self, ComponentError> {
-        let state = State {
+        let state = HostState {
             limits: Limits::default(),
             #[cfg(feature = "wasi")]
             wasi: wasi::Nothing::default(),
@@ -172,7 +171,7 @@ impl Elector {
         let calls = store.data().host_calls();
         let mut start = || {
             if imports {
-                store.fuel_async_yield_interval(Some(limits::FUEL_BETWEEN_LOOKS))?;
+                store.fuel_async_yield_interval(Some(limits::FUEL_BETWEEN_POLLS))?;
             }
             store.set_fuel(limits::fuel(&[]))?;
             let bindings = if imports {
@@ -194,8 +193,8 @@ impl Elector {
         Ok(Self { store, bindings, resource, imports, fuel: 0, latest: now, failed: false })
     }
 
-    /// Lets time pass to `now`, gives the events, and returns what is to be
-    /// done. Read the clock right before.
+    /// Lets time pass to `now`, hands over the events, and returns what the host has to do.
+    /// Read the clock right before.
     ///
     /// What it may compute grows with the number and size of the events. A
     /// [`Session`](crate::Session) gives 256 of them at once, and few large ones, so
@@ -205,8 +204,7 @@ impl Elector {
     ///
     /// [`ComponentError::Trap`] if the elector trapped, ran out of memory or
     /// time, or wanted to wait, and [`ComponentError::Step`] if it said what
-    /// cannot be. Nothing can be had from it then: all that was going on with it
-    /// is to be dropped, and another one to be opened.
+    /// cannot be. It is useless then: drop all that is under way, and open another one.
     pub fn handle(&mut self, now: Mark, events: &[Event]) -> Result<Step, ComponentError> {
         if self.failed {
             return Err(ComponentError::Step("it has failed before".into()));
@@ -291,27 +289,35 @@ fn refusal(error: &ConfigError) -> String {
     }
 }
 
-/// What a component of ours has beside its own memory.
-struct State {
+/// What the host keeps for each elector.
+struct HostState {
     limits: Limits,
     #[cfg(feature = "wasi")]
     wasi: wasi::Nothing,
 }
 
-impl State {
+impl HostState {
     fn host_calls(&self) -> HostCalls {
         self.limits.host_calls.clone()
     }
 }
 
 #[cfg(feature = "wasi")]
-fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+impl wasmtime_wasi::WasiView for HostState {
+    fn ctx(&mut self) -> wasmtime_wasi::WasiCtxView<'_> {
+        self.limits.host_calls.count();
+        self.wasi.view()
+    }
+}
+
+#[cfg(feature = "wasi")]
+fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     wasi::linker(engine)
 }
 
 /// The elector of the library imports nothing.
 #[cfg(not(feature = "wasi"))]
-fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     Ok(Linker::new(engine))
 }
 
@@ -325,9 +331,9 @@ fn engine() -> wasmtime::Result<Engine> {
     Ok(ENGINE.get_or_init(|| engine).clone())
 }
 
-/// An elector never waits, and calls its host now and then: one whose call is not done
-/// after some looks, in each of which it could compute a while, is broken, and the host's
-/// thread is not to be blocked by it.
+/// Runs a call of an elector, which never waits, and calls its host now and then. One that is
+/// not done after some polls, in each of which it could compute a while, is broken, and must
+/// not block the host's thread.
 fn at_once<T>(
     call: impl Future<Output = wasmtime::Result<T>>,
     calls: &HostCalls,
@@ -335,7 +341,7 @@ fn at_once<T>(
     calls.begin();
     let mut call = pin!(call);
     let mut context = Context::from_waker(Waker::noop());
-    for _ in 0..limits::LOOKS {
+    for _ in 0..limits::POLLS {
         if let Poll::Ready(outcome) = call.as_mut().poll(&mut context) {
             return outcome;
         }

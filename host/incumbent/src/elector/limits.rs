@@ -1,4 +1,4 @@
-//! What an elector may take of its host.
+//! How much of its host an elector may use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,8 +8,8 @@ use wasmtime::ResourceLimiter;
 use super::size;
 use crate::types::Event;
 
-/// In bytes, for all memories together. 10,000 candidates with the longest names and values take
-/// 120 MB.
+/// In bytes, for all memories together. 10,000 candidates with the longest names and values
+/// take 120 MB.
 const MEMORY: usize = 256 << 20;
 /// For all tables together.
 const TABLE_ELEMENTS: usize = 100_000;
@@ -22,11 +22,11 @@ const FUEL: u64 = 40_000_000;
 const FUEL_PER_EVENT: u64 = 80_000;
 const FUEL_PER_BYTE: u64 = 4;
 
-/// How often one that calls its host is looked at, in instructions; and how many looks there
-/// are in the largest step of a driver's, with some for what it waits for.
-pub(super) const FUEL_BETWEEN_LOOKS: u64 = 20_000;
-pub(super) const LOOKS: usize = 20_000;
-/// How many calls of the host a step may make. Between two looks it may make more.
+/// After how many instructions an elector that calls its host is polled again; and how many
+/// polls the largest step of a driver takes, with some to spare.
+pub(super) const FUEL_BETWEEN_POLLS: u64 = 20_000;
+pub(super) const POLLS: usize = 20_000;
+/// How many calls of the host a step may make. Between two polls it may make more.
 const HOST_CALLS: usize = 2_000;
 
 /// For a step with these events.
@@ -38,7 +38,7 @@ pub(super) fn fuel(events: &[Event]) -> u64 {
     events.iter().map(fuel).fold(FUEL, u64::saturating_add)
 }
 
-/// What it has taken. wasmtime's own limits are for each memory and each table.
+/// What the elector uses. wasmtime's own limits are for each memory and each table.
 #[derive(Default)]
 pub(super) struct Limits {
     memory: usize,
@@ -97,7 +97,7 @@ impl ResourceLimiter for Limits {
     }
 }
 
-/// One that is refused by others after this counts all the same.
+/// Growth that another limit refuses after this counts all the same.
 fn grow(taken: &mut usize, current: usize, desired: usize, limit: usize) -> bool {
     let grown = taken.saturating_add(desired.saturating_sub(current));
     let fits = grown <= limit;

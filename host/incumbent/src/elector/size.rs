@@ -1,5 +1,4 @@
-//! How much it is what an elector is told, in bytes, with what each piece takes beside its
-//! contents.
+//! The size of what an elector is told, in bytes, with the overhead of each piece.
 
 use crate::types::{
     Change, Entry, Event, Expectation, Failure, GuardedWrite, Mutation, Response, Snapshot,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Store;
-use super::memory::MemoryStore;
-use super::url::{EtcdUrl, StoreUrl};
 use crate::error::Error;
-use crate::session::Options;
+use crate::options::Options;
+use crate::store::Store;
+use crate::store::memory::MemoryStore;
+use crate::store::url::{EtcdUrl, StoreUrl};
 
 /// Opens the store that a URL names, with the credentials and the dial time-out of the options.
 /// It needs tokio's runtime, and lives on it. Cancel safe.
@@ -29,7 +29,7 @@ pub async fn connect(url: &StoreUrl, options: &Options) -> Result<Arc<dyn Store>
 #[cfg(feature = "etcd")]
 async fn etcd(url: &EtcdUrl, options: &Options) -> Result<Arc<dyn Store>, Error> {
     let Options { credentials, dial_timeout, .. } = options;
-    Ok(Arc::new(super::etcd::EtcdStore::connect(url, credentials, *dial_timeout).await?))
+    Ok(Arc::new(crate::store::etcd::EtcdStore::connect(url, credentials, *dial_timeout).await?))
 }
 
 #[cfg(not(feature = "etcd"))]
@@ -50,7 +50,7 @@ async fn file(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
             ))
         })?;
     }
-    Ok(Arc::new(super::sqlite::sharing::open(path).await?))
+    Ok(Arc::new(crate::store::sqlite::sharing::open(path).await?))
 }
 
 /// For its owner alone: the store is no other user's.

@@ -1,0 +1,117 @@
+//! The calls and watches of the elector that are under way at the store.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tracing::debug;
+
+use super::queue::too_large;
+use super::verify::{Ledger, Verified};
+use crate::elector::size;
+use crate::store::{Store, Watches};
+use crate::types::{
+    Call, Change, Event, Failure, LeaseId, Mark, Operation, Reply, RequestId, Watch, Watched,
+};
+
+pub(super) struct Calls {
+    store: Arc<dyn Store>,
+    under_way: FuturesUnordered<BoxFuture<'static, Reply>>,
+    watches: Box<dyn Watches>,
+    pub(super) ledger: Ledger,
+    /// The leases that the elector asked for and has not given back.
+    leases: BTreeSet<LeaseId>,
+}
+
+impl Calls {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            under_way: FuturesUnordered::new(),
+            watches: store.watches(),
+            store,
+            ledger: Ledger::default(),
+            leases: BTreeSet::new(),
+        }
+    }
+
+    /// Drops all that is under way, and returns the leases that may be left.
+    pub(super) fn give_up(&mut self) -> BTreeSet<LeaseId> {
+        let leases = mem::take(&mut self.leases);
+        *self = Self::new(Arc::clone(&self.store));
+        leases
+    }
+
+    pub(super) fn call(&mut self, now: Mark, call: Call) -> Verified {
+        self.ledger.call(now, &call)?;
+        let Call { id, give_up, operation } = call;
+        if let Operation::Grant(grant) = &operation {
+            self.leases.insert(grant.lease);
+        } else if let Operation::Revoke(lease) = &operation {
+            self.leases.remove(lease);
+        }
+        debug!(id, operation = operation.name(), "call");
+        let within = Duration::from_nanos(give_up.saturating_sub(now));
+        let answer = self.store.call(operation, within);
+        self.under_way.push(answer.map(move |outcome| Reply { id, outcome }).boxed());
+        Ok(())
+    }
+
+    pub(super) fn watch(&mut self, watch: Watch) -> Verified {
+        debug!(id = watch.id, prefix = watch.prefix, "watch");
+        self.ledger.watch(watch.id)?;
+        self.watches.open(watch);
+        Ok(())
+    }
+
+    pub(super) fn unwatch(&mut self, id: RequestId) {
+        debug!(id, "unwatch");
+        self.ledger.unwatch(id);
+        self.watches.close(id);
+    }
+
+    pub(super) fn poll_reply(&mut self, context: &mut Context<'_>, now: Mark) -> Poll<Event> {
+        match self.under_way.poll_next_unpin(context) {
+            Poll::Ready(Some(reply)) => Poll::Ready(Event::Reply(self.replied(now, reply))),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    pub(super) fn poll_watched(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        self.watches.poll_next(context).map(|watched| Event::Watched(self.watched(watched)))
+    }
+
+    fn replied(&mut self, now: Mark, mut reply: Reply) -> Reply {
+        if let Some(too_large) = too_large("the store's answer", size::outcome(&reply.outcome)) {
+            reply.outcome = Err(Failure::Other(too_large));
+        }
+        self.ledger.answered(now, &reply);
+        match &reply.outcome {
+            Ok(response) => debug!(id = reply.id, answer = response.name(), "reply"),
+            Err(failure) => debug!(id = reply.id, %failure, "no reply"),
+        }
+        reply
+    }
+
+    fn watched(&mut self, mut watched: Watched) -> Watched {
+        let id = watched.id;
+        if let Some(too_large) = too_large("what a watch tells", size::change(&watched.change)) {
+            self.watches.close(id);
+            watched.change = Change::Ended(Failure::Other(too_large));
+        }
+        match &watched.change {
+            Change::Started(revision) => debug!(id, revision, "watch started"),
+            Change::Put(entry) => debug!(id, revision = entry.modified, "put seen"),
+            Change::Deleted(deletion) => debug!(id, revision = deletion.at, "deletion seen"),
+            Change::Ended(failure) => {
+                self.ledger.unwatch(id);
+                debug!(id, %failure, "watch ended");
+            }
+        }
+        watched
+    }
+}

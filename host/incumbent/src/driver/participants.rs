@@ -1,0 +1,225 @@
+//! The participants of elections, and how they are told what happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, broadcast, oneshot};
+use tracing::warn;
+
+use super::candidate::CandidateState;
+use super::queue::too_large;
+use super::verify::{Verified, misnamed};
+use crate::elector::size;
+use crate::event::{self, Leader};
+use crate::term::{Deadlines, Validity};
+use crate::types::{
+    self, ElectionId, Entry, Event, Failure, LeaseId, Observation, Ticket, WriteOutcome,
+};
+
+/// What an observer is told.
+pub(crate) type Observed = Result<Option<Leader>, Failure>;
+
+#[derive(Debug)]
+pub(crate) enum Participant {
+    Candidate(CandidateState),
+    Observer { observation: Observation, sightings: broadcast::Sender<Observed> },
+    Inspector { observation: Observation, listed: oneshot::Sender<Result<Vec<Entry>, Failure>> },
+}
+
+/// A write that is under way.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    outcome: oneshot::Sender<WriteOutcome>,
+    /// Lets another write follow, once this one is answered.
+    _permit: OwnedSemaphorePermit,
+}
+
+/// All participants of a session, by the ids of their elections.
+pub(super) struct Participants {
+    pub(super) all: BTreeMap<ElectionId, Participant>,
+    /// The leases on which somebody leads.
+    pub(super) leases: BTreeMap<LeaseId, OnLease>,
+    pub(super) writes: BTreeMap<Ticket, (Pending, Option<NewValue>)>,
+    last_ticket: Ticket,
+    pub(super) deadlines: Arc<Deadlines>,
+    pub(super) troubles: broadcast::Sender<Failure>,
+}
+
+/// A candidate's new value, which the next elector has to know.
+pub(super) type NewValue = (ElectionId, Vec<u8>);
+
+/// The elections that are led on one lease, and the validity that their terms share.
+pub(super) struct OnLease {
+    pub(super) validity: Arc<Validity>,
+    pub(super) elections: BTreeSet<ElectionId>,
+}
+
+impl Participants {
+    pub(super) fn new(deadlines: Arc<Deadlines>, troubles: broadcast::Sender<Failure>) -> Self {
+        Self {
+            all: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            last_ticket: 0,
+            deadlines,
+            troubles,
+        }
+    }
+
+    /// Takes one in, and returns what the elector has to be told.
+    pub(super) fn register(&mut self, participant: Participant) -> Option<Event> {
+        let event = participant.event();
+        let size = event.as_ref().map_or(0, size::event);
+        if let Some(too_large) = too_large("what it was given", size) {
+            participant.withdraw(Some(Failure::Invalid(too_large)));
+            return None;
+        }
+        self.all.insert(participant.election().0, participant);
+        event
+    }
+
+    /// Takes a write in, and returns what the elector has to be told.
+    pub(super) fn write(
+        &mut self,
+        pending: Pending,
+        event: impl FnOnce(Ticket) -> Event,
+    ) -> Option<Event> {
+        let ticket = self.last_ticket + 1;
+        let event = event(ticket);
+        if let Some(too_large) = too_large("the write", size::event(&event)) {
+            pending.answer(WriteOutcome::Failed(Failure::Invalid(too_large)));
+            return None;
+        }
+        let mut new_value = None;
+        if let Event::Proclaim(new) = &event {
+            new_value = Some((new.election, new.value.clone()));
+        }
+        self.last_ticket = ticket;
+        self.writes.insert(ticket, (pending, new_value));
+        Some(event)
+    }
+
+    /// The work of a term has stopped. Whether the elector has to know.
+    pub(super) fn work_stopped(&mut self, term: types::Term) -> bool {
+        match self.all.get_mut(&term.election) {
+            Some(Participant::Candidate(candidate)) if candidate.last_epoch == term.epoch => {
+                candidate.work_stopped()
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Notes that a participant wants to leave. False if it has to stay, because an orphaned
+    /// term has to end first, or if this was noted before.
+    pub(super) fn leaves(&mut self, election: ElectionId) -> bool {
+        match self.all.get_mut(&election) {
+            Some(Participant::Candidate(candidate)) => {
+                let repeated = mem::replace(&mut candidate.leaving, true);
+                !repeated && candidate.orphaned().is_none()
+            }
+            Some(Participant::Observer { .. } | Participant::Inspector { .. }) => true,
+            None => false,
+        }
+    }
+
+    pub(super) fn withdraw(&mut self, election: ElectionId, cause: Option<Failure>) -> bool {
+        let participant = self.all.remove(&election);
+        participant.map(|participant| participant.withdraw(cause)).is_some()
+    }
+
+    /// Tells the candidate concerned, or all, and the listeners of the session.
+    pub(super) fn tell_trouble(&self, election: Option<ElectionId>, failure: Failure) {
+        let tell = |participant: &Participant| {
+            if let Participant::Candidate(candidate) = participant {
+                candidate.tell(event::Event::Trouble(failure.clone()));
+            }
+        };
+        match election {
+            Some(election) => self.all.get(&election).into_iter().for_each(tell),
+            // Said once for a row of failures.
+            None => self.all.values().for_each(tell),
+        }
+        // Nobody has to listen.
+        let _ = self.troubles.send(failure);
+    }
+
+    pub(super) fn get(&mut self, election: ElectionId) -> Verified<&mut Participant> {
+        self.all.get_mut(&election).ok_or_else(|| misnamed(election))
+    }
+
+    pub(super) fn candidate(&mut self, election: ElectionId) -> Verified<&mut CandidateState> {
+        match self.get(election)? {
+            Participant::Candidate(candidate) => Ok(candidate),
+            Participant::Observer { .. } | Participant::Inspector { .. } => Err(misnamed(election)),
+        }
+    }
+}
+
+impl Participant {
+    /// The id and the name of its election.
+    pub(super) fn election(&self) -> (ElectionId, &str) {
+        match self {
+            Self::Candidate(CandidateState { candidacy, .. }) => {
+                (candidacy.election, &candidacy.name)
+            }
+            Self::Observer { observation, .. } | Self::Inspector { observation, .. } => {
+                (observation.election, &observation.name)
+            }
+        }
+    }
+
+    /// What an elector that knows nothing of it has to be told; nothing while an
+    /// earlier term has to yield first.
+    pub(super) fn event(&self) -> Option<Event> {
+        match self {
+            Self::Candidate(candidate) => {
+                candidate.is_idle().then(|| Event::Campaign(candidate.candidacy.clone()))
+            }
+            Self::Observer { observation, .. } => Some(Event::Observe(observation.clone())),
+            Self::Inspector { observation, .. } => Some(Event::Inspect(observation.clone())),
+        }
+    }
+
+    /// Whether it is on its way out, and no term of its own has to stop.
+    pub(super) fn is_leaving(&self) -> bool {
+        match self {
+            Self::Candidate(candidate) => {
+                let done = candidate.last_epoch != 0 && !candidate.candidacy.rejoin;
+                candidate.is_idle() && (done || candidate.leaving)
+            }
+            Self::Observer { sightings, .. } => sightings.receiver_count() == 0,
+            Self::Inspector { listed, .. } => listed.is_closed(),
+        }
+    }
+
+    pub(super) fn withdraw(self, cause: Option<Failure>) {
+        match (self, cause) {
+            (Self::Candidate(candidate), cause) => candidate.withdraw(cause),
+            (Self::Observer { observation, sightings }, Some(failure)) => {
+                warn!(election = observation.name, %failure, "withdrawn");
+                // The observer may have gone.
+                let _ = sightings.send(Err(failure));
+            }
+            (Self::Inspector { listed, .. }, Some(failure)) => {
+                // The caller may have gone.
+                let _ = listed.send(Err(failure));
+            }
+            (Self::Observer { .. } | Self::Inspector { .. }, None) => {}
+        }
+    }
+}
+
+impl Pending {
+    pub(super) fn new(
+        outcome: oneshot::Sender<WriteOutcome>,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { outcome, _permit: permit }
+    }
+
+    pub(super) fn answer(self, outcome: WriteOutcome) {
+        // The caller may have gone.
+        let _ = self.outcome.send(outcome);
+    }
+}

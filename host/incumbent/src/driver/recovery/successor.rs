@@ -1,0 +1,132 @@
+//! What the next elector is told, and which election breaks each elector.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+
+use crate::driver::participants::Participant;
+use crate::types::{ElectionId, Event};
+
+/// How many elections a successor is told of at once, at first.
+const PORTION: usize = 128;
+
+/// Tells the next elector of all elections, in portions, which get smaller when it breaks as
+/// well. So no number of them is too much for a step, and an election that breaks each
+/// elector is found.
+pub(in crate::driver) struct Successor {
+    /// Those at which the elector before broke come last.
+    untold: BTreeSet<(bool, ElectionId)>,
+    portion: usize,
+    /// The elector has been told of these, and has not come to rest since.
+    taking: Vec<ElectionId>,
+    suspects: BTreeSet<ElectionId>,
+    /// An elector broke when it was told of this election, and of nothing else.
+    culprit: Option<ElectionId>,
+    closed: bool,
+}
+
+impl Default for Successor {
+    fn default() -> Self {
+        Self {
+            untold: BTreeSet::new(),
+            portion: PORTION,
+            taking: Vec::new(),
+            suspects: BTreeSet::new(),
+            culprit: None,
+            closed: false,
+        }
+    }
+}
+
+impl Successor {
+    pub(super) fn tell_all<'a>(&mut self, elections: impl Iterator<Item = &'a ElectionId>) {
+        self.untold = elections.map(|id| (self.suspects.contains(id), *id)).collect();
+    }
+
+    pub(super) fn tell(&mut self, election: ElectionId) {
+        self.untold.insert((self.suspects.contains(&election), election));
+    }
+
+    /// Whether it had still to be told of this election.
+    pub(in crate::driver) fn forget(&mut self, election: ElectionId) -> bool {
+        self.untold.remove(&(false, election)) || self.untold.remove(&(true, election))
+    }
+
+    /// There is nothing more to tell: the session closes.
+    pub(in crate::driver) fn close(&mut self) {
+        self.closed = true;
+        self.untold.clear();
+    }
+
+    /// Whether there is something to tell right now.
+    pub(in crate::driver) fn has_next(&self) -> bool {
+        self.taking.is_empty() && !self.untold.is_empty()
+    }
+
+    /// The next portion, once it has dealt with the one before.
+    pub(in crate::driver) fn next(
+        &mut self,
+        all: &BTreeMap<ElectionId, Participant>,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        if !self.taking.is_empty() {
+            return events;
+        }
+        while events.len() < self.portion
+            && let Some((_, election)) = self.untold.pop_first()
+        {
+            if let Some(event) = all.get(&election).and_then(Participant::event) {
+                self.taking.push(election);
+                events.push(event);
+            }
+        }
+        events
+    }
+
+    /// Whether this portion is told without anything else.
+    pub(in crate::driver) fn is_told_alone(&self) -> bool {
+        self.portion == 1 && !self.taking.is_empty()
+    }
+
+    /// It has come to rest.
+    pub(in crate::driver) fn has_taken(&mut self) {
+        self.taking.clear();
+    }
+
+    /// It broke. Returns the election that is to blame, if that is certain.
+    pub(super) fn broke(&mut self, in_a_row: bool) -> Option<ElectionId> {
+        self.untold.clear();
+        let taking = mem::take(&mut self.taking);
+        let alone = taking.first().copied().filter(|_| self.portion == 1);
+        if alone.is_some() && alone == self.culprit {
+            *self = Self::default();
+            return alone;
+        }
+        self.culprit = alone;
+        self.portion = match taking.len() {
+            _ if !in_a_row => PORTION,
+            0 => self.portion / 2,
+            many => self.portion.min(many) / 2,
+        }
+        .max(1);
+        self.suspects = taking.into_iter().collect();
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_election_that_was_left_is_not_told() {
+        let mut successor = Successor::default();
+        assert!(!successor.has_next());
+        successor.suspects.insert(2);
+        successor.tell_all([1, 2, 3].iter());
+        assert!(successor.forget(1) && successor.forget(2));
+        assert!(!successor.forget(1) && !successor.forget(2));
+        assert!(successor.has_next());
+        successor.close();
+        assert!(!successor.has_next());
+    }
+}

@@ -1,0 +1,75 @@
+//! What the users of a session want.
+
+use tokio::sync::oneshot;
+
+use super::Driver;
+use super::handle::Request;
+use super::participants::Pending;
+use crate::types::{ElectionId, Event, Failure, GuardedWrite, Proclamation, Ticket, WriteOutcome};
+use crate::write::Write;
+
+impl Driver {
+    pub(super) fn take(&mut self, request: Request) {
+        match request {
+            Request::Register(participant) if self.closing.is_some() => participant.withdraw(None),
+            Request::Register(participant) => {
+                let event = self.participants.register(participant);
+                // A broken elector's successor is told of all at its start.
+                self.events.extend(event.filter(|_| self.recovery.is_running()));
+            }
+            Request::Proclaim { election, value, pending } => {
+                self.write(pending, |ticket| {
+                    Event::Proclaim(Proclamation { election, ticket, value })
+                });
+            }
+            Request::Write { term, write: Write { expect, mutations }, pending } => {
+                self.write(pending, |ticket| {
+                    Event::Write(GuardedWrite { term, ticket, expect, mutations })
+                });
+            }
+            Request::Yielded(term) => {
+                if self.participants.work_stopped(term) {
+                    self.events.push(Event::Yielded(term));
+                }
+                self.recovery.end_orphan(term.election, false, &mut self.participants);
+            }
+            Request::Leave(election) => self.leave(election),
+            Request::Close(done) => self.close(Some(done)),
+        }
+    }
+
+    fn write(&mut self, pending: Pending, event: impl FnOnce(Ticket) -> Event) {
+        if self.recovery.is_running() {
+            self.events.extend(self.participants.write(pending, event));
+        } else {
+            let refused = Failure::Other("the elector is being replaced".into());
+            pending.answer(WriteOutcome::Failed(refused));
+        }
+    }
+
+    fn leave(&mut self, election: ElectionId) {
+        if !self.participants.leaves(election) {
+            return;
+        }
+        let told = !self.recovery.successor.forget(election);
+        if told && self.recovery.is_running() {
+            self.events.push(Event::Leave(election));
+        } else {
+            self.participants.withdraw(election, None);
+        }
+    }
+
+    pub(super) fn close(&mut self, done: Option<oneshot::Sender<()>>) {
+        if self.closing.is_none() && self.recovery.is_running() {
+            self.recovery.successor.close();
+            self.events.push(Event::Close);
+            // Terms that are held to their end, and after them the lease.
+            let now = self.clock.now();
+            let lease = self.calls.ledger.longest_lease(now).max(self.config.lease_ttl);
+            let whole = lease.saturating_add(self.config.request_timeout).saturating_mul(2);
+            self.close_by = now.saturating_add(whole);
+        }
+        self.open = None;
+        self.closing.get_or_insert_default().extend(done);
+    }
+}

@@ -1,0 +1,61 @@
+//! Reads keys past any elector.
+
+use std::time::Duration;
+
+use super::Store;
+use crate::types::{Entry, Failure, Operation, Order, Response, Selection};
+
+/// Reads one key, as it is now. Cancel safe.
+///
+/// # Errors
+///
+/// What the store says instead of an answer.
+pub async fn get(
+    store: &dyn Store,
+    key: impl Into<Vec<u8>>,
+    within: Duration,
+) -> Result<Option<Entry>, Failure> {
+    found(store.call(one_key(key.into()), within).await?)
+}
+
+/// The operation that reads one key.
+pub(crate) fn one_key(key: Vec<u8>) -> Operation {
+    Operation::Read(vec![oldest(key, false)])
+}
+
+/// Selects the oldest key, with its value.
+pub(crate) fn oldest(key: Vec<u8>, prefix: bool) -> Selection {
+    Selection {
+        key,
+        prefix,
+        from: None,
+        created_before: None,
+        order: Order::OldestFirst,
+        limit: 1,
+        keys_only: false,
+    }
+}
+
+/// The first entry of an answer.
+pub(crate) fn found(response: Response) -> Result<Option<Entry>, Failure> {
+    Ok(entries(response)?.into_iter().next())
+}
+
+pub(crate) async fn read(
+    store: &dyn Store,
+    selection: Selection,
+    within: Duration,
+) -> Result<Vec<Entry>, Failure> {
+    entries(store.call(Operation::Read(vec![selection]), within).await?)
+}
+
+fn entries(response: Response) -> Result<Vec<Entry>, Failure> {
+    let Response::Snapshot(snapshot) = response else {
+        return Err(misanswered());
+    };
+    Ok(snapshot.found.into_iter().flatten().collect())
+}
+
+pub(crate) fn misanswered() -> Failure {
+    Failure::Other("the store gave an answer to another question".into())
+}

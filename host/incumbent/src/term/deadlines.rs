@@ -1,0 +1,235 @@
+//! Keeps deadlines, whatever else goes wrong.
+//!
+//! A term is over at its deadline, even if the runtime is starved, a call of the store
+//! blocks, or the elector runs wild. [`Leadership::is_valid`](crate::Leadership::is_valid)
+//! compares the clock; a thread wakes those who wait for the end, and makes the calls that
+//! were asked for at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::oneshot;
+use tracing::error;
+
+use super::state::TermState;
+use super::validity::Validity;
+use crate::clock::{Clock, Notifier};
+use crate::types::{ElectionId, LeaseId, Mark, Reason};
+
+/// The terms of a session, and one thread for them while there are any.
+#[derive(Debug)]
+pub(crate) struct Deadlines {
+    clock: Arc<dyn Clock>,
+    notifier: Notifier,
+    schedule: Mutex<Schedule>,
+}
+
+#[derive(Debug, Default)]
+struct Schedule {
+    /// When to look at which validity. An extension is seen when its time has come.
+    queue: BTreeSet<(Mark, u64)>,
+    /// The validities on which terms stand, by their serial numbers.
+    standing: BTreeMap<u64, OnValidity>,
+    last_serial: u64,
+    /// Terms whose endings have to be called.
+    over: Vec<Arc<TermState>>,
+    /// The thread exists.
+    kept: bool,
+    /// A test has stopped the thread, as that of a stopped process.
+    paused: bool,
+    /// The thread is ending terms at this moment.
+    busy: bool,
+    /// Tests that wait until the thread has nothing left to do.
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+/// The terms that stand on one validity.
+#[derive(Debug)]
+struct OnValidity {
+    validity: Arc<Validity>,
+    /// Its place in the queue.
+    queued: Mark,
+    terms: BTreeMap<(ElectionId, i64), Arc<TermState>>,
+}
+
+impl Deadlines {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { clock, notifier: Notifier::default(), schedule: Mutex::default() })
+    }
+
+    /// For the terms that begin on a lease, and end with it.
+    pub(crate) fn validity(&self, lease: LeaseId, valid_until: Mark) -> Arc<Validity> {
+        let mut schedule = self.schedule.lock();
+        schedule.last_serial += 1;
+        Arc::new(Validity::new(schedule.last_serial, lease, valid_until, Arc::clone(&self.clock)))
+    }
+
+    /// Keeps the deadline of a term from now on.
+    pub(super) fn begin(self: &Arc<Self>, term: &Arc<TermState>) {
+        let mut schedule = self.schedule.lock();
+        let Schedule { queue, standing, .. } = &mut *schedule;
+        let validity = &term.validity;
+        let mut is_new = false;
+        let standing = standing.entry(validity.serial).or_insert_with(|| {
+            is_new = true;
+            let queued = validity.deadline();
+            queue.insert((queued, validity.serial));
+            OnValidity { validity: Arc::clone(validity), queued, terms: BTreeMap::new() }
+        });
+        standing.terms.insert((term.id.election, term.id.epoch), Arc::clone(term));
+        if is_new || !schedule.kept {
+            self.call_thread(schedule);
+        }
+    }
+
+    /// Has the thread call the endings of a term that is over.
+    pub(super) fn ended(self: &Arc<Self>, term: &Arc<TermState>) {
+        let mut schedule = self.schedule.lock();
+        let serial = term.validity.serial;
+        if let Some(standing) = schedule.standing.get_mut(&serial) {
+            standing.terms.remove(&(term.id.election, term.id.epoch));
+            if standing.terms.is_empty() {
+                let queued = (standing.queued, serial);
+                schedule.queue.remove(&queued);
+                schedule.standing.remove(&serial);
+            }
+        }
+        schedule.over.push(Arc::clone(term));
+        self.call_thread(schedule);
+    }
+
+    /// Has the thread look again, and starts it if it is not there.
+    fn call_thread(self: &Arc<Self>, mut schedule: MutexGuard<'_, Schedule>) {
+        if schedule.kept {
+            self.notifier.notify();
+            return;
+        }
+        let deadlines = Arc::clone(self);
+        let keep = move || deadlines.keep();
+        match thread::Builder::new().name("incumbent-terms".into()).spawn(keep) {
+            Ok(_) => schedule.kept = true,
+            Err(error) => {
+                error!(%error, "no thread for the deadlines: only the runtime keeps them");
+            }
+        }
+    }
+
+    /// The thread: ends what is due, until there is no term left.
+    fn keep(&self) {
+        loop {
+            let (due, next) = self.due();
+            if due.is_empty() {
+                let Some(next) = next else {
+                    return;
+                };
+                self.clock.wait_until(next, &self.notifier);
+            }
+            for term in &due {
+                term.conclude(Reason::Expired);
+            }
+            for term in &due {
+                term.call_endings();
+            }
+        }
+    }
+
+    /// Takes out the terms that stand no more, and returns them with the next deadline.
+    /// Costs no more than what is due, and the logarithm of what is not.
+    fn due(&self) -> (Vec<Arc<TermState>>, Option<Mark>) {
+        let mut schedule = self.schedule.lock();
+        if schedule.paused {
+            schedule.waiting.clear();
+            return (Vec::new(), Some(Mark::MAX));
+        }
+        let now = self.clock.now();
+        let Schedule { queue, standing, over, .. } = &mut *schedule;
+        let mut due = mem::take(over);
+        while let Some(&(mark, serial)) = queue.first()
+            && mark <= now
+        {
+            queue.pop_first();
+            let Some(known) = standing.get_mut(&serial) else {
+                continue;
+            };
+            if known.validity.is_valid_at(now) {
+                known.queued = known.validity.deadline();
+                queue.insert((known.queued, serial));
+            } else if let Some(known) = standing.remove(&serial) {
+                due.extend(known.terms.into_values());
+            }
+        }
+        let next = queue.first().map(|(mark, _)| *mark);
+        schedule.busy = !due.is_empty();
+        schedule.kept = next.is_some() || schedule.busy;
+        if !schedule.busy {
+            schedule.waiting.clear();
+        }
+        (due, next)
+    }
+
+    /// For tests: waits until every term that is due has ended, and its endings have been
+    /// called.
+    pub(crate) async fn settled(&self) {
+        let (asked, settled) = oneshot::channel();
+        {
+            let mut schedule = self.schedule.lock();
+            let due = schedule.queue.first().is_some_and(|(mark, _)| *mark <= self.clock.now());
+            let idle = !due && schedule.over.is_empty() && !schedule.busy;
+            if idle || !schedule.kept || schedule.paused {
+                return;
+            }
+            schedule.waiting.push(asked);
+        }
+        self.notifier.notify();
+        // The thread drops the sender instead of an answer.
+        let _ = settled.await;
+    }
+
+    /// For tests: stops the thread, or lets it go on.
+    pub(crate) fn pause(&self, pause: bool) {
+        self.schedule.lock().paused = pause;
+        self.notifier.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::types;
+
+    #[test]
+    fn each_lease_has_a_deadline_of_its_own() {
+        let clock = ManualClock::default();
+        let deadlines = Deadlines::new(Arc::new(clock.clone()));
+        let begin = |election: ElectionId, validity: &Arc<Validity>| {
+            let id = types::Term { election, epoch: 1 };
+            let validity = Arc::clone(validity);
+            let term = Arc::new(TermState::new("jobs", id, b"jobs/1".to_vec(), validity));
+            deadlines.begin(&term);
+            term
+        };
+        let (first, second) = (deadlines.validity(1, 10), deadlines.validity(2, 20));
+        let ends = [begin(1, &first), begin(2, &first)];
+        let stands = begin(3, &second);
+        let (told, ended) = std::sync::mpsc::channel();
+        for term in ends.iter().chain([&stands]) {
+            let told = told.clone();
+            let election = term.id().election;
+            term.add_ending(Box::new(move |reason| drop(told.send((election, reason)))));
+        }
+        assert!(second.extend(30));
+        assert!(second.extend(25));
+        assert_eq!(second.deadline(), 30, "it only grows");
+        clock.advance(std::time::Duration::from_nanos(15));
+        let mut over: Vec<_> = ended.iter().take(2).collect();
+        over.sort_by_key(|(election, _)| *election);
+        assert_eq!(over, [(1, Reason::Expired), (2, Reason::Expired)]);
+        assert!(stands.is_valid() && !stands.is_over());
+        clock.advance(std::time::Duration::from_nanos(15));
+        assert_eq!(ended.recv(), Ok((3, Reason::Expired)));
+    }
+}
