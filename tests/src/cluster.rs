@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::etcd::process::{Ports, Process, Settings};
-use crate::etcd::{PATIENCE, Version, run};
+use crate::etcd::{Version, run};
 use crate::relay::{Link, PeerRelay, Relay};
+use crate::wait::LIMIT;
 
 /// A running cluster, with its data in a directory that goes away with it. Needs
 /// a tokio runtime, as [`Relay`] does.
@@ -58,7 +59,7 @@ impl Cluster {
             match Self::launch(version, members, &more).await {
                 Ok(cluster) => return cluster,
                 // Someone else may have been given a port of ours meanwhile.
-                Err(excuse) => assert!(since.elapsed() < PATIENCE, "{excuse}"),
+                Err(excuse) => assert!(since.elapsed() < LIMIT, "{excuse}"),
             }
         }
     }
@@ -116,7 +117,7 @@ impl Cluster {
             if let Some(leader) = self.members.iter().position(leads) {
                 return leader;
             }
-            assert!(since.elapsed() < PATIENCE, "no member leads");
+            assert!(since.elapsed() < LIMIT, "no member leads");
             sleep(Duration::from_millis(20));
         }
     }
@@ -164,7 +165,7 @@ impl Cluster {
         killed.iter_mut().for_each(|member| member.process.start_again());
         for member in killed {
             while !member.process.wait_until_healthy() {
-                assert!(since.elapsed() < PATIENCE, "{}", member.process.excuse());
+                assert!(since.elapsed() < LIMIT, "{}", member.process.excuse());
                 member.process.start_again();
             }
             member.state = State::Runs;
@@ -265,7 +266,7 @@ impl Cluster {
             ports,
         });
         while !process.wait_until_healthy() {
-            assert!(since.elapsed() < PATIENCE, "{}", process.excuse());
+            assert!(since.elapsed() < LIMIT, "{}", process.excuse());
             process.start_again();
         }
         let clients = Relay::start(ports.client()).await;
@@ -308,7 +309,7 @@ impl Cluster {
             if output.status.success() {
                 return;
             }
-            assert!(since.elapsed() < PATIENCE, "{arguments:?}: {output:?}");
+            assert!(since.elapsed() < LIMIT, "{arguments:?}: {output:?}");
             sleep(Duration::from_millis(100));
         }
     }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use incumbent::Credentials;
 use tempfile::TempDir;
@@ -15,9 +15,7 @@ use tokio::runtime::Builder;
 
 use self::process::{Ports, Process, Settings};
 use crate::certificates::Certificates;
-
-/// How long anything of etcd's may take before a test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+use crate::wait::LIMIT;
 
 /// Which etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,7 +268,7 @@ impl Etcd {
                 return Self { process, _directory: directory };
             }
             // Someone else may have been given a port of ours meanwhile.
-            assert!(since.elapsed() < PATIENCE, "{}", process.excuse());
+            assert!(since.elapsed() < LIMIT, "{}", process.excuse());
         }
     }
 }

@@ -34,3 +34,12 @@ pub mod text_component;
 #[cfg(feature = "component")]
 pub mod wait;
 pub use incumbent_simulation::transcript;
+
+/// With `RUST_LOG` set, everything is logged: for one test at a time.
+#[cfg(feature = "etcd")]
+pub fn log() {
+    if let Ok(filter) = std::env::var("RUST_LOG") {
+        // Another test may have done it.
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).try_init();
+    }
+}

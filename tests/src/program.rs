@@ -11,17 +11,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::etcd::Etcd;
-
-/// How long anything may take before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+use crate::wait::LIMIT;
 
 /// The program, without a variable of ours.
 pub fn incumbent<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
@@ -201,11 +200,11 @@ impl Lines {
                 let text = String::from_utf8_lossy(&line).trim_end().to_owned();
                 // Of a test that fails, it is shown.
                 println!("{text}");
-                target.0.0.lock().unwrap().lines.push(text);
+                target.0.0.lock().lines.push(text);
                 target.0.1.notify_all();
                 line.clear();
             }
-            target.0.0.lock().unwrap().closed = true;
+            target.0.0.lock().closed = true;
             target.0.1.notify_all();
         });
         lines
@@ -215,7 +214,7 @@ impl Lines {
     #[track_caller]
     pub fn find<T>(&self, like: &str, pick: impl Fn(&str) -> Option<T>) -> T {
         let since = Instant::now();
-        let mut state = self.0.0.lock().unwrap();
+        let mut state = self.0.0.lock();
         loop {
             while state.taken < state.lines.len() {
                 state.taken += 1;
@@ -224,9 +223,9 @@ impl Lines {
                 }
             }
             assert!(!state.closed, "no {like} any more in {:#?}", state.lines);
-            assert!(since.elapsed() < PATIENCE, "no {like} in {:#?}", state.lines);
+            assert!(since.elapsed() < LIMIT, "no {like} in {:#?}", state.lines);
             let tick = Duration::from_millis(100);
-            state = self.0.1.wait_timeout(state, tick).unwrap().0;
+            self.0.1.wait_for(&mut state, tick);
         }
     }
 
@@ -245,9 +244,10 @@ impl Lines {
 
     /// All there is, once the pipe is closed.
     pub fn all(&self) -> Vec<String> {
-        let mut state = self.0.0.lock().unwrap();
+        let mut state = self.0.0.lock();
         while !state.closed {
-            state = self.0.1.wait(state).unwrap();
+            let waited = self.0.1.wait_for(&mut state, LIMIT);
+            assert!(!waited.timed_out(), "the pipe is not closed after {:#?}", state.lines);
         }
         state.lines.clone()
     }
@@ -303,7 +303,7 @@ pub fn eventually<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = there() {
             return found;
         }
-        assert!(since.elapsed() < PATIENCE, "it takes too long: {what}");
+        assert!(since.elapsed() < LIMIT, "it takes too long: {what}");
         sleep(Duration::from_millis(5));
     }
 }

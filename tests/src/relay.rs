@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream, tcp};
 use tokio::sync::{mpsc, watch};
@@ -248,14 +249,14 @@ impl PeerRelay {
 impl Drop for PeerRelay {
     fn drop(&mut self) {
         self.accepting.abort();
-        for link in self.links.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        for link in self.links.lock().values() {
             link.cut();
         }
     }
 }
 
 fn link(links: &Mutex<BTreeMap<u64, Link>>, from: u64) -> Link {
-    links.lock().unwrap_or_else(PoisonError::into_inner).entry(from).or_default().clone()
+    links.lock().entry(from).or_default().clone()
 }
 
 /// The head of the first request on a connection, and the member that it is from;

@@ -5,8 +5,8 @@
 //! `fidelity.rs` compares it with etcd answer by answer.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use incumbent::store::etcd::{Credentials, EtcdStore};
@@ -15,6 +15,7 @@ use incumbent::{Clock as _, ManualClock, MemoryStore, SqliteStore, Store};
 use incumbent_conformance::{Place, Report};
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 on_each_version!(etcd);
@@ -107,7 +108,7 @@ impl Place for File {
         if let Some(database) = &taken {
             database.execute_batch("BEGIN IMMEDIATE").unwrap();
         }
-        *self.lock.lock().unwrap() = taken;
+        *self.lock.lock() = taken;
         true
     }
 }

@@ -2,8 +2,8 @@
 //! their worst: every increment that was acknowledged was made once, and no other but
 //! those whose outcome nobody knows.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use incumbent::{Contest, Credentials, EtcdStore, Fence, Options, Session, admin};
@@ -13,6 +13,7 @@ use incumbent_tests::etcd::Etcd;
 use incumbent_tests::on_each_version;
 use incumbent_tests::relay::Relay;
 use incumbent_tests::wait::{ExpectSoon, until};
+use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 const NAME: &str = "office";
@@ -54,7 +55,7 @@ async fn no_increment_is_lost_and_none_is_a_deposed_leaders(etcd: Etcd) {
     }
     let counter = Counter::connect(&etcd.url(), NAME).expect_soon("connects").await;
     let last = counter.value().expect_soon("etcd answers").await;
-    let history = counting.history.lock().expect("not poisoned");
+    let history = counting.history.lock();
     println!("{} of {last} increments were acknowledged", history.applied());
     assert!(history.is_linearizable(0, last), "no order explains what was seen");
 }
@@ -74,7 +75,7 @@ impl Default for Counting {
 
 impl Counting {
     fn applied(&self) -> usize {
-        self.history.lock().expect("not poisoned").applied()
+        self.history.lock().applied()
     }
 
     fn is_over(&self) -> bool {
@@ -83,7 +84,7 @@ impl Counting {
 
     /// Notes something, at the time when it is noted.
     fn note<T>(&self, note: impl FnOnce(&mut History, u64) -> T) -> T {
-        let mut history = self.history.lock().expect("not poisoned");
+        let mut history = self.history.lock();
         let now = u64::try_from(self.began.elapsed().as_nanos()).expect("a test is short");
         note(&mut history, now)
     }

@@ -1,16 +1,15 @@
 //! Incumbent in elections with others: `etcdctl elect` in a queue, and the plain
 //! put-if-absent scheme in a race.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use incumbent::{Contest, Election, Options, Session};
 use incumbent_tests::etcd::Etcd;
 use incumbent_tests::on_each_version;
+use incumbent_tests::program::Running;
 use incumbent_tests::wait::{ExpectSoon, until};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 on_each_version!(
     one_queue_with_etcdctl,
@@ -31,45 +30,16 @@ async fn until_in_line(election: &Election, count: usize) {
 }
 
 /// `etcdctl elect NAME VALUE`, which campaigns, and prints its key when it leads.
-struct Etcdctl {
-    process: Child,
-    output: BufReader<ChildStdout>,
+fn elect(etcd: &Etcd, name: &str, value: &str) -> Running {
+    Running::start(etcd.etcdctl_command(&["elect", name, value]))
 }
 
-impl Etcdctl {
-    fn elect(etcd: &Etcd, name: &str, value: &str) -> Etcdctl {
-        let mut process = etcd
-            .etcdctl_command(&["elect", name, value])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("etcdctl starts");
-        let output = BufReader::new(process.stdout.take().expect("piped"));
-        Etcdctl { process, output }
-    }
-
-    /// Waits until it leads: the key and the value that it prints.
-    fn leads(&mut self) -> (String, String) {
-        let mut lines = [String::new(), String::new()];
-        for line in &mut lines {
-            self.output.read_line(line).expect("prints");
-            line.truncate(line.trim_end().len());
-        }
-        lines.into()
-    }
-
-    /// Interrupts it, upon which it resigns.
-    fn resign(mut self) {
-        let pid = Pid::from_child(&self.process);
-        kill_process(pid, Signal::INT).expect("runs");
-        self.process.wait().expect("ends");
-    }
-}
-
-impl Drop for Etcdctl {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// Waits until etcdctl names a leader: the key and the value that it prints.
+fn leader_of(etcdctl: &Running) -> (String, String) {
+    tokio::task::block_in_place(|| {
+        let line = || etcdctl.stdout.find("leader", |line| Some(line.to_owned()));
+        (line(), line())
+    })
 }
 
 async fn one_queue_with_etcdctl(etcd: Etcd) {
@@ -81,7 +51,7 @@ async fn one_queue_with_etcdctl(etcd: Etcd) {
     assert_eq!(leadership.key(), format!("office/{lease:x}").as_bytes(), "etcd's own layout");
 
     // etcdctl waits for us, and we wait for it.
-    let mut other = Etcdctl::elect(&etcd, "office", "other");
+    let mut other = elect(&etcd, "office", "other");
     until_in_line(&election, 2).await;
     let waiting = last.election("office");
     let campaign = tokio::spawn(async move { waiting.campaign().await });
@@ -92,7 +62,7 @@ async fn one_queue_with_etcdctl(etcd: Etcd) {
 
     // It takes over from us.
     leadership.resign().expect_soon("resigns").await;
-    let (key, value) = tokio::task::block_in_place(|| other.leads());
+    let (key, value) = leader_of(&other);
     assert_eq!(value, "other");
     let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!(leader.key, key.as_bytes());
@@ -100,7 +70,9 @@ async fn one_queue_with_etcdctl(etcd: Etcd) {
     assert!(!campaign.is_finished(), "the last one waits for etcdctl");
 
     // And we take over from it.
-    tokio::task::block_in_place(|| other.resign());
+    // It resigns when it is interrupted.
+    other.signal(Signal::INT);
+    tokio::task::block_in_place(|| other.wait());
     let leadership = campaign.expect_soon("runs").await.expect("leads");
     assert!(leadership.epoch() > leader.epoch || leadership.epoch() > 0);
     assert!(leadership.is_valid());
@@ -114,26 +86,14 @@ async fn each_reads_the_others_leader(etcd: Etcd) {
     let leadership = election.campaign().expect_soon("leads").await;
 
     // `etcdctl elect -l` prints the leader, and goes on to follow it.
-    let mut listener = etcd
-        .etcdctl_command(&["elect", "-l", "office"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("etcdctl starts");
-    let mut output = BufReader::new(listener.stdout.take().expect("piped"));
-    let mut lines = [String::new(), String::new()];
-    tokio::task::block_in_place(|| {
-        for line in &mut lines {
-            output.read_line(line).expect("prints");
-        }
-    });
-    listener.kill().expect("runs");
-    listener.wait().expect("ends");
-    assert_eq!(lines[0].trim_end().as_bytes(), leadership.key());
-    assert_eq!(lines[1].trim_end(), "ours");
+    let listener = Running::start(etcd.etcdctl_command(&["elect", "-l", "office"]));
+    let (key, value) = leader_of(&listener);
+    assert_eq!(key.as_bytes(), leadership.key());
+    assert_eq!(value, "ours");
     leadership.resign().expect_soon("resigns").await;
 
-    let mut other = Etcdctl::elect(&etcd, "office", "theirs");
-    let (key, _) = tokio::task::block_in_place(|| other.leads());
+    let other = elect(&etcd, "office", "theirs");
+    let (key, _) = leader_of(&other);
     let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!((leader.key, leader.value), (key.into_bytes(), b"theirs".to_vec()));
 }

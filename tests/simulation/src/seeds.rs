@@ -3,9 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::laws::Broken;
 use super::plan::Plan;
@@ -48,10 +49,10 @@ pub fn run_all(
                 return;
             }
             match run(&plan(seed)) {
-                Ok(run) => runs.lock().unwrap_or_else(PoisonError::into_inner).push(run),
+                Ok(run) => runs.lock().push(run),
                 Err(broken) => {
                     next.store(seeds.end, Ordering::Relaxed);
-                    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut found = found.lock();
                     if found.as_ref().is_none_or(|found| seed < found.seed) {
                         *found = Some(Found { seed, broken });
                     }
@@ -62,12 +63,9 @@ pub fn run_all(
     };
     let workers = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
-    match found.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match found.into_inner() {
         Some(found) => Err(found),
-        None => Ok(Summary {
-            runs: runs.into_inner().unwrap_or_else(PoisonError::into_inner),
-            elapsed: began.elapsed(),
-        }),
+        None => Ok(Summary { runs: runs.into_inner(), elapsed: began.elapsed() }),
     }
 }
 

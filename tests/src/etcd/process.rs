@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{PATIENCE, Version};
+use super::Version;
 use crate::certificates::Certificates;
+use crate::wait::LIMIT;
 
 /// How one is started.
 #[derive(Debug)]
@@ -98,7 +99,7 @@ impl Process {
         self.signal(Signal::STOP);
         let since = Instant::now();
         while !stands_still(self.pid()) {
-            assert!(since.elapsed() < PATIENCE, "etcd does not stop");
+            assert!(since.elapsed() < LIMIT, "etcd does not stop");
             sleep(Duration::from_millis(1));
         }
     }
@@ -128,14 +129,14 @@ impl Process {
             if self.wait_until_healthy() {
                 return;
             }
-            assert!(since.elapsed() < PATIENCE, "{}", self.excuse());
+            assert!(since.elapsed() < LIMIT, "{}", self.excuse());
         }
     }
 
     /// Whether it came to be healthy; else it has ended.
     pub(crate) fn wait_until_healthy(&mut self) -> bool {
         let since = Instant::now();
-        while since.elapsed() < PATIENCE {
+        while since.elapsed() < LIMIT {
             if self.child.try_wait().expect("etcd is ours").is_some() {
                 return false;
             }
@@ -225,7 +226,7 @@ fn stands_still(pid: u32) -> bool {
 /// The body of an HTTP answer, where there is one.
 fn get(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(LIMIT)).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;

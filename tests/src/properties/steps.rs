@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use futures_util::future::{BoxFuture, pending, ready};
 use futures_util::{FutureExt, Stream, StreamExt};
 use incumbent::types::{self, *};
 use incumbent::{Candidate, Clock, Leadership, ManualClock, Options, Session, Store, Watches};
+use parking_lot::Mutex;
 
 use super::panics::Panics;
 use crate::hostile;
@@ -209,7 +210,7 @@ impl Store for Absurd {
         operation: Operation,
         within: Duration,
     ) -> BoxFuture<'static, std::result::Result<Response, Failure>> {
-        let mut shared = self.shared.lock().expect("nobody panics");
+        let mut shared = self.shared.lock();
         let (kinds, findings) = anything::fitting(&operation);
         let known = known();
         let answer = shared.next(|bytes| {
@@ -251,7 +252,7 @@ struct AbsurdWatches {
 
 impl Watches for AbsurdWatches {
     fn open(&mut self, watch: Watch) {
-        let mut shared = self.store.shared.lock().expect("nobody panics");
+        let mut shared = self.store.shared.lock();
         let known = known();
         let changes = shared.next(|bytes| {
             let many = bytes.int_in_range(0..=3)?;
@@ -357,7 +358,7 @@ impl World {
         for _ in 0..4 {
             tokio::task::yield_now().await;
         }
-        let shared = self.shared.lock().expect("nobody panics");
+        let shared = self.shared.lock();
         let allowed = |lease: &i64| shared.allowed.get(lease).copied().unwrap_or_default();
         for part in &mut self.parts {
             while let Some(Some(event)) = part.events.next().now_or_never() {

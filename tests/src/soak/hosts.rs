@@ -110,7 +110,12 @@ impl Host {
 
     /// Whether it regards itself as leader, as far as its log tells.
     pub fn leads(&mut self) -> bool {
-        self.process.is_some() && self.log.leads()
+        self.epoch().is_some()
+    }
+
+    /// The epoch of its term, if it leads.
+    pub fn epoch(&mut self) -> Option<i64> {
+        self.process.is_some().then(|| self.log.epoch())?
     }
 
     /// Its process's own end, which nobody asked for.
@@ -180,8 +185,8 @@ impl Drop for Host {
 struct Tail {
     path: PathBuf,
     read: u64,
-    /// The deadline of the term that stands.
-    valid_until: Mark,
+    /// The epoch of the term that stands, and its deadline.
+    term: (i64, Mark),
 }
 
 impl Tail {
@@ -189,18 +194,17 @@ impl Tail {
         Self { path, ..Self::default() }
     }
 
-    fn leads(&mut self) -> bool {
+    fn epoch(&mut self) -> Option<i64> {
         // There is no log yet where the process has just begun.
         for line in self.more().unwrap_or_default() {
             match line.event {
-                Event::Elected { valid_until, .. } | Event::Extended { valid_until, .. } => {
-                    self.valid_until = valid_until;
-                }
-                Event::Demoted { .. } => self.valid_until = 0,
+                Event::Elected { epoch, valid_until, .. }
+                | Event::Extended { epoch, valid_until, .. } => self.term = (epoch, valid_until),
+                Event::Demoted { .. } => self.term.1 = 0,
                 _ => {}
             }
         }
-        BootClock.now() < self.valid_until
+        (BootClock.now() < self.term.1).then_some(self.term.0)
     }
 
     fn more(&mut self) -> io::Result<Vec<Line>> {

@@ -4,9 +4,10 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use incumbent::{BootClock, Clock, Mark};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::faults::Fault;
@@ -171,7 +172,7 @@ impl Log {
         let line = Line { process: self.process.to_string(), mark, event };
         let mut text = serde_json::to_string(&line).expect("a line has no keys but strings");
         text.push('\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         file.write_all(text.as_bytes()).expect("the disk is not full");
     }
 }

@@ -520,7 +520,7 @@ fn options(identity: &str) -> Options {
 }
 
 async fn session(etcd: &Etcd, identity: &str) -> Session {
-    log();
+    incumbent_tests::log();
     let url = etcd.url();
     let session = Session::connect(&url, options(identity));
     session.expect_soon("connects").await
@@ -551,14 +551,6 @@ fn keys(etcd: &Etcd) -> String {
 fn leases(etcd: &Etcd) -> usize {
     // The first line is a headline.
     etcd.etcdctl(&["lease", "list"]).lines().count() - 1
-}
-
-/// With `RUST_LOG` set, everything is logged: for one test at a time.
-fn log() {
-    if let Ok(filter) = std::env::var("RUST_LOG") {
-        // Another test may have done it.
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).try_init();
-    }
 }
 
 /// What a spawned task needs.

@@ -203,18 +203,21 @@ impl World {
         self.log.write(Event::Healed { id });
     }
 
-    /// SIGSTOP.
-    fn pauses(&mut self, host: usize) -> u64 {
+    /// SIGSTOP. Gives the fault's number, and the epoch in which the host leads.
+    fn pauses(&mut self, host: usize) -> (u64, Option<i64>) {
         let id = self.begins(Fault::PauseHost { host: self.hosts[host].name.clone() });
+        let epoch = self.hosts[host].epoch();
         self.hosts[host].pause();
-        id
+        (id, epoch)
     }
 
-    /// SIGCONT.
-    async fn wakes(&mut self, host: usize, paused: u64) {
-        self.hosts[host].resume();
-        self.log.write(Event::Healed { id: paused });
-        self.leads_no_more(host).await;
+    /// SIGCONT, and the end of the term that was paused: the host may lead again by then.
+    async fn wakes(&mut self, host: usize, (id, epoch): (u64, Option<i64>)) {
+        let host = &mut self.hosts[host];
+        host.resume();
+        self.log.write(Event::Healed { id });
+        let what = format!("the paused term of {} is over", host.name);
+        until(&what, async || host.epoch().is_none_or(|now| Some(now) != epoch)).await;
     }
 
     /// Waits until its term is over.

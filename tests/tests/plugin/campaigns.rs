@@ -183,7 +183,7 @@ impl incumbent::Store for Located {
         let (answer, asked) = (self.store.call(operation, within), Arc::clone(&self.asked));
         async move {
             let here = Handle::current().id().to_string();
-            asked.lock().expect("whole").insert(here);
+            asked.lock().insert(here);
             answer.await
         }
         .boxed()
@@ -214,7 +214,7 @@ async fn what_a_component_asks_for_is_done_where_the_session_lives() {
         });
     });
     work.expect_soon("works").await;
-    let asked = asked.lock().expect("whole").clone();
+    let asked = asked.lock().clone();
     assert_eq!(asked, BTreeSet::from([Handle::current().id().to_string()]));
     leadership.resign().expect_soon("leads").await;
     session.close().expect_soon("closes").await;

@@ -1,7 +1,7 @@
 //! `incumbent_plugin`: what a component is told, and what it can do.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -20,6 +20,7 @@ use incumbent_tests::application::puppet;
 use incumbent_tests::etcd::Etcd;
 use incumbent_tests::on_each_version;
 use incumbent_tests::wait::{ExpectSoon, soon};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -451,7 +451,7 @@ fn url_from(cluster: &Cluster, first: usize) -> String {
 }
 
 async fn session(url: &str, ttl: Duration) -> Session {
-    log();
+    incumbent_tests::log();
     let options = Options { ttl, ..Options::default() };
     Session::connect(url, options).expect_soon("connects").await
 }
@@ -467,12 +467,4 @@ fn etcd_writes(etcd: &Etcd) -> u64 {
 async fn until(events: &mut (impl Stream<Item = Event> + Unpin), is_it: impl Fn(&Event) -> bool) {
     soon("it is told", async { while !is_it(&events.next().expect_soon("goes on").await) {} })
         .await;
-}
-
-/// With `RUST_LOG` set, everything is logged: for one test at a time.
-fn log() {
-    if let Ok(filter) = std::env::var("RUST_LOG") {
-        // Another test may have done it.
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).try_init();
-    }
 }

@@ -10,12 +10,12 @@ mod view;
 mod world;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use incumbent_guest::types::{Contest, Duration};
 use incumbent_simulation::store::EXPIRY_TICK;
+use parking_lot::Mutex;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use recovery::Recovery;
@@ -76,9 +76,9 @@ impl Elections {
         }
         let recovery = world.clone().recovers(
             self.bound(world),
-            |print| self.known.lock().expect("no panic").get(&print).copied(),
+            |print| self.known.lock().get(&print).copied(),
             |print, after| {
-                self.known.lock().expect("no panic").insert(print, after);
+                self.known.lock().insert(print, after);
             },
         );
         match recovery {

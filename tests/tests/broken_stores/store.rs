@@ -1,216 +1,36 @@
-//! The suite for stores finds stores that break their word: each of these breaks one
-//! promise, and the checks that it is named with fail.
+//! A store in memory that breaks its word in one way.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
-use std::time::Duration;
-
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::{self, StreamExt};
-use incumbent::types::{
-    Change, Claimed, Entry, Failure, Grant, LeaseId, Mark, Mutation, Operation, Order, Put,
-    RequestId, Response, Revision, Snapshot, Watch, Watched,
-};
-use incumbent::{Clock as _, ManualClock, MemoryStore, Store, Watches};
-use incumbent_conformance::Place;
-use tokio::sync::watch;
-
-const SECOND: u64 = 1_000_000_000;
-/// What breaks now and then does so each time after so many.
-const SELDOM: u64 = 16;
-/// How long a store may be waited for that is in memory, and may never answer.
-const PATIENCE: Duration = Duration::from_millis(400);
-/// How many breaks are looked for at once: most wait for what never comes.
-const SIDE_BY_SIDE: usize = 8;
-
-/// What a store does wrong.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Break {
-    Nothing,
-    // Leases.
-    GrantsTwice,
-    GrantsLess,
-    RenewsTheDead,
-    RenewsInWordsOnly,
-    ExpiresEarly,
-    ExpiresNever,
-    RevocationLeavesAKey,
-    KeysGoOneByOne,
-    NewLeasesHaveOldKeys,
-    // Claims.
-    ClaimsOverwrite,
-    ClaimsUnderTheDead,
-    EpochsComeTwice,
-    // Reads.
-    WritesAreForgotten,
-    ReadsAreOld,
-    ReadsAreInParts,
-    OrderIsIgnored,
-    LimitIsIgnored,
-    CreationIsIgnored,
-    FromIsIgnored,
-    FromIsLeftOut,
-    FromWidens,
-    KeysComeByAge,
-    ValuesAreTold,
-    PeeksAreInvented,
-    HandlesAreStrangers,
-    // Guarded writes.
-    GuardsAreIgnored,
-    LeasesOfGuardsAreIgnored,
-    ExpectationsAreIgnored,
-    PutsKeepTheLease,
-    ProclamationsLoseTheLease,
-    MutationsAreOneByOne,
-    WritesAreDoubled,
-    InvalidIsApplied,
-    // Watches.
-    ChangesAreRepeated,
-    ChangesAreMissed,
-    ChangesAreSwapped,
-    DeletionsAreUntold,
-    BeginningsAreIgnored,
-    NowIsThePast,
-    TheFutureIsNow,
-    ClosedWatchesTalk,
-    ForgottenIsSkipped,
-    // Lost replies.
-    GivenUpIsTriedAgain,
-    NeverGivesUp,
-    Panics,
-}
-
-use Break::*;
-
-/// What is broken, and by which checks that has to be found.
-const BREAKS: &[(Break, &[&str])] = &[
-    (GrantsTwice, &["a_lease_is_granted_once"]),
-    (GrantsLess, &["a_lease_is_granted_once"]),
-    (
-        RenewsTheDead,
-        &["a_lease_that_is_not_there_is_expired", "a_lease_that_is_over_is_not_renewed"],
-    ),
-    (RenewsInWordsOnly, &["a_renewed_lease_lives_on"]),
-    (ExpiresEarly, &["a_lease_lives_as_long_as_granted_and_ends"]),
-    (
-        ExpiresNever,
-        &["a_lease_lives_as_long_as_granted_and_ends", "a_lease_that_is_over_is_not_renewed"],
-    ),
-    (RevocationLeavesAKey, &["a_revoked_lease_takes_its_keys_along"]),
-    (KeysGoOneByOne, &["a_revoked_lease_takes_its_keys_along"]),
-    (NewLeasesHaveOldKeys, &["a_revoked_lease_takes_its_keys_along"]),
-    (ClaimsOverwrite, &["a_key_is_claimed_once", "of_many_claims_one_wins"]),
-    (ClaimsUnderTheDead, &["a_lease_that_is_not_there_is_expired"]),
-    (EpochsComeTwice, &["epochs_rise"]),
-    (WritesAreForgotten, &["a_read_shows_what_was_acknowledged"]),
-    (ReadsAreOld, &["a_read_shows_what_was_acknowledged"]),
-    (ReadsAreInParts, &["a_read_is_at_one_revision"]),
-    (OrderIsIgnored, &["a_read_finds_what_it_selects"]),
-    (LimitIsIgnored, &["a_read_finds_what_it_selects"]),
-    (CreationIsIgnored, &["a_read_finds_what_it_selects"]),
-    (FromIsIgnored, &["a_list_is_read_from_a_key_on"]),
-    (FromIsLeftOut, &["a_list_is_read_from_a_key_on"]),
-    (FromWidens, &["a_list_is_read_from_a_key_on"]),
-    (KeysComeByAge, &["a_list_is_read_from_a_key_on"]),
-    (ValuesAreTold, &["a_read_of_keys_tells_no_values"]),
-    (PeeksAreInvented, &["a_peek_finds_the_key_in_the_end"]),
-    (HandlesAreStrangers, &["a_key_is_claimed_once", "a_lease_is_granted_once"]),
-    (
-        GuardsAreIgnored,
-        &[
-            "a_guarded_write_is_applied_or_stale_or_conflict",
-            "nothing_lands_after_the_guard_is_gone",
-        ],
-    ),
-    (LeasesOfGuardsAreIgnored, &["a_guard_with_a_lease_sees_the_lease"]),
-    (
-        ExpectationsAreIgnored,
-        &["a_guarded_write_is_applied_or_stale_or_conflict", "expectations_count_without_a_loss"],
-    ),
-    (PutsKeepTheLease, &["a_put_takes_the_lease_off"]),
-    (ProclamationsLoseTheLease, &["a_proclamation_keeps_the_lease"]),
-    (MutationsAreOneByOne, &["a_read_is_at_one_revision", "a_write_is_one_revision_or_none"]),
-    (
-        WritesAreDoubled,
-        &["a_watch_starts_and_tells_each_change", "watches_under_load_miss_and_repeat_nothing"],
-    ),
-    (InvalidIsApplied, &["an_impossible_write_is_invalid"]),
-    (ChangesAreRepeated, &["watches_under_load_miss_and_repeat_nothing"]),
-    (ChangesAreMissed, &["watches_under_load_miss_and_repeat_nothing"]),
-    (ChangesAreSwapped, &["watches_under_load_miss_and_repeat_nothing"]),
-    (DeletionsAreUntold, &["a_watch_starts_and_tells_each_change"]),
-    (BeginningsAreIgnored, &["a_watch_begins_at_its_revision"]),
-    (NowIsThePast, &["a_watch_begins_at_its_revision"]),
-    (TheFutureIsNow, &["a_watch_begins_at_its_revision"]),
-    (ClosedWatchesTalk, &["a_closed_watch_is_silent"]),
-    (ForgottenIsSkipped, &["what_is_forgotten_is_told"]),
-    (GivenUpIsTriedAgain, &["what_was_given_up_happened_once_or_never"]),
-    (NeverGivesUp, &["a_stalled_call_gives_up_and_can_be_asked_again"]),
-    (Panics, &["a_revoked_lease_takes_its_keys_along"]),
-];
-
-/// So that what fails does so for what is broken.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_store_that_keeps_its_word_passes() {
-    let report = incumbent_conformance::check(|| async { BrokenPlace::new(Nothing) }).await;
-    println!("{report}");
-    assert!(report.conforms());
-    assert_eq!(report.skipped().count(), 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn each_break_is_found() {
-    let tried = stream::iter(BREAKS).map(|(broken, checks)| async move {
-        (broken, checks, incumbent_conformance::check(|| async { BrokenPlace::new(*broken) }).await)
-    });
-    let mut missed = Vec::new();
-    let mut reports = tried.buffered(SIDE_BY_SIDE);
-    while let Some((broken, checks, report)) = reports.next().await {
-        let failed: BTreeMap<_, _> = report.failed().collect();
-        println!("{broken:?}:");
-        for check in *checks {
-            match failed.get(check) {
-                Some(sentence) => println!("    {check}: {sentence}"),
-                None => missed.push((broken, check)),
-            }
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
-}
+use super::*;
 
 /// A place in memory, broken or not.
-struct BrokenPlace {
-    broken: Break,
-    clock: ManualClock,
-    store: MemoryStore,
-    shared: Arc<Shared>,
-    stalled: watch::Sender<bool>,
+pub struct BrokenPlace {
+    pub broken: Break,
+    pub clock: ManualClock,
+    pub store: MemoryStore,
+    pub shared: Arc<Shared>,
+    pub stalled: watch::Sender<bool>,
 }
 
 /// What a broken store has to remember.
 #[derive(Debug, Default)]
-struct Shared {
+pub struct Shared {
     /// How often something was asked or told that breaks now and then.
-    times: AtomicU64,
-    forgotten: Mutex<Revision>,
-    granted: Mutex<BTreeMap<LeaseId, u64>>,
+    pub times: AtomicU64,
+    pub forgotten: Mutex<Revision>,
+    pub granted: Mutex<BTreeMap<LeaseId, u64>>,
     /// What was claimed first, by key.
-    claimed: Mutex<BTreeMap<Vec<u8>, Entry>>,
-    read: Mutex<BTreeMap<String, Response>>,
+    pub claimed: Mutex<BTreeMap<Vec<u8>, Entry>>,
+    pub read: Mutex<BTreeMap<String, Response>>,
 }
 
 impl Shared {
-    fn is_time(&self) -> bool {
+    pub fn is_time(&self) -> bool {
         self.times.fetch_add(1, Ordering::Relaxed) % SELDOM == SELDOM - 1
     }
 }
 
 impl BrokenPlace {
-    fn new(broken: Break) -> Self {
+    pub fn new(broken: Break) -> Self {
         let clock = ManualClock::default();
         Self {
             broken,
@@ -242,7 +62,7 @@ impl Place for BrokenPlace {
     }
 
     async fn compact(&self, revision: Revision) -> bool {
-        *self.shared.forgotten.lock().unwrap() = revision;
+        *self.shared.forgotten.lock() = revision;
         self.store.compact(revision)
     }
 
@@ -258,11 +78,11 @@ impl Place for BrokenPlace {
 }
 
 #[derive(Clone)]
-struct Broken {
-    how: Break,
-    store: MemoryStore,
-    shared: Arc<Shared>,
-    stalled: watch::Receiver<bool>,
+pub struct Broken {
+    pub how: Break,
+    pub store: MemoryStore,
+    pub shared: Arc<Shared>,
+    pub stalled: watch::Receiver<bool>,
 }
 
 impl fmt::Debug for Broken {
@@ -323,13 +143,13 @@ impl Store for Broken {
 }
 
 /// What is not done when it is dropped is done then.
-struct Again<'a> {
-    this: &'a Broken,
-    operation: Option<Operation>,
+pub struct Again<'a> {
+    pub this: &'a Broken,
+    pub operation: Option<Operation>,
 }
 
 impl Again<'_> {
-    fn done(mut self) {
+    pub fn done(mut self) {
         self.operation = None;
     }
 }
@@ -354,11 +174,11 @@ impl Drop for Again<'_> {
 }
 
 impl Broken {
-    async fn ask(&self, operation: Operation) -> Result<Response, Failure> {
+    pub async fn ask(&self, operation: Operation) -> Result<Response, Failure> {
         self.store.call(operation, Duration::MAX).await
     }
 
-    async fn act(&self, operation: Operation) -> Result<Response, Failure> {
+    pub async fn act(&self, operation: Operation) -> Result<Response, Failure> {
         let operation = self.misunderstood(operation);
         if let Some(answer) = self.instead(&operation).await {
             return answer;
@@ -368,10 +188,10 @@ impl Broken {
     }
 
     /// What is asked for, and something else than what the caller said.
-    fn misunderstood(&self, mut operation: Operation) -> Operation {
+    pub fn misunderstood(&self, mut operation: Operation) -> Operation {
         match &mut operation {
             Operation::Grant(grant) if self.how == ExpiresNever => {
-                self.shared.granted.lock().unwrap().insert(grant.lease, grant.ttl.max(SECOND));
+                self.shared.granted.lock().insert(grant.lease, grant.ttl.max(SECOND));
                 grant.ttl += 3_600 * SECOND;
             }
             Operation::Grant(grant) if self.how == GrantsLess => grant.ttl /= 2,
@@ -419,11 +239,11 @@ impl Broken {
     }
 
     /// Something else than to do it.
-    async fn instead(&self, operation: &Operation) -> Option<Result<Response, Failure>> {
+    pub async fn instead(&self, operation: &Operation) -> Option<Result<Response, Failure>> {
         match (self.how, operation) {
             (Panics, Operation::Revoke(_)) => panic!("by design"),
             (RenewsInWordsOnly, Operation::KeepAlive(lease)) => {
-                let granted = self.shared.granted.lock().unwrap();
+                let granted = self.shared.granted.lock();
                 return granted.get(lease).map(|ttl| Ok(Response::Renewed(*ttl)));
             }
             (RevocationLeavesAKey | KeysGoOneByOne, Operation::Revoke(lease)) => {
@@ -439,7 +259,7 @@ impl Broken {
             (NewLeasesHaveOldKeys, Operation::Revoke(lease)) => {
                 let keys = self.keys_of(*lease).await;
                 let first = keys.first().map(|entry| (entry.key.clone(), entry.clone()));
-                self.shared.claimed.lock().unwrap().extend(first);
+                self.shared.claimed.lock().extend(first);
             }
             (WritesAreForgotten, Operation::Guarded(_)) if self.shared.is_time() => {
                 return Some(Ok(Response::Applied(self.store.revision() + 1)));
@@ -478,7 +298,7 @@ impl Broken {
     }
 
     /// The answer, or another one.
-    async fn distorted(
+    pub async fn distorted(
         &self,
         operation: Operation,
         answer: Result<Response, Failure>,
@@ -493,17 +313,17 @@ impl Broken {
             (ExpiresEarly, _, Response::Granted(ttl)) => Response::Granted(2 * ttl),
             (ExpiresEarly, _, Response::Renewed(ttl)) => Response::Renewed(2 * ttl),
             (ExpiresNever, Operation::Grant(Grant { lease, .. }), Response::Granted(_)) => {
-                Response::Granted(self.shared.granted.lock().unwrap()[&lease])
+                Response::Granted(self.shared.granted.lock()[&lease])
             }
             (ExpiresNever, Operation::KeepAlive(lease), Response::Renewed(_)) => {
-                Response::Renewed(self.shared.granted.lock().unwrap()[&lease])
+                Response::Renewed(self.shared.granted.lock()[&lease])
             }
             (RenewsInWordsOnly, Operation::Grant(grant), Response::Granted(ttl)) => {
-                self.shared.granted.lock().unwrap().insert(grant.lease, ttl);
+                self.shared.granted.lock().insert(grant.lease, ttl);
                 Response::Granted(ttl)
             }
             (NewLeasesHaveOldKeys, Operation::Grant(_), Response::Granted(ttl)) => {
-                let old = self.shared.claimed.lock().unwrap().pop_first();
+                let old = self.shared.claimed.lock().pop_first();
                 if let Some((key, entry)) = old {
                     self.store.put(key, entry.value);
                 }
@@ -525,7 +345,7 @@ impl Broken {
                 Response::Claimed(Claimed { entry, at })
             }
             (EpochsComeTwice | PutsKeepTheLease, _, Response::Claimed(mut of)) => {
-                let mut claimed = self.shared.claimed.lock().unwrap();
+                let mut claimed = self.shared.claimed.lock();
                 let first = claimed.entry(of.entry.key.clone()).or_insert_with(|| of.entry.clone());
                 if self.how == EpochsComeTwice {
                     of.entry.created = first.created;
@@ -533,14 +353,14 @@ impl Broken {
                 Response::Claimed(of)
             }
             (PutsKeepTheLease, _, Response::Snapshot(mut snapshot)) => {
-                let claimed = self.shared.claimed.lock().unwrap();
+                let claimed = self.shared.claimed.lock();
                 for entry in snapshot.found.iter_mut().flatten() {
                     entry.lease = claimed.get(&entry.key).map_or(0, |first| first.lease);
                 }
                 Response::Snapshot(snapshot)
             }
             (ReadsAreOld, operation, answer @ Response::Snapshot(_)) => {
-                let mut read = self.shared.read.lock().unwrap();
+                let mut read = self.shared.read.lock();
                 let last = read.insert(format!("{operation:?}"), answer.clone());
                 last.unwrap_or(answer)
             }
@@ -558,7 +378,7 @@ impl Broken {
         })
     }
 
-    async fn keys_of(&self, lease: LeaseId) -> Vec<Entry> {
+    pub async fn keys_of(&self, lease: LeaseId) -> Vec<Entry> {
         let everything = incumbent::types::Selection {
             key: vec![],
             prefix: true,
@@ -579,7 +399,7 @@ impl Broken {
 }
 
 /// Does it as an operator would.
-fn operate(store: &MemoryStore, mutation: Mutation) {
+pub fn operate(store: &MemoryStore, mutation: Mutation) {
     match mutation {
         Mutation::Put(Put { key, value }) => store.put(key, value),
         Mutation::Delete(key) => store.delete(key),
@@ -587,13 +407,13 @@ fn operate(store: &MemoryStore, mutation: Mutation) {
     }
 }
 
-struct BrokenWatches {
-    how: Break,
-    store: MemoryStore,
-    watches: Box<dyn Watches>,
-    shared: Arc<Shared>,
-    next: VecDeque<Watched>,
-    held_back: Option<Watched>,
+pub struct BrokenWatches {
+    pub how: Break,
+    pub store: MemoryStore,
+    pub watches: Box<dyn Watches>,
+    pub shared: Arc<Shared>,
+    pub next: VecDeque<Watched>,
+    pub held_back: Option<Watched>,
 }
 
 impl fmt::Debug for BrokenWatches {
@@ -610,7 +430,7 @@ impl Watches for BrokenWatches {
             NowIsThePast => watch.since = watch.since.or(Some(now)),
             TheFutureIsNow => watch.since = watch.since.filter(|since| *since <= now),
             ForgottenIsSkipped => {
-                let forgotten = *self.shared.forgotten.lock().unwrap();
+                let forgotten = *self.shared.forgotten.lock();
                 watch.since = watch.since.map(|since| since.max(forgotten));
             }
             _ => {}
@@ -638,7 +458,7 @@ impl Watches for BrokenWatches {
 }
 
 impl BrokenWatches {
-    fn tell(&mut self, watched: Watched) {
+    pub fn tell(&mut self, watched: Watched) {
         let is_change = matches!(watched.change, Change::Put(_) | Change::Deleted(_));
         let is_time = is_change && self.shared.is_time();
         match self.how {

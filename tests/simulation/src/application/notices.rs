@@ -1,0 +1,218 @@
+//! What the elector tells its application.
+
+use incumbent_guest::types::*;
+
+use super::{Act, Habit, Part, Tenure};
+use crate::history::Outcome;
+use crate::laws::{Broken, Law};
+use crate::world::World;
+use crate::{MILLISECOND, SECOND};
+
+impl World<'_> {
+    /// Takes what an elector tells its application.
+    pub fn notice(&mut self, process: usize, now: Mark, notice: Notice) -> Result<(), Broken> {
+        match notice {
+            Notice::Joined(joined) => {
+                self.run.joined += 1;
+                if let Some(part) = self.current(process, joined.election) {
+                    let it = &mut self.processes[process].parts[part];
+                    let place = it.place.replace(joined.clone());
+                    it.rival &= joined.created == 0;
+                    self.laws.joined(process, self.now, place, &joined, &self.cluster.store)?;
+                }
+            }
+            Notice::Elected(leadership) => self.elected(process, now, leadership)?,
+            Notice::Extended(Extension { lease, valid_until }) => {
+                self.laws.extended(process, now, lease, valid_until)?;
+                let parts = self.processes[process].parts.iter_mut();
+                let terms = parts.filter_map(|part| part.term.as_mut());
+                for term in terms.filter(|term| !term.over && term.leadership.lease == lease) {
+                    if term.leadership.valid_until <= now {
+                        return Err(Law::ByTheClock.broken("a term that was over lives on".into()));
+                    }
+                    term.leadership.valid_until = valid_until.max(term.leadership.valid_until);
+                    term.endangered = false;
+                }
+            }
+            Notice::Demoted(Demotion { term, reason }) => {
+                self.run.ended(&reason);
+                if let Some(part) = self.part(process, term.election)
+                    && let Some(it) = self.term(process, part, term.epoch)
+                {
+                    it.over = true;
+                    self.stop_soon(process, part, term.epoch);
+                }
+            }
+            Notice::Written(Written { ticket, outcome }) => {
+                let it = &mut self.processes[process];
+                it.tickets.remove(&ticket);
+                let writes = it.parts.iter_mut().find_map(|part| {
+                    let index = part.writes.iter().position(|(of, _)| *of == ticket)?;
+                    Some(part.writes.swap_remove(index).1)
+                });
+                if let Some(increment) = writes {
+                    let outcome = match outcome {
+                        WriteOutcome::Applied(_) => Outcome::Applied,
+                        WriteOutcome::Unknown => Outcome::Unknown,
+                        WriteOutcome::Stale | WriteOutcome::Conflict | WriteOutcome::Failed(_) => {
+                            Outcome::Nothing
+                        }
+                    };
+                    self.history.end(increment, self.now, outcome);
+                }
+            }
+            Notice::Withdrawn(Withdrawal { election, cause }) => {
+                self.withdrawn(process, election, cause)?;
+            }
+            Notice::Closed => {
+                let it = &mut self.processes[process];
+                it.closed = true;
+                if let Some(ticket) = it.tickets.keys().next() {
+                    return Err(Law::Answered.broken(format!(
+                        "process {process} has closed, and ticket {ticket} is open"
+                    )));
+                }
+                if !self.closing {
+                    self.reopen_later(process);
+                }
+            }
+            Notice::Endangered(Leadership { term, .. }) => {
+                if let Some(part) = self.part(process, term.election)
+                    && let Some(it) = self.term(process, part, term.epoch)
+                {
+                    it.endangered = true;
+                }
+            }
+            Notice::Leader(sighting) => self.sighted(process, sighting)?,
+            Notice::Listed(_) | Notice::Trouble(_) => {}
+        }
+        Ok(())
+    }
+
+    fn withdrawn(
+        &mut self,
+        process: usize,
+        election: ElectionId,
+        cause: Option<Failure>,
+    ) -> Result<(), Broken> {
+        // Nobody campaigns twice at once, and no name or value is out of bounds.
+        if let Some(Failure::Invalid(sentence)) = cause
+            && !self.processes[process].closing
+        {
+            return Err(Law::Admitted.broken(format!(
+                "process {process} campaigns as {election}, and is refused: {sentence}"
+            )));
+        }
+        for it in &mut self.processes[process].parts {
+            it.left.retain(|left| *left != election);
+        }
+        if let Some(part) = self.current(process, election) {
+            let it = &mut self.processes[process].parts[part];
+            it.election = None;
+            it.place = None;
+            it.rival = false;
+            let pause = self.rng.u64(..if self.calm { 100 * MILLISECOND } else { 5 * SECOND });
+            self.later(process, pause, Act::Campaign(part));
+        }
+        Ok(())
+    }
+
+    fn sighted(&mut self, process: usize, sighting: Sighting) -> Result<(), Broken> {
+        let parts = &mut self.processes[process].parts;
+        if let Some(part) = parts.iter_mut().find(|part| part.election == Some(sighting.election)) {
+            part.rival = sighting.leader.is_some();
+            return Ok(());
+        }
+        let of = |part: &&mut Part| part.sight.observation == Some(sighting.election);
+        let Some(Part { sight, .. }) = parts.iter_mut().find(of) else { return Ok(()) };
+        sight.leader = sighting.leader.map(|leader| leader.created);
+        if let Some(epoch) = sight.leader {
+            // Who was never told of the first key takes the second one for the leader's.
+            if epoch < sight.newest && !self.laws.lost_data && self.run.lost_news == 0 {
+                return Err(Law::Observed.broken(format!(
+                    "process {process} is told of epoch {epoch} after one of {}",
+                    sight.newest
+                )));
+            }
+            sight.newest = epoch;
+        }
+        Ok(())
+    }
+
+    /// Whether all who follow an election see who leads.
+    ///
+    /// # Errors
+    ///
+    /// Who does not.
+    pub fn check_sights(&self, office: usize) -> Result<(), Broken> {
+        let leader = self.candidates(office).first().map(|entry| entry.created);
+        for (process, it) in self.processes.iter().enumerate() {
+            let sight = &it.parts[office].sight;
+            if sight.observation.is_some() && sight.leader != leader {
+                return Err(Law::Observed.broken(format!(
+                    "process {process} sees {:?} lead, and it is {leader:?}",
+                    sight.leader
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The part whose present candidacy this is.
+    pub fn current(&self, process: usize, election: ElectionId) -> Option<usize> {
+        let of = |part: &Part| part.election == Some(election);
+        self.processes[process].parts.iter().position(of)
+    }
+
+    /// The part whose candidacy this is or was, as long as it has not ended.
+    pub(super) fn part(&self, process: usize, election: ElectionId) -> Option<usize> {
+        let of = |part: &Part| {
+            part.election == Some(election)
+                || part.left.contains(&election)
+                || part
+                    .term
+                    .as_ref()
+                    .is_some_and(|term| !term.orphan && term.leadership.term.election == election)
+        };
+        self.processes[process].parts.iter().position(of)
+    }
+
+    fn elected(&mut self, process: usize, now: Mark, leadership: Leadership) -> Result<(), Broken> {
+        self.run.terms += 1;
+        let Term { election, epoch } = leadership.term;
+        let Some(part) = self.part(process, election) else { return Ok(()) };
+        let Part { term, newest, .. } = &self.processes[process].parts[part];
+        if let Some(term) = term {
+            return Err(Law::YieldedFirst.broken(format!(
+                "process {process} leads in epoch {epoch}, and its work of epoch {} has not \
+                 stopped",
+                term.leadership.term.epoch
+            )));
+        }
+        self.laws.elected(process, now, part, *newest, &leadership)?;
+        self.check_alone(process, part, epoch)?;
+        let dropped = self.processes[process].parts[part].election != Some(election);
+        let habit = self.processes[process].parts[part].habit;
+        let drops = habit == Habit::Drops && !dropped && !self.calm && self.rng.bool();
+        self.processes[process].parts[part].newest = epoch;
+        if dropped || drops {
+            // Nobody has heard of this term or works in it, and the host says so.
+            let first = self.rng.bool();
+            if drops && first {
+                self.drop_candidacy(process, part);
+            }
+            self.tell(process, Event::Yielded(leadership.term));
+            if drops && !first {
+                self.drop_candidacy(process, part);
+            }
+            return Ok(());
+        }
+        let it = &mut self.processes[process].parts[part];
+        it.term = Some(Tenure { leadership, over: false, orphan: false, endangered: false });
+        let hold = self.rng.u64(..2 * self.plan.term);
+        self.later(process, hold, Act::Retire(part, epoch));
+        let pause = self.rng.u64(..100 * MILLISECOND);
+        self.later(process, pause, Act::Work(part, epoch));
+        Ok(())
+    }
+}

@@ -1,0 +1,359 @@
+//! A step of the elector, and all that must be true of it.
+
+use incumbent_guest::types::*;
+
+use super::*;
+
+impl World {
+    pub(super) fn handle(&mut self) {
+        let events = std::mem::take(&mut self.events);
+        let many = events.len() + self.parts.len() + self.asked.len();
+        let delivered = std::mem::take(&mut self.delivered);
+        self.renewals.pass(self.now);
+        for Reply { id, outcome } in &delivered {
+            self.acknowledge(*id, outcome);
+            self.renewals.hear(*id, outcome);
+        }
+        let outrun: Vec<(ElectionId, Ticket)> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Proclaim(it) => Some((it.election, it.ticket)),
+                _ => None,
+            })
+            .filter(|(election, _)| self.parts.get(election).is_some_and(|part| part.rival))
+            .collect();
+        let closed = self.closed;
+        let step = self.elector.handle(self.now, events);
+        assert!(step.commands.len() <= 60 + 30 * many, "a step is bounded");
+        for command in step.commands {
+            match command {
+                Command::Call(call) => self.called(call),
+                Command::Watch(watch) => {
+                    self.new_request(watch.id);
+                    self.watches.push(OpenWatch { watch, told: None });
+                }
+                Command::Unwatch(id) => self.watches.retain(|open| open.watch.id != id),
+                Command::Notify(notice) => self.noticed(notice, &delivered),
+            }
+        }
+        self.deadline = step.deadline;
+        if let Some(deadline) = step.deadline {
+            assert!(deadline > self.now, "the next deadline lies ahead");
+        }
+        if closed {
+            assert_eq!(step.deadline, None, "who is closed waits for nothing");
+        }
+        for (election, ticket) in outrun {
+            assert!(
+                step.deadline == Some(self.now + 1)
+                    || !self.parts[&election].rival
+                    || !self.open_tickets.contains(&ticket),
+                "in a race that somebody else leads a proclamation is answered at once"
+            );
+        }
+        for tenancy in self.parts.values().filter_map(|part| part.terms.last()) {
+            if !tenancy.over {
+                let until = tenancy.leadership.valid_until;
+                assert!(until > self.now, "a term is over at its deadline");
+                // Or is about to be: there is more to be done at once.
+                let more = step.deadline == Some(self.now + 1);
+                assert!(
+                    tenancy.endangered
+                        || more
+                        || self.honesty == Honesty::Nonsense
+                        || !self.renewals.endanger(self.now, &tenancy.leadership),
+                    "who leads while renewals fail is told so: {tenancy:?}"
+                );
+                assert!(step.deadline.is_some_and(|mark| mark <= until), "and that is not missed");
+                self.check_office(tenancy);
+            }
+        }
+    }
+
+    /// Law 1, as far as one elector's view goes: who leads has its key, and nobody is
+    /// in front.
+    fn check_office(&self, tenancy: &Tenancy) {
+        if self.honesty != Honesty::Honest {
+            return;
+        }
+        let Leadership { term, key, lease, .. } = &tenancy.leadership;
+        let entry = self.store.key(key).expect("who leads has a key");
+        assert_eq!((entry.created, entry.lease), (term.epoch, *lease), "and it is its own");
+        let name = self.parts[&term.election].name;
+        if key != name.as_bytes() {
+            let first = self.store.keys().filter(|entry| in_queue(name, &entry.key));
+            let first = first.min_by_key(|entry| entry.created).expect("there is one");
+            assert_eq!(first.key, *key, "who leads is the first in the queue");
+        }
+    }
+
+    pub(super) fn new_request(&mut self, id: RequestId) {
+        assert!(id > self.last_request, "an id is never used again");
+        self.last_request = id;
+    }
+
+    pub(super) fn acknowledge(&mut self, id: RequestId, outcome: &Result<Response, Failure>) {
+        let Some((operation, sent)) = self.asked.get(&id) else { return };
+        let (lease, ttl) = match (operation, outcome) {
+            (Operation::Grant(grant), Ok(Response::Granted(ttl))) => (grant.lease, *ttl),
+            (Operation::KeepAlive(lease), Ok(Response::Renewed(ttl))) => (*lease, *ttl),
+            _ => return,
+        };
+        let until = (sent + ttl).saturating_sub(MARGIN.max(ttl / 100));
+        let allowed = self.allowed.entry(lease).or_default();
+        *allowed = until.max(*allowed);
+    }
+
+    pub(super) fn called(&mut self, call: Call) {
+        self.new_request(call.id);
+        assert!(call.give_up > self.now, "a call is given some time");
+        assert!(!self.closed, "who is closed asks for nothing");
+        match &call.operation {
+            Operation::Revoke(lease) => {
+                for tenancy in self.parts.values().flat_map(|part| &part.terms) {
+                    let Leadership { term, lease: of, valid_until, .. } = &tenancy.leadership;
+                    assert!(
+                        of != lease || tenancy.yielded || self.now >= *valid_until,
+                        "the lease of {term:?} is revoked while its work may go on"
+                    );
+                }
+            }
+            Operation::Guarded(guarded) => self.check_guarded(guarded),
+            Operation::Grant(_)
+            | Operation::KeepAlive(_)
+            | Operation::Claim(_)
+            | Operation::Read(_) => {}
+        }
+        self.renewals.ask(self.now, &call);
+        self.asked.insert(call.id, (call.operation.clone(), self.now));
+        self.calls.push(Pending { call, done: None });
+    }
+
+    fn check_guarded(&self, guarded: &Guarded) {
+        let Guard { key, epoch, lease } = &guarded.guard;
+        let of = |tenancy: &&Tenancy| {
+            let Leadership { term, key: of, lease: under, .. } = &tenancy.leadership;
+            of == key && term.epoch == *epoch && lease.is_none_or(|lease| lease == *under)
+        };
+        let terms: Vec<&Tenancy> =
+            self.parts.values().flat_map(|part| &part.terms).filter(of).collect();
+        for mutation in &guarded.mutations {
+            match mutation {
+                Mutation::Delete(deleted) => {
+                    assert_eq!(deleted, key, "a removal removes the key that guards it");
+                    for tenancy in &terms {
+                        let until = tenancy.leadership.valid_until;
+                        assert!(
+                            tenancy.yielded || self.now >= until,
+                            "the key of {tenancy:?} goes while its work may go on"
+                        );
+                    }
+                }
+                Mutation::Put(_) => {
+                    assert!(lease.is_some(), "a write's guard carries the lease");
+                    let stands = |t: &&&Tenancy| t.leadership.valid_until > self.now;
+                    assert!(terms.iter().any(|t| stands(&t)), "a write belongs to a term");
+                }
+                Mutation::Proclaim(_) => assert!(lease.is_some(), "so does a proclamation's"),
+            }
+        }
+    }
+
+    pub(super) fn noticed(&mut self, notice: Notice, delivered: &[Reply]) {
+        match notice {
+            Notice::Elected(leadership) => self.elected(leadership, delivered),
+            Notice::Extended(extension) => self.extended(&extension),
+            Notice::Endangered(leadership) => {
+                let tenancy = self.tenancy(leadership.term);
+                assert!(!tenancy.over, "what is over is in no danger");
+                assert_eq!(tenancy.leadership, leadership, "what is said is what was said");
+                tenancy.endangered = true;
+            }
+            Notice::Demoted(demotion) => {
+                let tenancy = self.tenancy(demotion.term);
+                assert!(!tenancy.over, "a term ends once");
+                tenancy.over = true;
+            }
+            Notice::Written(written) => {
+                assert!(self.open_tickets.remove(&written.ticket), "a ticket is answered once");
+            }
+            Notice::Withdrawn(withdrawal) => {
+                let part = self.parts.get_mut(&withdrawal.election).expect("there was one");
+                assert!(!part.withdrawn, "an election is over once");
+                part.withdrawn = true;
+                part.rival = false;
+                let over = part.terms.last().is_none_or(|tenancy| tenancy.over);
+                assert!(over, "a term ends before its candidacy");
+                let refused = matches!(withdrawal.cause, Some(Failure::Invalid(_)));
+                let may_be = part.second || self.closing || self.honesty == Honesty::Nonsense;
+                assert!(!refused || may_be, "who campaigns again is let in: {withdrawal:?}");
+            }
+            Notice::Listed(listing) => {
+                self.parts.get_mut(&listing.election).expect("there was one").withdrawn = true;
+            }
+            Notice::Closed => {
+                assert!(self.closing && !self.closed, "it was asked for, and is said once");
+                assert!(self.watches.is_empty(), "no watch is left");
+                self.closed = true;
+            }
+            Notice::Joined(joined) => {
+                let part = self.parts.get_mut(&joined.election).expect("there was one");
+                part.rival &= joined.created == 0;
+            }
+            Notice::Leader(sighting) => {
+                let part = self.parts.get_mut(&sighting.election).expect("there was one");
+                part.rival = part.candidate && sighting.leader.is_some();
+            }
+            Notice::Trouble(_) => {}
+        }
+    }
+
+    pub(super) fn tenancy(&mut self, term: Term) -> &mut Tenancy {
+        let part = self.parts.get_mut(&term.election).expect("there was a campaign");
+        let tenancy = part.terms.last_mut().expect("somebody was elected");
+        assert_eq!(tenancy.leadership.term, term, "the news is of the last term");
+        tenancy
+    }
+
+    fn extended(&mut self, extension: &Extension) {
+        let Extension { lease, valid_until } = *extension;
+        self.check_deadline(lease, valid_until);
+        let tenancies = self.parts.values_mut().filter_map(|part| part.terms.last_mut());
+        let on_it = tenancies.filter(|it| !it.over && it.leadership.lease == lease);
+        let mut moved = 0;
+        for tenancy in on_it {
+            let before = tenancy.leadership.valid_until;
+            assert!(before > self.now, "nothing revives a term");
+            assert!(valid_until >= before, "a deadline only moves forwards");
+            moved += u32::from(valid_until > before);
+            tenancy.leadership.valid_until = valid_until;
+            tenancy.endangered = false;
+        }
+        assert!(moved > 0, "{extension:?} extends nothing");
+    }
+
+    fn check_deadline(&self, lease: LeaseId, valid_until: Mark) {
+        let allowed = self.allowed.get(&lease).copied().unwrap_or_default();
+        assert!(
+            valid_until <= allowed,
+            "{valid_until} is longer than the store granted: {allowed}"
+        );
+        assert!(valid_until > self.now, "{valid_until} is over already");
+    }
+
+    pub(super) fn elected(&mut self, leadership: Leadership, delivered: &[Reply]) {
+        self.check_deadline(leadership.lease, leadership.valid_until);
+        let term = leadership.term;
+        let shown =
+            delivered.iter().any(|reply| match (&reply.outcome, self.asked.get(&reply.id)) {
+                (Ok(Response::Snapshot(snapshot)), Some((Operation::Read(selections), _))) => {
+                    shows(self.parts[&term.election].name, &leadership, selections, snapshot)
+                }
+                _ => false,
+            });
+        assert!(shown, "no read has shown that {leadership:?} may begin");
+        let honest = self.honesty != Honesty::Nonsense;
+        let part = self.parts.get_mut(&term.election).expect("there was a campaign");
+        assert!(!part.withdrawn, "who has withdrawn is not elected");
+        if let Some(last) = part.terms.last() {
+            assert!(last.over, "a term begins after the last one has ended");
+            assert!(last.yielded, "and after its work has stopped");
+            let before = last.leadership.term.epoch;
+            assert!(before < term.epoch, "epochs rise");
+        }
+        if honest {
+            let before = self.epochs.insert(part.name, term.epoch);
+            assert!(before < Some(term.epoch), "epochs of a name rise");
+        }
+        part.terms.push(Tenancy { leadership, over: false, yielded: false, endangered: false });
+    }
+
+    // The end: no more faults.
+
+    /// Every call is answered, every watch tells all, work stops when it is told to.
+    pub(super) fn be_well(&mut self, until: Mark) {
+        while self.now < until {
+            for _ in 0..200 {
+                self.hear_all();
+                let stopping: Vec<Term> = self
+                    .parts
+                    .values()
+                    .flat_map(|part| &part.terms)
+                    .filter(|tenancy| tenancy.over && !tenancy.yielded)
+                    .map(|tenancy| tenancy.leadership.term)
+                    .collect();
+                for term in stopping {
+                    self.stop_work(term);
+                }
+                if self.events.is_empty() {
+                    break;
+                }
+                self.handle();
+            }
+            assert!(self.events.is_empty(), "it comes to rest");
+            let next = self.deadline.map_or(until, |deadline| deadline.min(until));
+            self.pass(next);
+            self.handle();
+        }
+    }
+
+    pub(super) fn end(mut self) {
+        self.handle();
+        for key in self.rivals() {
+            self.store.delete(&key);
+        }
+        // One lease time, until the last keep-alive is sent, and a few pauses; another one
+        // until a lease that was granted late has run out with what was claimed under it.
+        let leases = if self.revived.is_empty() { 1 } else { 2 };
+        self.be_well(self.now + leases * TTL + 3_000 * MS);
+        for (election, part) in &self.parts {
+            // It, or another candidacy of its name for whose end it waits.
+            let leads = self.parts.values().any(|other| {
+                other.name == part.name && other.terms.last().is_some_and(|tenancy| !tenancy.over)
+            });
+            assert!(
+                part.withdrawn || !part.candidate || leads || self.blocked(part.name),
+                "{election}, for `{}`, gets in when all is well",
+                part.name
+            );
+        }
+        for operation in std::mem::take(&mut self.stragglers) {
+            let _ = self.perform(&operation, true);
+            self.be_well(self.now + 1);
+        }
+        self.be_well(self.now + 3_000 * MS);
+        for entry in self.ours() {
+            let led = self.parts.values().filter(|part| !part.withdrawn).any(|part| {
+                part.terms.last().is_some_and(|tenancy| tenancy.leadership.key == entry.key)
+                    || self.blocked(part.name) && in_queue(part.name, &entry.key)
+            });
+            assert!(led, "what landed late is removed: {entry:?}");
+        }
+        let late = self.closing;
+        if !late {
+            self.closing = true;
+            self.events.push(Event::Close);
+            self.handle();
+        }
+        self.be_well(self.now + if late { 2 * TTL } else { 100 * MS });
+        assert!(self.closed, "it closes");
+        assert!(self.ours().is_empty(), "no key is left: {:?}", self.ours());
+        let ours = |lease: &LeaseId| *lease > self.last_rival && !self.revived.contains(lease);
+        let leases: Vec<LeaseId> = self.store.leases().filter(ours).collect();
+        assert!(late || leases.is_empty(), "no lease is left");
+        assert!(self.open_tickets.is_empty(), "every write has an outcome");
+    }
+
+    /// The keys under leases that are or were ours.
+    pub(super) fn ours(&self) -> Vec<&Entry> {
+        let ours = |lease| self.allowed.contains_key(&lease) && !self.revived.contains(&lease);
+        self.store.keys().filter(|entry| ours(entry.lease)).collect()
+    }
+
+    /// A key without a lease, which an operator left, stands in the way.
+    pub(super) fn blocked(&self, name: &str) -> bool {
+        self.store.keys().any(|entry| {
+            entry.lease == 0 && (entry.key == name.as_bytes() || in_queue(name, &entry.key))
+        })
+    }
+}
