@@ -16,7 +16,6 @@ use futures_util::{Stream, StreamExt};
 use incumbent::types::Guard;
 use incumbent::{
     BootClock, Candidate, Clock, Error, Event, Fence, Leadership, Mark, Options, Session, StoreUrl,
-    store,
 };
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader};

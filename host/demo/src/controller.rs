@@ -2,12 +2,11 @@
 //! the store says. All of it goes into the journal.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{self, PipeWriter};
+use std::io::PipeWriter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::{BootClock, Clock, Election, Leader, Mark, Options, Session, StoreUrl};
-use rustix::process::Signal;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -161,87 +160,30 @@ impl Controller {
     }
 
     pub async fn act(&mut self, who: usize, action: Action) {
-        let Some(candidate) = self.alive(who) else { return };
-        let is_paused = candidate.is_paused();
-        match action {
-            Action::Kill => self.reach(who, Process::kill, |it, at| it.done(who, action, at)),
-            Action::Stop if is_paused => {
-                self.remark(who, "is paused: resume it before you stop it")
-            }
-            Action::Stop => {
-                let stop = |process: &mut Process| process.signal(Signal::TERM);
-                self.reach(who, stop, |journal, at| journal.done(who, action, at));
-            }
-            Action::Pause if is_paused => self.remark(who, "is paused already"),
-            Action::Pause => self.pause(who).await,
+        let Some(candidate) = self.journal.record.get(who) else { return };
+        if let Some(why) = why_not(candidate, action) {
+            return self.remark(who, why);
         }
-    }
-
-    /// Pauses a candidate at a moment when it does not hold up the others. If it is paused in the
-    /// middle of a transaction on a file, the others are kept out until it wakes up: that is safe,
-    /// but there is nothing to see.
-    async fn pause(&mut self, who: usize) {
-        let is_file = matches!(self.store.path(), Ok(Some(_)));
         for _ in 0..PAUSES {
-            let Some(process) = self.processes.get(who) else { return };
+            let Some(process) = self.processes.get_mut(who) else { return };
+            // Read before the action: the noted time is never too late.
             let at = now();
-            if let Err(error) = process.signal(Signal::STOP) {
+            if let Err(error) = process.act(action) {
                 return self.remark(who, &format!("is not reached: {error}"));
             }
-            if !is_file || self.counter.is_free(FREE).await {
-                return self.journal.done(who, Action::Pause, at);
+            // A candidate that is paused in the middle of a transaction on a file keeps the others
+            // out until it wakes up. That is safe, but then there is nothing to see.
+            let is_file = matches!(self.store.path(), Ok(Some(_)));
+            if action != Action::Pause || !is_file || self.counter.is_free(FREE).await {
+                return self.journal.done(who, action, at);
             }
-            // Fails if the process has ended; then the next try fails too.
-            let _ = process.signal(Signal::CONT);
+            if let Some(process) = self.processes.get_mut(who) {
+                // Fails if the process has ended; then the next try fails too.
+                let _ = process.act(Action::Resume);
+            }
             sleep(FREE / 10).await;
         }
         self.remark(who, "was busy with the store each time it was to be paused: try again");
-    }
-
-    pub fn resume(&mut self, who: usize) {
-        match self.alive(who) {
-            Some(candidate) if candidate.is_paused() => {
-                let resume = |process: &mut Process| process.signal(Signal::CONT);
-                self.reach(who, resume, |journal, at| journal.resumed(who, at));
-            }
-            Some(_) => self.remark(who, "is not paused"),
-            None => {}
-        }
-    }
-
-    pub fn write_late(&mut self, who: usize) {
-        match self.alive(who) {
-            Some(candidate) if candidate.has_past_term(now()) => {
-                self.reach(who, Process::write_late, |it, at| it.told_to_write_late(who, at));
-            }
-            Some(_) => {
-                let mend = "has no term that is over: pause who leads, until another does";
-                self.remark(who, mend);
-            }
-            None => {}
-        }
-    }
-
-    /// The clock is read before the action: the noted time is never too late.
-    fn reach(
-        &mut self,
-        who: usize,
-        act: impl FnOnce(&mut Process) -> io::Result<()>,
-        tell: impl FnOnce(&mut Journal, Mark),
-    ) {
-        let Some(process) = self.processes.get_mut(who) else { return };
-        let at = now();
-        match act(process) {
-            Ok(()) => tell(&mut self.journal, at),
-            Err(error) => self.remark(who, &format!("is not reached: {error}")),
-        }
-    }
-
-    fn alive(&mut self, who: usize) -> Option<&Candidate> {
-        if !self.journal.record.get(who)?.is_alive() {
-            self.remark(who, "is gone: add brings it back");
-        }
-        self.journal.record.get(who).filter(|candidate| candidate.is_alive())
     }
 
     fn remark(&mut self, who: usize, what: &str) {
@@ -283,7 +225,7 @@ impl Controller {
         let (is_alive, is_paused) = (candidate.is_alive(), candidate.is_paused());
         let is_asked = candidate.life().is_some_and(|life| life.asked.is_some());
         if is_paused {
-            self.resume(who);
+            self.act(who, Action::Resume).await;
         }
         if is_alive && !is_asked {
             self.act(who, Action::Stop).await;
@@ -304,6 +246,21 @@ impl Controller {
             let _ = leadership.resign().await;
         }
         Some(reading.value)
+    }
+}
+
+/// Why this action is not possible, if it is not.
+fn why_not(candidate: &Candidate, action: Action) -> Option<&'static str> {
+    let is_paused = candidate.is_paused();
+    match action {
+        _ if !candidate.is_alive() => Some("is gone: add brings it back"),
+        Action::Stop if is_paused => Some("is paused: resume it before you stop it"),
+        Action::Pause if is_paused => Some("is paused already"),
+        Action::Resume if !is_paused => Some("is not paused"),
+        Action::WriteLate if !candidate.has_past_term(now()) => {
+            Some("has no term that is over: pause the leader until another candidate leads")
+        }
+        Action::Stop | Action::Kill | Action::Pause | Action::Resume | Action::WriteLate => None,
     }
 }
 

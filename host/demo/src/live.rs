@@ -77,8 +77,13 @@ async fn press(controller: &mut Controller, view: &mut View, key: KeyEvent) -> R
         KeyCode::Char('k') => controller.act(target, Action::Kill).await,
         KeyCode::Char('s') => controller.act(target, Action::Stop).await,
         KeyCode::Char('p') => controller.act(target, Action::Pause).await,
-        KeyCode::Char('r') => controller.resume(first(Candidate::is_paused)),
-        KeyCode::Char('w') => controller.write_late(first(|one| one.has_past_term(now()))),
+        KeyCode::Char('r') => {
+            controller.act(first(Candidate::is_paused), Action::Resume).await;
+        }
+        KeyCode::Char('w') => {
+            let who = first(|candidate| candidate.has_past_term(now()));
+            controller.act(who, Action::WriteLate).await;
+        }
         KeyCode::Char('a') => controller.add()?,
         KeyCode::Up => view.chosen = Some(target.saturating_sub(1)),
         KeyCode::Down => view.chosen = Some((target + 1).min(all.saturating_sub(1))),

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `candidate`, `counter` | one candidate, a process, and what it does while it leads |
 //! | `report`, `process` | what candidates report, and their processes |
-//! | `record`, `notes`, `journal` | what has been observed, and what is told of it |
+//! | `record`, `journal` | what has been observed, and what is told of it |
 //! | `timeline`, `verdict` | how that looks, and whether it is as promised |
 //! | `controller` | starts the candidates, and does to them what is asked for |
 //! | `script`, `live`, `screen`, `svg` | as a story, in the terminal, and as a file |
@@ -17,7 +17,6 @@ mod counter;
 mod end;
 mod journal;
 mod live;
-mod notes;
 mod process;
 mod record;
 mod report;
@@ -145,7 +144,9 @@ async fn demonstrate(args: &Args) -> Result<(), End> {
             }
         } => played,
         // A story that was broken off proves nothing; in the terminal there is no story.
-        status = signals.next() => if args.script { Err(End { status, sentence: None }) } else { Ok(()) },
+        status = signals.next() => {
+            if args.script { Err(End { status, sentence: None }) } else { Ok(()) }
+        }
     };
     // A second signal ends the program at once, and the candidates with it.
     let counter = tokio::select! {

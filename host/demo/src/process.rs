@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::candidate::{CANDIDATE, Part, WRITE_LATE};
 use crate::end::shortened;
+use crate::record::Action;
 use crate::report::{self, Report};
 
 /// A candidate's process, which is killed when this is dropped.
@@ -48,19 +49,20 @@ impl Process {
         self.0.id()
     }
 
-    pub fn kill(&mut self) -> io::Result<()> {
-        self.0.kill()
-    }
-
     /// No other process gets its number before it is reaped.
-    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+    pub fn act(&mut self, action: Action) -> io::Result<()> {
+        let signal = match action {
+            Action::Stop => Signal::TERM,
+            Action::Kill => Signal::KILL,
+            Action::Pause => Signal::STOP,
+            Action::Resume => Signal::CONT,
+            Action::WriteLate => {
+                // It reads this as soon as it is awake.
+                let orders = self.0.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+                return writeln!(orders, "{WRITE_LATE}");
+            }
+        };
         Ok(kill_process(Pid::from_child(&self.0), signal)?)
-    }
-
-    /// It reads this as soon as it is awake.
-    pub fn write_late(&mut self) -> io::Result<()> {
-        let orders = self.0.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        writeln!(orders, "{WRITE_LATE}")
     }
 
     /// To be called when it is known to have ended.

@@ -67,12 +67,14 @@ pub struct Term {
     pub ended_by: Option<(Action, Mark)>,
 }
 
-/// What is done to a candidate, and ends its term.
+/// What is done to a candidate. The first three end its term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Stop,
     Kill,
     Pause,
+    Resume,
+    WriteLate,
 }
 
 /// A write of the counter.
@@ -85,17 +87,6 @@ pub struct Write {
     pub is_late: bool,
     /// None if it is not known, perhaps yet.
     pub outcome: Option<Outcome>,
-}
-
-impl Action {
-    /// What has become of a candidate by it.
-    pub fn past(self) -> &'static str {
-        match self {
-            Self::Stop => "stopped",
-            Self::Kill => "killed",
-            Self::Pause => "paused",
-        }
-    }
 }
 
 impl Term {
@@ -206,6 +197,13 @@ impl Record {
         terms
     }
 
+    /// The epochs of all terms, as people read them.
+    pub fn epochs(&self) -> String {
+        let terms = self.terms();
+        let epochs: Vec<_> = terms.iter().map(|(_, term)| term.epoch.to_string()).collect();
+        epochs.join(" < ")
+    }
+
     /// Who leads by its own clock, and in which term. The newest: a paused one may have a
     /// while left that it cannot use.
     pub fn leading(&self, now: Mark) -> Option<(usize, &Candidate, &Term)> {
@@ -241,26 +239,21 @@ impl Record {
         let Some(life) = candidate.lives.last_mut().filter(|life| life.end().is_none()) else {
             return;
         };
+        let term = candidate.terms.last_mut();
+        let term = term.filter(|term| term.from >= life.from && term.is_on(at));
         match action {
             Action::Stop => life.asked = Some(at),
             Action::Kill => life.killed = Some(at),
             Action::Pause => life.pauses.push(Pause { from: at, to: None }),
+            Action::Resume => {
+                life.pauses.last_mut().map(|pause| pause.to.get_or_insert(at));
+                // A term that is renewed after all was not ended by the pause.
+                term.map(|term| term.ended_by.take_if(|(action, _)| *action == Action::Pause));
+                return;
+            }
+            Action::WriteLate => return,
         }
-        let term = candidate.terms.last_mut();
-        if let Some(term) = term.filter(|term| term.from >= life.from && term.is_on(at)) {
-            term.ended_by.get_or_insert((action, at));
-        }
-    }
-
-    pub fn resumed(&mut self, who: usize, at: Mark) {
-        let Some(candidate) = self.candidates.get_mut(who) else { return };
-        if let Some(pause) = candidate.lives.last_mut().and_then(|life| life.pauses.last_mut()) {
-            pause.to.get_or_insert(at);
-        }
-        // A term that is renewed after all was not ended by it.
-        if let Some(term) = candidate.terms.last_mut().filter(|term| term.is_on(at)) {
-            term.ended_by.take_if(|(action, _)| *action == Action::Pause);
-        }
+        term.map(|term| term.ended_by.get_or_insert((action, at)));
     }
 
     /// `now` is when the report was read.

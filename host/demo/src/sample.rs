@@ -22,7 +22,7 @@ pub fn story() -> Journal {
     elected(&mut journal, ben, 5 * SECOND, 20, 7 * SECOND);
     wrote(&mut journal, ben, 20, 3, 21);
     wrote(&mut journal, ben, 20, 4, 22);
-    journal.resumed(ada, 6 * SECOND);
+    journal.done(ada, Action::Resume, 6 * SECOND);
     asked(&mut journal, ada, 10, 3, true);
     answered(&mut journal, ada, 10, 3, Outcome::Refused);
     journal

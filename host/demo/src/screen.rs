@@ -7,8 +7,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
-use crate::journal::Journal;
-use crate::notes::{self, Note};
+use crate::journal::{self, Journal, Note};
 use crate::record::{Action, Candidate, Record, Term};
 use crate::timeline::{Kind, timeline};
 use crate::verdict::Verdict;
@@ -303,11 +302,11 @@ fn draw_notes(frame: &mut Frame<'_>, area: Rect, journal: &Journal) {
 
 fn told(note: &Note, start: Mark, width: usize) -> Vec<Line<'static>> {
     let style = match note.kind {
-        notes::Kind::Elected => Style::new().green(),
-        notes::Kind::Done => Style::new().yellow(),
-        notes::Kind::Refused => Style::new().magenta().bold(),
-        notes::Kind::News | notes::Kind::Remark => Style::new(),
-        notes::Kind::Wrong => Style::new().red().bold().reversed(),
+        journal::Kind::Elected => Style::new().green(),
+        journal::Kind::Done => Style::new().yellow(),
+        journal::Kind::Refused => Style::new().magenta().bold(),
+        journal::Kind::News | journal::Kind::Remark => Style::new(),
+        journal::Kind::Wrong => Style::new().red().bold().reversed(),
     };
     let mut at = format!("{:>8} ", seconds(note.at.saturating_sub(start)));
     let (margin, space) = (" ".repeat(at.len()), width.saturating_sub(at.len() + 1));

@@ -10,8 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::controller::{Controller, now};
 use crate::end::{End, NOT_SO, STORE, say};
-use crate::journal::Journal;
-use crate::notes::Kind;
+use crate::journal::{Journal, Kind};
 use crate::record::{Action, Candidate, Record};
 use crate::verdict::Verdict;
 
@@ -92,8 +91,8 @@ async fn story(controller: &mut Controller) -> Told<()> {
     let fourth = next_leader(controller, third).await?;
     work(controller, fourth).await?;
     // The paused candidate finds this when it wakes up, like a write that was on its way.
-    controller.write_late(third);
-    controller.resume(third);
+    controller.act(third, Action::WriteLate).await;
+    controller.act(third, Action::Resume).await;
     refused(controller, third).await?;
     rejoined(controller, third).await?;
     work(controller, fourth).await?;

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use incumbent::Mark;
 
-use crate::notes::ms;
-use crate::record::{Candidate, Record};
+use crate::journal::ms;
+use crate::record::{Action, Candidate, Record};
 use crate::timeline::{Kind, timeline};
 
 const WIDTH: u64 = 960;
@@ -76,11 +76,9 @@ impl Drawing {
             height - 1
         );
         self.text(LEFT, 32, "title", "start", "One election, never two leaders");
-        let terms = record.terms();
-        let epochs: Vec<String> = terms.iter().map(|(_, term)| term.epoch.to_string()).collect();
         let sentence = format!(
             "just demo --script: epochs {}; {} writes accepted, {} refused",
-            epochs.join(" < "),
+            record.epochs(),
             record.accepted(),
             record.refused()
         );
@@ -100,12 +98,17 @@ impl Drawing {
     /// What ended each term, and how soon another began.
     fn handovers(&mut self, record: &Record) {
         let terms = record.terms();
-        for (pair, row) in terms.windows(2).zip([0, 1, 2].into_iter().cycle()) {
-            let [(former, before), (next, after)] = pair else { continue };
+        let pairs = terms.iter().zip(terms.iter().skip(1));
+        for (((former, before), (next, after)), row) in pairs.zip([0, 1, 2].into_iter().cycle()) {
             let Some((action, at)) = before.ended_by else { continue };
             let (x, y) = (self.x(at), CAPTIONS + CAPTION * row);
             self.line("action", (x, y - 10), (x, self.bottom));
-            let (done, late) = (action.past(), ms(at, after.from));
+            let done = match action {
+                Action::Stop => "stopped",
+                Action::Kill => "killed",
+                Action::Pause | Action::Resume | Action::WriteLate => "paused",
+            };
+            let late = ms(at, after.from);
             let caption = format!("{} is {done}: {} leads {late} later", former.name, next.name);
             self.beside(x, 6, y, "caption", &caption);
         }

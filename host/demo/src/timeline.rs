@@ -36,10 +36,8 @@ pub fn timeline(candidate: &Candidate, now: Mark) -> Vec<(Mark, Mark, Kind)> {
     }
     for term in &candidate.terms {
         let end = term.end();
-        let led_to = match term.ended_by {
-            Some((Action::Kill | Action::Pause, at)) => at.min(end),
-            Some((Action::Stop, _)) | None => end,
-        };
+        let abrupt = term.ended_by.filter(|(action, _)| *action != Action::Stop);
+        let led_to = abrupt.map_or(end, |(_, at)| at.min(end));
         during(term.from, led_to, Kind::Leading(term.epoch));
         during(led_to, end, Kind::Expiring);
     }

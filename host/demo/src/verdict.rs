@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::notes::ms;
+use crate::journal::ms;
 use crate::record::{Record, Write};
 use crate::report::Outcome;
 
@@ -49,18 +49,11 @@ impl Verdict {
                 ));
             }
         }
-        self.judge(faults, || {
-            let epochs: Vec<String> =
-                terms.iter().map(|(_, term)| term.epoch.to_string()).collect();
-            match epochs.as_slice() {
-                [] => "nobody led".into(),
-                [only] => format!("1 term, in epoch {only}"),
-                some => format!(
-                    "{} terms, and each epoch above the one before: {}",
-                    some.len(),
-                    some.join(" < ")
-                ),
-            }
+        let epochs = record.epochs();
+        self.judge(faults, || match terms.len() {
+            0 => "nobody led".into(),
+            1 => format!("1 term, in epoch {epochs}"),
+            many => format!("{many} terms, and each epoch above the one before: {epochs}"),
         });
     }
 
@@ -70,13 +63,9 @@ impl Verdict {
         let mut closest = None;
         for (nth, (candidate, term)) in terms.iter().enumerate() {
             // The former leader whose term ended last, by its own deadline.
-            let Some((former, before)) =
-                terms.iter().take(nth).max_by_key(|(_, before)| before.end())
-            else {
-                continue;
-            };
-            let free = term.from.checked_sub(before.end());
-            match free {
+            let former = terms.iter().take(nth).max_by_key(|(_, before)| before.end());
+            let Some((former, before)) = former else { continue };
+            match term.from.checked_sub(before.end()) {
                 Some(free) => closest = Some(closest.map_or(free, |least: u64| least.min(free))),
                 None => faults.push(format!(
                     "two at once: {} led from epoch {} on while {} still led in epoch {}, for {}",
@@ -245,7 +234,7 @@ mod tests {
         asked(&mut journal, 0, 10, 3, true);
         answered(&mut journal, 0, 10, 3, Outcome::Accepted { revision: 13 });
         finds(&journal.record, 4, "the store took ada's write in epoch 10");
-        assert!(journal.notes.iter().any(|note| note.kind == crate::notes::Kind::Wrong));
+        assert!(journal.notes.iter().any(|note| note.kind == crate::journal::Kind::Wrong));
         // Also where its candidate did not know that it was late.
         let mut journal = story();
         wrote(&mut journal, 0, 10, 5, 23);
