@@ -61,7 +61,7 @@ impl Candidate {
                 Stage::Joining | Stage::Waiting => {}
                 Stage::Leading(term) => {
                     if term.is_valid() && term.take() {
-                        return Ok(Leadership::new(term, self.registration.handle().clone()));
+                        return Ok(Leadership::new(term, self.registration.handle.clone()));
                     }
                 }
                 Stage::Over(cause) => return Err(ended(cause)),
@@ -105,8 +105,8 @@ impl Candidate {
     /// [`Error::Proclaim`], if it did not happen or perhaps not, for instance
     /// while the candidate is not in line.
     pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), Error> {
-        let handle = self.registration.handle();
-        handle.proclaim(self.registration.id(), value.into()).await.map_err(Error::Proclaim)
+        let Registration { handle, id } = &self.registration;
+        handle.proclaim(*id, value.into()).await.map_err(Error::Proclaim)
     }
 
     /// Leaves the election, and waits until nothing of the candidate is left in
@@ -190,34 +190,23 @@ impl Listener {
     /// What to tell next; an extension goes before what came after it.
     fn take(&mut self, told: &Told) -> Event {
         let event = told.event.clone();
-        let before = match &event {
-            Event::Endangered { valid_until, .. } => self.extended(*valid_until),
-            Event::Demoted { .. } => {
-                let deadline = self.led.as_ref().map(|(term, _)| term.deadline());
-                let extended = deadline.and_then(|deadline| self.extended(deadline));
-                self.led = None;
-                extended
-            }
-            Event::Withdrawn(_) => {
-                self.led = None;
-                None
-            }
-            Event::Elected { valid_until, .. } => {
-                self.led = told.begun.as_ref().map(|term| (term.clone(), *valid_until));
-                None
-            }
-            Event::Joined { .. }
-            | Event::Extended { .. }
-            | Event::Leader(_)
-            | Event::Trouble(_) => None,
-        };
-        match before {
-            Some(extended) => {
-                self.next = Some(event);
-                extended
-            }
-            None => event,
+        let mut extended = None;
+        if let Event::Endangered { valid_until, .. } = &event {
+            extended = self.extended(*valid_until);
+        } else if let Event::Elected { valid_until, .. } = &event {
+            self.led = told.begun.as_ref().map(|term| (term.clone(), *valid_until));
+        } else if let Event::Demoted { .. } = &event {
+            let deadline = self.led.as_ref().map(|(term, _)| term.deadline());
+            extended = deadline.and_then(|deadline| self.extended(deadline));
+            self.led = None;
+        } else if let Event::Withdrawn(_) = &event {
+            self.led = None;
         }
+        let Some(extended) = extended else {
+            return event;
+        };
+        self.next = Some(event);
+        extended
     }
 
     /// The event, unless it was told.
@@ -225,8 +214,8 @@ impl Listener {
         let (term, told) = self.led.as_mut().filter(|(_, told)| *told < valid_until)?;
         *told = valid_until;
         Some(Event::Extended {
-            epoch: term.id().epoch,
-            key: term.key().to_vec(),
+            epoch: term.id.epoch,
+            key: term.key.clone(),
             lease: term.lease(),
             valid_until,
         })

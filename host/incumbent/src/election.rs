@@ -30,7 +30,7 @@ pub struct Election {
 
 impl Election {
     pub(crate) fn new(handle: Handle, name: String) -> Self {
-        let value = handle.identity().into();
+        let value = handle.identity.as_bytes().into();
         Self { handle, name, contest: Contest::Queue, value }
     }
 
@@ -41,17 +41,17 @@ impl Election {
 
     /// What the session is called.
     pub fn identity(&self) -> &str {
-        self.handle.identity()
+        &self.handle.identity
     }
 
     /// The clock of the session.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        self.handle.clock()
+        &self.handle.clock
     }
 
     /// The runtime on which the session lives.
     pub fn runtime(&self) -> &tokio::runtime::Handle {
-        self.handle.runtime()
+        &self.handle.runtime
     }
 
     /// How candidates share the election: [`Contest::Queue`] unless set.
@@ -155,7 +155,7 @@ impl Election {
             let early = leadership.remaining() / 40;
             let leadership = candidate.tie_to(leadership);
 
-            let start = self.handle.clock().now();
+            let start = self.handle.clock.now();
             let finished = tokio::select! {
                 () = term.runs_out(early) => false,
                 () = work(leadership) => true,
@@ -169,11 +169,11 @@ impl Election {
                 () = self.handle.closed() => {}
             }
 
-            let now = self.handle.clock().now();
+            let now = self.handle.clock.now();
             if finished && now.saturating_sub(start) < nanoseconds(Duration::from_secs(10)) {
                 let end = now.saturating_add(nanoseconds(jittered(pause)));
                 tokio::select! {
-                    () = self.handle.clock().sleep_until(end) => {}
+                    () = self.handle.clock.sleep_until(end) => {}
                     () = self.handle.closing() => return Ok(()),
                 }
                 pause = (pause * 2).min(PAUSES.1);

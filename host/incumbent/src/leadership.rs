@@ -70,18 +70,18 @@ impl Leadership {
 
     /// The election's name.
     pub fn election(&self) -> &str {
-        self.term.election()
+        &self.term.election
     }
 
     /// The fencing token: it rises strictly from one leadership of an election
     /// to the next, and is never 0.
     pub fn epoch(&self) -> i64 {
-        self.term.id().epoch
+        self.term.id.epoch
     }
 
     /// The leader key.
     pub fn key(&self) -> &[u8] {
-        self.term.key()
+        &self.term.key
     }
 
     /// The lease that the leader key is attached to.
@@ -210,7 +210,7 @@ impl Leadership {
 impl Drop for Leadership {
     fn drop(&mut self) {
         self.term.mark_yielded();
-        self.handle.send(Request::Yielded(self.term.id()));
+        self.handle.send(Request::Yielded(self.term.id));
     }
 }
 
@@ -248,7 +248,7 @@ impl Fence {
     /// The term's epoch: for sinks that keep the highest one they have seen, and
     /// refuse what bears a lower one.
     pub fn epoch(&self) -> i64 {
-        self.term.id().epoch
+        self.term.id.epoch
     }
 
     /// Whether the term stands at this moment, by the clock. Takes no lock.
@@ -258,17 +258,17 @@ impl Fence {
 
     /// The session's identity.
     pub fn identity(&self) -> &str {
-        self.handle.identity()
+        &self.handle.identity
     }
 
     /// The clock of the session.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        self.handle.clock()
+        &self.handle.clock
     }
 
     /// The runtime on which the session lives.
     pub fn runtime(&self) -> &tokio::runtime::Handle {
-        self.handle.runtime()
+        &self.handle.runtime
     }
 
     /// What is left of the term, as extended until now; zero once it is over.
@@ -311,7 +311,7 @@ impl Fence {
         if !self.is_valid() {
             return Err(WriteError::Stale);
         }
-        self.handle.proclaim(self.term.id().election, value.into()).await
+        self.handle.proclaim(self.term.id.election, value.into()).await
     }
 
     /// Reads a key, as it is now: what was acknowledged to anyone before shows in it. Its
@@ -358,6 +358,6 @@ impl Fence {
         if !self.term.is_valid() {
             return Err(WriteError::Stale);
         }
-        self.handle.write(self.term.id(), write).await
+        self.handle.write(self.term.id, write).await
     }
 }

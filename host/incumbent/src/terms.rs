@@ -70,7 +70,7 @@ impl Terms {
             let candidate = self.candidate.get_or_insert_with(|| {
                 let candidate = self.election.candidate(false);
                 let handle = self.election.handle();
-                handle.runtime().spawn(give_back(candidate.stage(), handle.clone()));
+                handle.runtime.spawn(give_back(candidate.stage(), handle.clone()));
                 candidate
             });
             let elected = candidate.elected().await;
@@ -111,7 +111,7 @@ async fn give_back(mut stage: watch::Receiver<Stage>, handle: Handle) {
     };
     tokio::select! {
         _ = over(&mut stage) => {}
-        () = handle.clock().sleep_until(term.deadline()) => if term.take() {
+        () = handle.clock.sleep_until(term.deadline()) => if term.take() {
             drop(Leadership::new(term, handle));
         }
     }

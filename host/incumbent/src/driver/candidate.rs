@@ -89,11 +89,11 @@ impl CandidateState {
     }
 
     pub(super) fn lead(&mut self, term: Term) {
-        self.last_epoch = term.id().epoch;
+        self.last_epoch = term.id.epoch;
         self.change(Role::Leading { term: term.clone(), yielded: false });
         let event = Event::Elected {
-            epoch: term.id().epoch,
-            key: term.key().to_vec(),
+            epoch: term.id.epoch,
+            key: term.key.clone(),
             lease: term.lease(),
             valid_until: term.deadline(),
         };
@@ -119,7 +119,7 @@ impl CandidateState {
         let (term, yielded) = (term.clone(), *yielded);
         let reason = term.end(Reason::Expired);
         self.demote(&term, reason, Role::Expired { term: term.clone(), yielded });
-        Some(term.id())
+        Some(term.id)
     }
 
     /// The elector has ended its term. True if nobody was told of the term, and so nobody
@@ -173,11 +173,11 @@ impl CandidateState {
         let Role::Leading { term, .. } = &self.role else {
             return;
         };
-        let (epoch, lease, valid_until) = (term.id().epoch, term.lease(), term.deadline());
+        let (epoch, lease, valid_until) = (term.id.epoch, term.lease(), term.deadline());
         let election = &self.candidacy.name;
         warn!(election, epoch, lease = hex(lease), valid_until, "endangered");
         term.endanger();
-        let key = term.key().to_vec();
+        let key = term.key.clone();
         self.tell(Event::Endangered { epoch, key, lease, valid_until });
     }
 
@@ -204,7 +204,7 @@ impl CandidateState {
         let known = !matches!(self.role.stage(), Stage::Leading(_));
         self.change(role);
         if !known {
-            let (epoch, lease) = (term.id().epoch, hex(term.lease()));
+            let (epoch, lease) = (term.id.epoch, hex(term.lease()));
             info!(election = self.candidacy.name, epoch, lease, %reason, "demoted");
             self.tell(Event::Demoted { epoch, reason });
         }

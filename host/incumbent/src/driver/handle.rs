@@ -30,13 +30,13 @@ pub(crate) struct Handle {
     troubles: broadcast::WeakSender<Failure>,
     /// Its sender is gone once the session closes.
     open: watch::Receiver<()>,
-    identity: Arc<str>,
-    clock: Arc<dyn Clock>,
+    pub(crate) identity: Arc<str>,
+    pub(crate) clock: Arc<dyn Clock>,
     store: Weak<dyn Store>,
     /// For the answers of the store.
     timeout: Duration,
     /// Where the session lives.
-    runtime: runtime::Handle,
+    pub(crate) runtime: runtime::Handle,
 }
 
 /// The driver's end.
@@ -75,18 +75,6 @@ impl Handle {
     /// False if the driver is gone.
     pub(crate) fn send(&self, request: Request) -> bool {
         self.requests.send(request).is_ok()
-    }
-
-    pub(crate) fn identity(&self) -> &str {
-        &self.identity
-    }
-
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
-    }
-
-    pub(crate) fn runtime(&self) -> &runtime::Handle {
-        &self.runtime
     }
 
     /// Changes what others read of a candidate.
@@ -162,8 +150,8 @@ impl fmt::Debug for Handle {
 /// Takes part in an election, as candidate or observer, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
-    handle: Handle,
-    id: ElectionId,
+    pub(crate) handle: Handle,
+    pub(crate) id: ElectionId,
 }
 
 impl Registration {
@@ -174,14 +162,6 @@ impl Registration {
         let id = handle.elections.fetch_add(1, Ordering::Relaxed);
         handle.send(Request::Register(participant(id)));
         Self { handle: handle.clone(), id }
-    }
-
-    pub(crate) fn id(&self) -> ElectionId {
-        self.id
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
     }
 
     /// Said again when it is dropped, which does no harm.

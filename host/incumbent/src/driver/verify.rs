@@ -117,7 +117,7 @@ pub(super) fn not_shortened(lease: LeaseId, before: &Validity, valid_until: Mark
 
 /// Only the term that a candidate leads is extended, endangered or ended.
 pub(super) fn leads(candidate: &CandidateState, term: Term) -> Verified {
-    if candidate.led().is_some_and(|led| led.id() == term) {
+    if candidate.led().is_some_and(|led| led.id == term) {
         return Ok(());
     }
     Err(broken(format!("candidacy {} does not lead in epoch {}", term.election, term.epoch)))

@@ -218,7 +218,7 @@ mod tests {
         let (told, ended) = std::sync::mpsc::channel();
         for term in ends.iter().chain([&stands]) {
             let told = told.clone();
-            let election = term.id().election;
+            let election = term.id.election;
             term.add_ending(Box::new(move |reason| drop(told.send((election, reason)))));
         }
         assert!(second.extend(30));

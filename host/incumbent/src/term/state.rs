@@ -17,9 +17,9 @@ use crate::types::{self, LeaseId, Mark, Reason};
 
 /// One term, from its election to its end, which is final.
 pub(crate) struct TermState {
-    pub(super) election: Box<str>,
-    pub(super) id: types::Term,
-    pub(super) key: Vec<u8>,
+    pub(crate) election: Box<str>,
+    pub(crate) id: types::Term,
+    pub(crate) key: Vec<u8>,
     pub(super) validity: Arc<Validity>,
     /// The deadline that it had at its end; 0 before.
     end: AtomicU64,
@@ -70,18 +70,6 @@ impl TermState {
             yielded: watch::Sender::new(false),
             asked_to_stop: AtomicBool::new(false),
         }
-    }
-
-    pub(crate) fn election(&self) -> &str {
-        &self.election
-    }
-
-    pub(crate) fn id(&self) -> types::Term {
-        self.id
-    }
-
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
     }
 
     pub(crate) fn lease(&self) -> LeaseId {
