@@ -6,21 +6,22 @@
 //! work escapes, and each looks after what the death of the other leaves. A component
 //! runs in this process.
 //!
-//! | room | what is in it |
+//! | module | holds |
 //! | --- | --- |
-//! | `workload` | what is done while leading: one of the two |
+//! | `workload` | the work while leading: a command or a component |
 //! | `component` | a component, its runs, and their limit |
 //! | `events` | the file that events are appended to |
 //! | `outcome` | how a term of the work went |
 //! | `program` | whether the command can be run at all |
-//! | `supervisor` | one term of it: start, watch, stop |
-//! | `schedule` | when it has to stop |
-//! | `work` | the work, as the supervisor has it: behind its guard |
+//! | `supervisor` | one term of a command: its decisions (`term`, without I/O) and their performance |
+//! | `schedule` | when the work has to stop |
+//! | `work`, `poller` | the work as the supervisor reaches it, behind its guard |
+//! | `channel`, `message`, `lease` | what supervisor and guard say to each other |
 //! | `guard` | the process that holds the deadline when the supervisor does not |
 //! | `isolation` | the work in a PID namespace of its own, and that namespace's init |
 //! | `launch` | how the command, and a guard, are started |
-//! | `family`, `children` | who is below us, and who has to be reaped |
-//! | `terminal` | whose the keyboard is |
+//! | `process_tree`, `children` | the processes below this one, and their reaping |
+//! | `terminal` | the terminal's foreground |
 
 mod channel;
 mod children;
