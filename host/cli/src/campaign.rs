@@ -1,4 +1,4 @@
-//! `incumbent campaign`: takes part, and says what happens.
+//! `incumbent campaign`: takes part, and prints what happens.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use incumbent::{BootClock, Candidate, Election, Event, Leadership};
 
 use super::args::{Campaign, Common};
-use super::event::{Teller, missed};
+use super::event::{Reporter, missed};
 use super::exit::{End, Status};
 use super::output::Output;
 use super::session::{self, Cleanup, identity};
@@ -16,7 +16,7 @@ use super::signals::Signals;
 pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, End> {
     let mut signals = Signals::listen()?;
     let session = tokio::select! {
-        session = session::competitor(common, &campaign.candidate) => session?,
+        session = session::candidate_session(common, &campaign.candidate) => session?,
         _ = signals.next() => return Ok(Status::Done),
     };
     let election = session::election(&session, common, &campaign.candidate, &campaign.election);
@@ -24,16 +24,16 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
     let identity = identity(common);
     let output = Output::to_stdout(missed(common.output, &campaign.election, &identity))?;
     let mut candidate = election.enter();
-    let mut teller =
-        Teller::new(&campaign.election, &identity, vec![(common.output, output.clone())]);
+    let mut reporter =
+        Reporter::new(&campaign.election, &identity, vec![(common.output, output.clone())]);
     let mut events = candidate.events();
     let (joined, place) = tokio::sync::watch::channel(None);
-    let telling = tokio::spawn(async move {
+    let reporting = tokio::spawn(async move {
         while let Some(event) = events.next().await {
             if let Event::Joined { key, epoch } = &event {
                 joined.send_replace(Some((key.clone(), *epoch)));
             }
-            teller.tell(&event, &BootClock);
+            reporter.report(&event, &BootClock);
         }
     });
 
@@ -49,7 +49,7 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
     let cleanup = Cleanup {
         session: &session,
         candidate: Some((candidate, leadership)),
-        telling: Some(telling),
+        reporting: Some(reporting),
         timeout: common.command_timeout,
     };
     let status = cleanup.finish(&mut signals, status).await;
@@ -73,7 +73,7 @@ async fn lead_on(
     };
     let mut leadership = first;
     loop {
-        // Held where it outlives this future: it is not resigned before we leave.
+        // In `held` it outlives this future: it is not resigned before we leave.
         held.insert(leadership).lost().await;
         *held = None;
         leadership = candidate.elected().await?;
@@ -97,18 +97,18 @@ async fn give_up(
     }
     let taken = async {
         let Ok(place) = place.wait_for(Option::is_some).await.map(|place| place.clone()) else {
-            // No candidate any more: its end says why.
+            // The candidacy has ended: its last event says why.
             return std::future::pending().await;
         };
         match election.leader().await {
             Ok(Some(leader))
                 if Some((&leader.key, leader.epoch))
                     != place.as_ref().map(|(key, epoch)| (key, *epoch)) => {}
-            // Nobody is in front of us: we are about to lead.
+            // No candidate is in front of us: we are about to lead.
             Ok(_) | Err(_) => std::future::pending().await,
         }
     };
-    // A store that does not answer is no election either.
+    // If the store does not answer, we are not elected either.
     let _ = tokio::time::timeout(one_try, taken).await;
     End::new(Status::NotFound, "somebody else leads: gave up, as --wait 0 says")
 }

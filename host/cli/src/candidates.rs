@@ -1,14 +1,14 @@
-//! `incumbent candidates`: the queue.
+//! `incumbent candidates`: prints the queue.
 
 use super::args::{Common, Form, Named};
 use super::event::LeaderObject;
 use super::exit::{End, Status};
 use super::output::print;
-use super::session::{answered, spectator};
+use super::session::{answered, observer_session};
 use super::text::{json, shown_bytes};
 
 pub async fn candidates(common: &Common, named: &Named) -> Result<Status, End> {
-    let session = spectator(common).await?;
+    let session = observer_session(common).await?;
     let election = session.election(named.election.as_str()).contest(common.contest.on_store());
     let candidates = answered(common, election.candidates()).await?;
     if candidates.is_empty() {

@@ -15,7 +15,7 @@ use super::args::{Candidate, Common};
 use super::exit::{End, bad_input, say};
 use super::parse::LONGEST_VALUE;
 
-/// In a file's mode: that it may be read by whoever is neither its owner nor in its group.
+/// In a file's mode: users who are neither its owner nor in its group may read it.
 const OTHERS_READ: u32 = 0o004;
 
 /// Checks flags that depend on each other.
@@ -86,7 +86,7 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
         }
         (None, Some(_)) => {
             return Err(bad_input(
-                "--password-file needs to know whose password it is: add --user NAME",
+                "--password-file needs the user whose password it is: add --user NAME",
             ));
         }
         (None, None) => {}
@@ -100,7 +100,7 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
     Ok(credentials)
 }
 
-/// Whether there is a password. It is read where it is used: the file may change.
+/// Whether there is a password. The store reads it when it logs in: the file may change.
 fn check_password(file: &Path) -> Result<(), End> {
     let text = read("--password-file", file)?;
     match text.as_slice().lines().next() {
@@ -114,7 +114,7 @@ fn check_password(file: &Path) -> Result<(), End> {
         }
     }
     let mode = fs::metadata(file).map_or(0, |metadata| metadata.mode());
-    // Once: each session of a command looks at it.
+    // Once, although each session of a command checks it.
     static SAID: Once = Once::new();
     if mode & OTHERS_READ != 0 {
         SAID.call_once(|| {
@@ -127,13 +127,13 @@ fn check_password(file: &Path) -> Result<(), End> {
     Ok(())
 }
 
-/// All of a file that is read again and again, whenever it may have changed.
+/// Reads all of a file, which the store reads again whenever it may have changed.
 fn read(flag: &str, file: &Path) -> Result<Vec<u8>, End> {
     let unreadable = |error: io::Error| bad_input(unreadable(flag, file, &error));
     let kind = fs::metadata(file).map_err(unreadable)?.file_type();
-    // Nor would anybody know when its end comes.
+    // The end of a pipe may never come.
     if !kind.is_file() && !kind.is_dir() {
-        let what = if kind.is_fifo() { "a pipe" } else { "no regular file" };
+        let what = if kind.is_fifo() { "a pipe" } else { "not a regular file" };
         return Err(bad_input(format!(
             "{flag} {} is {what}, which can be read only once, and the file is read again \
              whenever it may have been replaced: give a regular file",

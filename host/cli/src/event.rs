@@ -1,4 +1,4 @@
-//! What happens, as a line for people or as one JSON object.
+//! Events, as a line for people or as one JSON object.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,22 +9,22 @@ use super::args::Form;
 use super::output::{Gap, Output};
 use super::text::{Bytes, json, shown, shown_bytes};
 
-/// Says what happens in one election, in all the forms asked for.
+/// Prints the events of one election, in each form to its target.
 #[derive(Clone, Debug)]
-pub struct Teller {
+pub struct Reporter {
     election: String,
     id: String,
     targets: Vec<(Form, Output)>,
-    /// The key of the last leadership, which its end does not name.
+    /// The key of the last leadership: the event of its end does not name it.
     key: Vec<u8>,
 }
 
-impl Teller {
+impl Reporter {
     pub fn new(election: &str, id: &str, targets: Vec<(Form, Output)>) -> Self {
         Self { election: election.to_owned(), id: id.to_owned(), targets, key: Vec::new() }
     }
 
-    pub fn tell(&mut self, event: &Event, clock: &dyn Clock) {
+    pub fn report(&mut self, event: &Event, clock: &dyn Clock) {
         if let Event::Elected { key, .. } = event {
             self.key.clone_from(key);
         }
@@ -41,7 +41,7 @@ impl Teller {
         }
     }
 
-    /// For people alone: what is no event.
+    /// A sentence that is not an event, for people only.
     pub fn remark(&self, sentence: &str) {
         for (form, output) in &self.targets {
             match form {
@@ -51,14 +51,14 @@ impl Teller {
         }
     }
 
-    /// Has the last lines written.
+    /// Waits until the last lines are written.
     pub async fn flush(&self) {
         for (_, output) in &self.targets {
             output.flush().await;
         }
     }
 
-    /// People are not told of every renewal.
+    /// None for renewals: people do not want a line for each.
     fn line(&self, event: &Event, now: Mark) -> Option<String> {
         let election = shown_bytes(self.election.as_bytes());
         Some(match event {
@@ -77,7 +77,7 @@ impl Teller {
             Event::Demoted { epoch, reason } => {
                 format!("demoted: epoch {epoch} of {election} is over: {reason}")
             }
-            Event::Leader(leader) => sighting(&self.election, leader.as_ref()),
+            Event::Leader(leader) => leader_line(&self.election, leader.as_ref()),
             Event::Trouble(failure) => {
                 format!("trouble: {}", shown(&failure.to_string()))
             }
@@ -201,7 +201,7 @@ fn object(event: &str, election: &str, id: &str, details: Details<'_>) -> String
     json(&Object { event, election, id, time, details })
 }
 
-/// What stands for lines that were left out, because nobody took them in time.
+/// Makes the line in place of lines that were left out, because nobody read them in time.
 pub fn missed(form: Form, election: &str, id: &str) -> Gap {
     let [election, id] = [election, id].map(ToOwned::to_owned);
     match form {
@@ -214,8 +214,8 @@ pub fn missed(form: Form, election: &str, id: &str) -> Gap {
     }
 }
 
-/// Who leads, as one line for people.
-pub fn sighting(election: &str, leader: Option<&Leader>) -> String {
+/// The leader, as one line for people.
+pub fn leader_line(election: &str, leader: Option<&Leader>) -> String {
     let election = shown_bytes(election.as_bytes());
     match leader {
         Some(leader) => format!(
@@ -242,7 +242,7 @@ fn name(event: &Event) -> &'static str {
     }
 }
 
-/// As JSON names it.
+/// Its name in JSON.
 fn reason_name(reason: &Reason) -> &'static str {
     match reason {
         Reason::Resigned => "resigned",
@@ -269,7 +269,7 @@ fn left(valid_until: Mark, now: Mark) -> Duration {
     Duration::from_nanos(valid_until.saturating_sub(now))
 }
 
-/// To a tenth.
+/// To a tenth of a second.
 pub fn in_seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! How the program ends: its status, and perhaps a sentence.
+//! How the program ends: its status, and perhaps an error.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use incumbent::{ConnectError, Error, Failure, WriteError};
 /// The status of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// As asked.
+    /// Done as asked.
     Done,
     /// Not found, lost, or not in time.
     NotFound,
@@ -17,9 +17,9 @@ pub enum Status {
     BadInput,
     /// The epoch is stale.
     Fenced,
-    /// The store was not reached, or refuses.
+    /// The store cannot be reached, or refuses.
     Store,
-    /// As a shell says it: of a command, or of what ended it.
+    /// The status of a command, or of the signal that ended it, as shells count.
     Passed(u8),
 }
 
@@ -36,11 +36,11 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// An end that is not as asked.
+/// An end for which something went wrong.
 #[derive(Debug)]
 pub struct End {
     pub status: Status,
-    /// One sentence for people; none where the status says it all.
+    /// One sentence for people; none if the status says everything.
     sentence: Option<String>,
 }
 
@@ -49,25 +49,25 @@ impl End {
         Self { status, sentence: Some(sentence.into()) }
     }
 
-    /// Says nothing.
+    /// With the status alone.
     pub fn quiet(status: Status) -> Self {
         Self { status, sentence: None }
     }
 
-    /// Says why, if there is something to say.
-    pub fn tell(&self) {
+    /// Prints the sentence, if there is one.
+    pub fn print(&self) {
         if let Some(sentence) = &self.sentence {
             say(sentence);
         }
     }
 }
 
-/// A sentence about what was asked for, with its mend.
+/// A fault in what was asked for: the sentence says what to do instead.
 pub fn bad_input(sentence: impl Into<String>) -> End {
     End::new(Status::BadInput, sentence)
 }
 
-/// A sentence on standard error. If that is closed, nobody wants it.
+/// Prints a sentence on standard error. If that is closed, nobody wants it.
 pub fn say(sentence: &str) {
     let line = format!("incumbent: {}\n", super::text::shown(sentence));
     let _ = io::stderr().lock().write_all(line.as_bytes());

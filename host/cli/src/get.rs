@@ -1,4 +1,4 @@
-//! `incumbent get`: the bare value of a key.
+//! `incumbent get`: prints the bare value of a key.
 
 use incumbent::{Store, admin};
 use serde::Serialize;

@@ -1,5 +1,5 @@
-//! Whether the system lets us have the threads and the open files that a candidate needs:
-//! said before it joins, because a leader that is refused one later loses its leadership.
+//! Checks, before a candidate joins, that the system grants the threads and open files that it
+//! needs: a leader that is refused one later would lose its leadership.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ const FILES: usize = 32;
 /// How many threads a command may have to start.
 const THREADS: usize = 8;
 
-/// Their stacks are not used.
+/// Their stacks are hardly used.
 const STACK: usize = 64 << 10;
 
 pub fn check() -> Result<(), End> {
@@ -36,7 +36,7 @@ fn files() -> io::Result<()> {
     files.map(drop)
 }
 
-/// All at a time.
+/// All at the same time.
 fn threads() -> io::Result<()> {
     let gate = Mutex::new(());
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The program `incumbent`: reads the command line, and does one command.
+//! The program `incumbent`: parses the command line, and runs one command.
 //!
 //! | module | what is in it |
 //! | --- | --- |
@@ -47,11 +47,11 @@ fn main() -> ExitCode {
         Err(error) => return not_parsed(&error).into(),
     };
     if let Err(end) = ready(&cli) {
-        end.tell();
+        end.print();
         return end.status.into();
     }
-    // One thread: CMD is killed when the thread that started it ends, so that has
-    // to be the one that lives longest.
+    // One thread: CMD is killed when the thread that started it ends, so the thread that lives
+    // longest has to start it.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -65,24 +65,24 @@ fn main() -> ExitCode {
     let log = match log(&cli) {
         Ok(log) => log,
         Err(end) => {
-            end.tell();
+            end.print();
             return end.status.into();
         }
     };
     let status = match runtime.block_on(perform(&cli)) {
         Ok(status) => status,
         Err(end) => {
-            end.tell();
+            end.print();
             end.status
         }
     };
     runtime.block_on(log.flush());
-    // A name that is still being looked up keeps nobody waiting.
+    // Does not wait for a name that is still being looked up.
     runtime.shutdown_background();
     status.into()
 }
 
-/// Whether there is what the command will need, before it does anything.
+/// Checks, before the command does anything, that the system grants what it needs.
 fn ready(cli: &Cli) -> Result<(), End> {
     match cli.command {
         Command::Run(_) => {}
@@ -111,10 +111,10 @@ async fn perform(cli: &Cli) -> Result<Status, End> {
     }
 }
 
-/// Help as it is; a fault as one sentence.
+/// Prints help as it is, and an error as one sentence.
 fn not_parsed(error: &clap::Error) -> Status {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // Fails where nobody reads.
+        // Fails if nobody reads it.
         let _ = error.print();
         return Status::Done;
     }
@@ -122,7 +122,7 @@ fn not_parsed(error: &clap::Error) -> Status {
     Status::BadInput
 }
 
-/// clap's paragraphs: what is wrong, perhaps a hint, the usage, where help is.
+/// The first of clap's paragraphs: the error, and perhaps a hint.
 fn sentence(rendered: &str) -> String {
     let (fault, _) = rendered
         .split_once("\nUsage:")
@@ -132,8 +132,7 @@ fn sentence(rendered: &str) -> String {
     format!("{} (`incumbent --help` tells more)", fault.join(" ").trim_end_matches('.'))
 }
 
-/// The log goes to standard error: what somebody has to mend and is told in no
-/// other way, and more where it is asked for.
+/// The log, on standard error: warnings that nothing else reports, and more if asked for.
 fn log(cli: &Cli) -> Result<Output, End> {
     let filter = match cli.common.verbose {
         0 => "incumbent::store=warn,incumbent_plugin=warn",
@@ -143,7 +142,7 @@ fn log(cli: &Cli) -> Result<Output, End> {
     };
     let gap = |many| format!("incumbent: lines of the log are missing here: {many}");
     let output = Output::to_stderr(Box::new(gap))?;
-    // Fails where a log is set already, which nobody does.
+    // Fails if a log is set already, which nothing does.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
         .with_writer(output.clone())

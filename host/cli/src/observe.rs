@@ -1,30 +1,31 @@
-//! `incumbent observe`: who leads, and each change.
+//! `incumbent observe`: prints the leader, and each change.
 
 use futures_util::StreamExt;
 use incumbent::{BootClock, Event};
 
 use super::args::{Common, Named};
-use super::event::{Teller, missed};
+use super::event::{Reporter, missed};
 use super::exit::{End, Status};
 use super::output::Output;
-use super::session::{identity, spectator};
+use super::session::{identity, observer_session};
 use super::signals::Signals;
 
 pub async fn observe(common: &Common, named: &Named) -> Result<Status, End> {
     let mut signals = Signals::listen()?;
     let session = tokio::select! {
-        session = spectator(common) => session?,
+        session = observer_session(common) => session?,
         _ = signals.next() => return Ok(Status::Done),
     };
     let identity = identity(common);
     let output = Output::to_stdout(missed(common.output, &named.election, &identity))?;
-    let mut teller = Teller::new(&named.election, &identity, vec![(common.output, output.clone())]);
+    let mut reporter =
+        Reporter::new(&named.election, &identity, vec![(common.output, output.clone())]);
     let election = session.election(named.election.as_str()).contest(common.contest.on_store());
     let mut leaders = election.observe();
     let end = loop {
         tokio::select! {
             sighted = leaders.next() => match sighted {
-                Some(Ok(leader)) => teller.tell(&Event::Leader(leader), &BootClock),
+                Some(Ok(leader)) => reporter.report(&Event::Leader(leader), &BootClock),
                 Some(Err(error)) => break Err(error.into()),
                 None => break Err(incumbent::Error::Closed.into()),
             },
@@ -32,6 +33,6 @@ pub async fn observe(common: &Common, named: &Named) -> Result<Status, End> {
             closed = output.closed() => break closed,
         }
     };
-    teller.flush().await;
+    reporter.flush().await;
     end
 }

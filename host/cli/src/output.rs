@@ -1,10 +1,10 @@
-//! Where lines go.
+//! Where lines are written.
 //!
-//! A terminal that is held (Ctrl-S) or a pipe that nobody reads makes a write
-//! wait, and whoever waits renews no lease and stops no work in time. So lines
-//! are written by a thread of their own. When too much waits, the oldest lines are
-//! left out, and a line in their place says how many: whoever reads on learns that
-//! something is missing, and how things stand now.
+//! A write to a terminal that is held (Ctrl-S), or to a pipe that nobody reads, blocks, and a
+//! thread that blocks renews no lease and stops no work in time. So a separate thread writes
+//! the lines. When too much waits, the oldest lines are left out, and a line in their place
+//! says how many: a reader that goes on reading learns that something is missing, and the
+//! present state.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,10 +22,10 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::exit::{End, Status, bad_input, say};
 
-/// How many bytes may wait to be written. A line that is longer than that waits alone.
+/// How many bytes may wait to be written. A longer line waits alone.
 const WAITING: usize = 1 << 20;
 
-/// What a line costs beside its bytes.
+/// How many bytes a line counts in addition to its own.
 const LINE: usize = 64;
 
 /// How long the last lines may take to be written.
@@ -34,8 +34,7 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 /// How soon a file that could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Prints the answer of a command that asks once. A reader that has gone away
-/// wants no answer.
+/// Prints the answer of a command that asks once. That its reader has gone is no error.
 pub fn print(answer: impl Into<Vec<u8>>) -> Result<Status, End> {
     let mut answer = answer.into();
     answer.push(b'\n');
@@ -50,33 +49,33 @@ pub fn print(answer: impl Into<Vec<u8>>) -> Result<Status, End> {
     }
 }
 
-/// Something that takes whole lines. Clones are the same.
+/// Takes whole lines. Clones share one thread.
 #[derive(Clone)]
 pub struct Output(Arc<Shared>);
 
 /// What the program and the writing thread share.
 struct Shared {
     queue: Mutex<Queue>,
-    /// There is something to write.
+    /// Notified when there is something to write.
     grown: Condvar,
     progress: watch::Sender<Progress>,
     gap: Gap,
-    /// None if nothing is tried again.
+    /// None if a write that fails is not tried again.
     retry: Option<Retry>,
 }
 
-/// For a file that may be written later.
+/// For a file whose writes are tried again.
 struct Retry {
-    /// As people know it.
+    /// Its name for people.
     name: String,
-    /// Where they are told.
+    /// Where they read that writes fail.
     people: Output,
 }
 
 #[derive(Default)]
 struct Queue {
     lines: VecDeque<Vec<u8>>,
-    /// What they cost.
+    /// How many bytes they count.
     bytes: usize,
     /// How many lines were left out since the last one that was written.
     left_out: u64,
@@ -84,10 +83,10 @@ struct Queue {
     taken: u64,
 }
 
-/// How far the thread is.
+/// How far the thread has come.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Of all lines that were taken, so many have been written, or told to be left out.
+    /// How many of the lines that were taken are written, or counted as left out.
     done: u64,
     closed: Option<Closed>,
 }
@@ -98,10 +97,10 @@ impl fmt::Debug for Output {
     }
 }
 
-/// Makes the line that stands for so many that were left out.
+/// Makes the line in place of so many that were left out.
 pub type Gap = Box<dyn Fn(u64) -> String + Send + Sync>;
 
-/// Why nothing is written any more.
+/// Why the thread has stopped writing.
 #[derive(Clone, Debug)]
 enum Closed {
     /// Its reader has gone.
@@ -118,8 +117,8 @@ impl Output {
         Self::to(io::stderr(), gap, None)
     }
 
-    /// To a file, which is tried again where it cannot be written, as on a full disk. That
-    /// is said to `people`, once until it works again.
+    /// To a file. A write that fails, for example on a full disk, is tried again; `people` are
+    /// told once, and once more when it works again.
     pub fn to_file(file: File, name: String, gap: Gap, people: Self) -> Result<Self, End> {
         Self::to(file, gap, Some(Retry { name, people }))
     }
@@ -131,7 +130,7 @@ impl Output {
                  (ulimit -n)"
             ))
         };
-        // Without std's buffer, so that it is known what has been written.
+        // Without std's buffer, so that we know what has been written.
         let target = target.as_fd().try_clone_to_owned().map_err(not_started)?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
@@ -148,7 +147,7 @@ impl Output {
         Ok(Self(shared))
     }
 
-    /// Has a line written, soon. The newline is ours.
+    /// Hands a line to the thread, and adds the newline.
     pub fn line(&self, text: impl Into<Vec<u8>>) {
         let mut line = text.into();
         line.push(b'\n');
@@ -160,11 +159,11 @@ impl Output {
         self.0.grown.notify_one();
     }
 
-    /// Waits until nothing can be written any more: because nobody reads, which is an end
-    /// as good as any, or because it fails. Cancel safe.
+    /// Waits until nothing can be written any more: the reader has gone, which is an end as
+    /// asked, or a write has failed. Cancel safe.
     pub async fn closed(&self) -> Result<Status, End> {
         let mut progress = self.0.progress.subscribe();
-        // We hold the sender: it does not go away.
+        // Cannot fail: we hold the sender.
         let progress = progress.wait_for(|progress| progress.closed.is_some()).await;
         match progress.ok().and_then(|progress| progress.closed.clone()) {
             Some(Closed::Failed(error)) => Err(bad_input(format!(
@@ -174,7 +173,7 @@ impl Output {
         }
     }
 
-    /// Has the last lines written, unless nobody takes them.
+    /// Waits until the last lines are written, or for two seconds if nobody reads.
     pub async fn flush(&self) {
         let taken = self.0.queue.lock().taken;
         let mut progress = self.0.progress.subscribe();
@@ -189,7 +188,7 @@ impl Output {
 }
 
 impl Queue {
-    /// The newest line always finds room: it says how things stand now.
+    /// The newest line always gets in: it tells the present state.
     fn take(&mut self, line: Vec<u8>) {
         self.taken += 1;
         self.bytes += line.len() + LINE;
@@ -223,8 +222,8 @@ impl Shared {
         }
     }
 
-    /// The next line, and for how many it stands: what was left out is older than all that
-    /// is there.
+    /// The next line, and how many lines it counts for. Lines that were left out are older than
+    /// those that wait.
     fn next(&self) -> (Vec<u8>, u64) {
         let mut queue = self.queue.lock();
         loop {
@@ -240,7 +239,7 @@ impl Shared {
         }
     }
 
-    /// All of a line: what a full disk has cut is completed.
+    /// Writes all of a line, also if a full disk has cut it for a while.
     fn write(&self, target: &mut File, line: &[u8]) -> io::Result<()> {
         let mut rest = line;
         let mut has_failed = false;
@@ -281,7 +280,7 @@ impl<'a> MakeWriter<'a> for Output {
     }
 }
 
-/// What the log writes at once is one line.
+/// One line of the log: the log writes each at once.
 #[derive(Debug)]
 pub struct LogLine(Output);
 

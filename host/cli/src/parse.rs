@@ -16,20 +16,20 @@ use incumbent::store::url::StoreUrl;
 use super::exit::{End, bad_input};
 use super::text::shown_bytes;
 
-/// What is worth asking for: etcd counts in seconds.
+/// etcd counts in seconds.
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
-/// What stores take.
+/// Stores take no longer one.
 const LONGEST_LEASE: Duration = Duration::from_secs(9_000_000_000);
 
-/// What a candidate's value may have.
+/// How many bytes a candidate's value, and its id, may have.
 pub const LONGEST_VALUE: usize = 4096;
 
-/// What an election's name may have.
+/// How many bytes an election's name may have.
 const LONGEST_NAME: usize = 1024;
 
-/// Reads one value of the command line. What cannot be read is shown only in
-/// part, for it may be long; and not at all where it may hold a password.
+/// Parses the value of one flag. An error shows a part of the value, because it may be long;
+/// and nothing of it where it may hold a password.
 #[derive(Clone)]
 pub struct Checked<T> {
     read: fn(&str) -> Result<T, String>,
@@ -60,7 +60,7 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Checked<T> {
                 Ok(read) => return Ok(read),
                 Err(fault) => fault,
             },
-            None => "it is no text (UTF-8): write it with letters and numbers".into(),
+            None => "it is not text (UTF-8): write it with letters and numbers".into(),
         };
         let argument = argument.map(ToString::to_string).unwrap_or_default();
         let shown = if self.is_shown {
@@ -77,8 +77,7 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Checked<T> {
 
 /// An election, and perhaps one of its epochs: `ELECTION[:EPOCH]`.
 ///
-/// Names may hold colons: what follows the last one is an epoch only if it is a
-/// number.
+/// Names may hold colons: after the last one, only a number is an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub election: String,
@@ -97,7 +96,7 @@ impl FromStr for Target {
         };
         let epoch = digits.parse().ok().filter(|epoch| *epoch > 0).ok_or_else(|| {
             format!(
-                "{digits} is no epoch: give the number that `incumbent leader` prints, \
+                "{digits} is not an epoch: give the number that `incumbent leader` prints, \
                      from 1 to {}",
                 i64::MAX
             )
@@ -106,7 +105,7 @@ impl FromStr for Target {
     }
 }
 
-/// A directory, and the name by which a component knows it.
+/// A directory, and its name for the component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
     pub host: PathBuf,
@@ -136,7 +135,7 @@ pub fn variable(text: &str) -> Result<Variable, String> {
         return Err("its name is missing: write NAME, or NAME=VALUE".into());
     }
     if name.starts_with("INCUMBENT_") {
-        return Err("what begins with INCUMBENT_ is said by us: give it another name".into());
+        return Err("incumbent sets the variables INCUMBENT_…: give it another name".into());
     }
     Ok(Variable((name.to_owned(), value)))
 }
@@ -145,20 +144,20 @@ fn inherited(name: &str) -> Result<String, String> {
     env::var(name).map_err(|error| match error {
         env::VarError::NotPresent => format!("it is not set here: write {name}=VALUE"),
         env::VarError::NotUnicode(_) => {
-            format!("its value here is no text (UTF-8): write {name}=VALUE")
+            format!("its value here is not text (UTF-8): write {name}=VALUE")
         }
     })
 }
 
-/// What keys begin with.
+/// The beginning of keys.
 pub fn prefix(text: &str) -> Result<String, String> {
     if text.is_empty() {
-        return Err("it is empty, and would allow every key: give what the keys begin with".into());
+        return Err("it is empty, and would allow every key: give the beginning of the keys".into());
     }
     Ok(text.to_owned())
 }
 
-/// Whether work in this election may be granted the keys that begin with `prefix`. Below the
+/// Whether a component may be granted the keys that begin with `prefix`. With keys below the
 /// election's name it could make itself the leader: etcd's own tools take any key there for a
 /// candidate.
 pub fn check_prefix(prefix: &str, election: &str) -> Result<(), End> {
@@ -169,13 +168,13 @@ pub fn check_prefix(prefix: &str, election: &str) -> Result<(), End> {
     let [prefix, election] = [prefix, election].map(|text| shown_bytes(text.as_bytes()));
     Err(bad_input(format!(
         "--allow-keys {prefix} reaches the election's own keys, {election} and all below \
-         {election}/, with which work could make itself the leader: give a prefix beside them, \
-         as {election}-data/"
+         {election}/, with which the component could make itself the leader: give a prefix beside \
+         them, for example {election}-data/"
     )))
 }
 
 impl Target {
-    /// The epoch of a fence: the one given, or that of the leadership we run in.
+    /// The epoch of a fence: the one given, or that of the leadership that we run in.
     pub fn fence_epoch(&self) -> Result<i64, End> {
         if let Some(epoch) = self.epoch {
             return Ok(epoch);
@@ -201,7 +200,7 @@ impl Target {
             .filter(|epoch| *epoch > 0)
             .ok_or_else(|| {
                 bad_input(format!(
-                    "INCUMBENT_EPOCH is {inherited:?}, which is no epoch: write --fence {}:EPOCH",
+                    "INCUMBENT_EPOCH is {inherited:?}, which is not an epoch: write --fence {}:EPOCH",
                     self.election
                 ))
             })
@@ -249,7 +248,7 @@ pub fn identity(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A key of the store, which is any bytes but none.
+/// A key of the store: any bytes, but at least one.
 pub fn key_bytes(key: &OsStr) -> Result<Vec<u8>, End> {
     if key.is_empty() {
         return Err(bad_input("KEY is empty: a key has at least one byte"));
@@ -257,7 +256,7 @@ pub fn key_bytes(key: &OsStr) -> Result<Vec<u8>, End> {
     Ok(key.as_bytes().to_vec())
 }
 
-/// A span of time; zero is one.
+/// A span of time, perhaps zero.
 pub fn span(text: &str) -> Result<Duration, String> {
     let is_negative = text
         .strip_prefix('-')
@@ -268,12 +267,12 @@ pub fn span(text: &str) -> Result<Duration, String> {
         } else if fault == humantime::DurationError::NumberOverflow {
             format!("it is too long: give {} s or less", LONGEST_LEASE.as_secs())
         } else {
-            "write a number and its unit, as in 500ms, 10s or 1m 30s".into()
+            "write a number and its unit, for example 500ms, 10s or 1m 30s".into()
         }
     })
 }
 
-/// A span of time that something may take.
+/// A time-out, which cannot be zero.
 pub fn passed_on(text: &str) -> Result<Duration, String> {
     match span(text)? {
         Duration::ZERO => Err("nothing can be done in no time: give 1s or more".into()),

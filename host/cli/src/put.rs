@@ -1,4 +1,4 @@
-//! `incumbent put`: a write that is refused once its epoch is over.
+//! `incumbent put`: a write that the store refuses once its epoch is over.
 
 use std::os::unix::ffi::OsStrExt;
 

@@ -1,27 +1,30 @@
-//! `incumbent run`: runs a command, or a component, while leading, and only then.
+//! `incumbent run`: runs a command or a component, only while leading.
 //!
-//! For a command there are three processes, a child each of the one before: the
-//! supervisor, which the user has started; a guard, for one term; and the work.
-//! Supervisor and guard adopt what loses its parent below them, so that nothing of the
-//! work escapes, and each looks after what the death of the other leaves. A component
-//! runs in this process.
+//! For a command there are three processes, each a child of the one before: the supervisor,
+//! which the user has started; a guard, for one term; and the command. Supervisor and guard are
+//! both subreapers: a process below them that loses its parent becomes their child. So once one
+//! of them has no child left, no part of the work is running. Only that proof, never a look into
+//! `/proc`, allows a leadership to be resigned. Supervisor and guard each clean up when the other
+//! dies. A component runs in this process.
 //!
-//! | module | holds |
+//! | module | what is in it |
 //! | --- | --- |
-//! | `workload` | the work while leading: a command or a component |
+//! | `workload` | what runs while leading: a command or a component |
 //! | `component` | a component, its runs, and their limit |
-//! | `events` | the file that events are appended to |
-//! | `outcome` | how a term of the work went |
+//! | `supervisor` | a command, term after term; `supervisor::term` decides, without I/O |
+//! | `schedule` | when work has to stop |
+//! | `outcome` | how a term went, and what follows |
+//! | `work` | one term's command, as the supervisor reaches it: behind its guard |
+//! | `guard` | the process that keeps the deadline when the supervisor does not |
+//! | `channel`, `message` | how supervisor and guard talk, and what they say |
+//! | `lease` | how the guard gives the lease back |
+//! | `poller` | what the guard sleeps on |
+//! | `isolation` | a command in its own PID namespace, and the init of that namespace |
+//! | `launch` | how the command and a guard are started |
+//! | `process_tree`, `children` | the processes below us, and which of them have to be reaped |
 //! | `program` | whether the command can be run at all |
-//! | `supervisor` | one term of a command: its decisions (`term`, without I/O) and their performance |
-//! | `schedule` | when the work has to stop |
-//! | `work`, `poller` | the work as the supervisor reaches it, behind its guard |
-//! | `channel`, `message`, `lease` | what supervisor and guard say to each other |
-//! | `guard` | the process that holds the deadline when the supervisor does not |
-//! | `isolation` | the work in a PID namespace of its own, and that namespace's init |
-//! | `launch` | how the command, and a guard, are started |
-//! | `process_tree`, `children` | the processes below this one, and their reaping |
-//! | `terminal` | the terminal's foreground |
+//! | `terminal` | which process group has the keyboard |
+//! | `events` | the file that events are appended to |
 
 mod channel;
 mod children;
@@ -60,7 +63,7 @@ pub use self::terminal::may_write_from_the_background;
 use self::workload::Workload;
 use super::args::{Common, Form, Run};
 use super::checks::{check_candidate, credentials};
-use super::event::{Teller, in_seconds, missed};
+use super::event::{Reporter, in_seconds, missed};
 use super::exit::{End, Status, bad_input, say};
 use super::output::Output;
 use super::session::{self, Cleanup, identity, leave};
@@ -69,8 +72,8 @@ use super::signals::{Signals, not_heard};
 /// How far the delay doubles before a command that ended early may come back.
 const LONGEST_RESTART_DELAY: Duration = Duration::from_secs(30);
 
-/// Whether we were started to be another part of `run` than the supervisor; if so, we
-/// have been it.
+/// If this process was started as another part of `run` than the supervisor: runs that part, and
+/// returns its status.
 pub fn part() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let role = Role::named(&arguments.next()?)?;
@@ -83,10 +86,10 @@ pub fn part() -> Option<ExitCode> {
         return Some(Status::Done.into());
     };
     match role {
-        // For whoever has started us.
+        // For the process that has started us.
         Role::Probe => println!("{error}"),
         Role::Guard | Role::Init => say(&format!(
-            "a part of `incumbent run`, to be started by that alone: write \
+            "this is a part of `incumbent run`, which starts it: write \
              incumbent run ELECTION -- CMD ({error})"
         )),
     }
@@ -109,7 +112,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     };
     let credentials = credentials(common)?;
     let identity = identity(common);
-    let teller = Teller::new(&run.election, &identity, targets(common, run, &identity)?);
+    let reporter = Reporter::new(&run.election, &identity, targets(common, run, &identity)?);
     let signals = Signals::listen()?;
     let workload = match &run.component {
         Some(file) => match Runner::load(file, run, stop_timeout, signals).await? {
@@ -125,16 +128,16 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
         run,
         workload,
         delay: Backoff::new(run.restart_delay, LONGEST_RESTART_DELAY),
-        teller,
+        reporter,
         store,
         credentials,
     };
     let session = tokio::select! {
-        session = session::competitor(common, &run.candidate) => session?,
+        session = session::candidate_session(common, &run.candidate) => session?,
         _ = instance.workload.asked() => return Ok(Status::Done),
     };
     let end = instance.campaign(&session).await;
-    instance.teller.flush().await;
+    instance.reporter.flush().await;
     end
 }
 
@@ -145,7 +148,7 @@ struct Instance<'a> {
     run: &'a Run,
     workload: Workload,
     delay: Backoff,
-    teller: Teller,
+    reporter: Reporter,
     /// With an absolute path, so that guard and work find it wherever they are.
     store: StoreUrl,
     credentials: Credentials,
@@ -158,7 +161,7 @@ impl Instance<'_> {
         let election = session::election(session, self.common, candidate, &self.run.election);
         loop {
             let mut candidate = election.enter();
-            let telling = tokio::spawn(tell(candidate.events(), self.teller.clone()));
+            let reporting = tokio::spawn(report(candidate.events(), self.reporter.clone()));
             let mut held = None;
             let end = match self.terms(&mut candidate, &mut held).await {
                 Next::Campaign { .. } => continue,
@@ -180,7 +183,7 @@ impl Instance<'_> {
             };
             let status = end.as_ref().map_or_else(|end| end.status, |status| *status);
             let candidate = Some((candidate, held));
-            let status = self.clean_up(session, candidate, Some(telling), status).await;
+            let status = self.clean_up(session, candidate, Some(reporting), status).await;
             return end.map(|_| status);
         }
     }
@@ -189,10 +192,11 @@ impl Instance<'_> {
         &mut self,
         session: &Session,
         candidate: Option<(Candidate, Option<Leadership>)>,
-        telling: Option<JoinHandle<()>>,
+        reporting: Option<JoinHandle<()>>,
         status: Status,
     ) -> Status {
-        let cleanup = Cleanup { session, candidate, telling, timeout: self.common.command_timeout };
+        let cleanup =
+            Cleanup { session, candidate, reporting, timeout: self.common.command_timeout };
         cleanup.finish(self.workload.signals(), status).await
     }
 
@@ -200,7 +204,7 @@ impl Instance<'_> {
     /// we are asked to end meanwhile.
     async fn stay_away(&mut self, candidate: Candidate, held: Option<Leadership>) -> bool {
         let delay = self.delay.pause_at_least();
-        self.teller.remark(&format!(
+        self.reporter.remark(&format!(
             "the {} ended soon after its start: back in line in {}",
             self.workload.name(),
             in_seconds(delay)
@@ -232,11 +236,11 @@ impl Instance<'_> {
                 leadership: &leadership,
                 environment: &environment(self.common, &self.store, self.run, &leadership),
                 lease: self.lease(&leadership),
-                teller: &self.teller,
+                reporter: &self.reporter,
             };
             let outcome = self.workload.term(assignment, &mut events).await;
             if let Outcome::Ended(ended) = &outcome {
-                self.teller.remark(&format!("the {} {ended}", self.workload.name()));
+                self.reporter.remark(&format!("the {} {ended}", self.workload.name()));
             }
             if let Outcome::Stopped = &outcome {
                 tracing::info!(epoch = leadership.epoch(), "the work has been stopped");
@@ -264,33 +268,33 @@ impl Instance<'_> {
     }
 }
 
-async fn tell(mut events: impl Stream<Item = Event> + Unpin, mut teller: Teller) {
+async fn report(mut events: impl Stream<Item = Event> + Unpin, mut reporter: Reporter) {
     while let Some(event) = events.next().await {
-        teller.tell(&event, &BootClock);
+        reporter.report(&event, &BootClock);
     }
 }
 
-/// The store, as other processes reach it.
+/// The store, with a URL that other processes can use.
 fn store_of_others(common: &Common) -> Result<StoreUrl, End> {
     let store = common.store();
     if matches!(store, StoreUrl::Memory(_)) {
         return Err(bad_input(format!(
-            "--store {store} is this process's own, and the command is another process: write \
-             --store local"
+            "--store {store} is the memory of this process, and the command is another process: \
+             write --store local"
         )));
     }
     let store = store.absolute().map_err(|error| bad_input(error.to_string()))?;
-    // They are given it as text.
+    // They get it as text.
     if store.to_string().parse().as_ref() != Ok(&store) {
         return Err(bad_input(format!(
-            "--store {store} is in a directory whose name is no plain text: give a file in another"
+            "--store {store} is in a directory whose name is not plain text: give a file in another"
         )));
     }
     Ok(store)
 }
 
-/// How long the command may take to stop. Beyond half of the lease time, SIGTERM
-/// would come before a renewal had a fair try.
+/// How long the command may take to stop. If it were more than half of the lease time, SIGTERM
+/// would come before a renewal had a fair chance.
 fn stop_timeout(run: &Run) -> Result<Duration, End> {
     let ttl = run.candidate.ttl;
     let stop_timeout = run.stop_timeout.unwrap_or(ttl / 4);
@@ -307,7 +311,7 @@ fn stop_timeout(run: &Run) -> Result<Duration, End> {
     Ok(stop_timeout)
 }
 
-/// Where events go: to people on standard error, and to the file.
+/// Where events are printed: on standard error, and to the file.
 fn targets(common: &Common, run: &Run, identity: &str) -> Result<Vec<(Form, Output)>, End> {
     let gap = |form| missed(form, &run.election, identity);
     let people = Output::to_stderr(gap(common.output))?;
@@ -320,7 +324,7 @@ fn targets(common: &Common, run: &Run, identity: &str) -> Result<Vec<(Form, Outp
     Ok(targets)
 }
 
-/// What the work is told, so that `incumbent put --fence` works inside it.
+/// The variables of the work, so that `incumbent put --fence` works inside it.
 fn environment(
     common: &Common,
     store: &StoreUrl,

@@ -1,4 +1,4 @@
-//! The connection to the store, and its end.
+//! The connection to the store, and the cleanup at its end.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,7 +17,7 @@ use super::checks::{check_candidate, credentials, value_of};
 use super::exit::{End, Status, say};
 use super::signals::Signals;
 
-/// Who we are, for people.
+/// The name of this instance, for people.
 pub fn identity(common: &Common) -> String {
     common.id.clone().unwrap_or_else(|| {
         let host = rustix::system::uname();
@@ -26,7 +26,7 @@ pub fn identity(common: &Common) -> String {
     })
 }
 
-/// The store alone, for what needs no elector.
+/// The store alone, for commands that need no elector.
 pub async fn store(common: &Common) -> Result<Arc<dyn Store>, End> {
     let options = options(common)?;
     incumbent::connect(&common.store(), &options)
@@ -34,17 +34,20 @@ pub async fn store(common: &Common) -> Result<Arc<dyn Store>, End> {
         .map_err(|error| not_connected(common, error))
 }
 
-/// A session that takes no lease.
-pub async fn spectator(common: &Common) -> Result<Session, End> {
+/// A session without a lease.
+pub async fn observer_session(common: &Common) -> Result<Session, End> {
     connect(common, options(common)?).await
 }
 
 /// A session for one candidate.
-pub async fn competitor(common: &Common, candidate: &args::Candidate) -> Result<Session, End> {
+pub async fn candidate_session(
+    common: &Common,
+    candidate: &args::Candidate,
+) -> Result<Session, End> {
     connect(common, competing(common, candidate)?).await
 }
 
-/// What a session for one candidate is made with.
+/// The options of a session for one candidate.
 pub fn competing(common: &Common, candidate: &args::Candidate) -> Result<Options, End> {
     check_candidate(candidate)?;
     Ok(Options {
@@ -67,7 +70,7 @@ pub fn election(
         .value(value_of(candidate, &identity(common)))
 }
 
-/// Bounds what is asked once.
+/// Waits for one answer of the store, no longer than --command-timeout.
 pub async fn answered<T>(
     common: &Common,
     asked: impl Future<Output = Result<T, Error>>,
@@ -91,7 +94,7 @@ pub struct Cleanup<'a> {
     /// Their work must have stopped.
     pub candidate: Option<(Candidate, Option<Leadership>)>,
     /// Tells of the last events.
-    pub telling: Option<JoinHandle<()>>,
+    pub reporting: Option<JoinHandle<()>>,
     pub timeout: Duration,
 }
 
@@ -107,9 +110,9 @@ impl Cleanup<'_> {
                 leave(candidate, leadership).await;
             }
             self.session.close().await?;
-            if let Some(telling) = self.telling {
+            if let Some(reporting) = self.reporting {
                 // Fails if it panicked, which has been said.
-                let _ = telling.await;
+                let _ = reporting.await;
             }
             Ok::<(), Error>(())
         };
@@ -125,12 +128,11 @@ impl Cleanup<'_> {
     }
 }
 
-/// Leaves first, so that the end of the term is not taken for a wish to lead
-/// again.
+/// Leaves first: otherwise the candidate would get back in line when the term ends.
 pub async fn leave(candidate: Candidate, leadership: Option<Leadership>) {
     let mut leaving = pin!(candidate.leave());
     let mut leadership = leadership;
-    // Its failure is told as an event.
+    // Its failure is an event.
     let _ = std::future::poll_fn(|context| {
         let left = leaving.as_mut().poll(context);
         drop(leadership.take());
@@ -139,7 +141,7 @@ pub async fn leave(candidate: Candidate, leadership: Option<Leadership>) {
     .await;
 }
 
-/// What a session that takes no lease is made with.
+/// The options of a session without a lease.
 pub fn options(common: &Common) -> Result<Options, End> {
     Ok(Options {
         identity: identity(common),
@@ -160,7 +162,7 @@ async fn connect(common: &Common, options: Options) -> Result<Session, End> {
     Ok(session)
 }
 
-/// How far an election reaches, where that is not far.
+/// Says so if an election does not reach beyond this machine.
 fn reach(store: &StoreUrl) -> Option<String> {
     match store {
         StoreUrl::Local | StoreUrl::Sqlite(_) => {
@@ -180,7 +182,7 @@ fn reach(store: &StoreUrl) -> Option<String> {
     }
 }
 
-/// Whoever has named no store may have no etcd.
+/// Users who have named no store may have no etcd: they are offered one that needs none.
 fn not_connected(common: &Common, error: Error) -> End {
     if common.store.is_none()
         && let Error::Connect(

@@ -6,12 +6,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::exit::{End, Status, bad_input};
 
-/// Listens from its making on: such a signal ends nothing by itself any more.
+/// Listens as long as the program runs: these signals do not kill it by themselves.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None where whoever started us wants hang-ups to be ignored (nohup).
+    /// None if hang-ups are to be ignored (nohup).
     hangup: Option<Signal>,
 }
 
@@ -48,7 +48,7 @@ impl Signals {
 }
 
 impl Asked {
-    /// For an end at once, without the orderly rest: as if the signal had done it.
+    /// For an end at once, without cleanup: as if the signal had killed us.
     pub fn status(self) -> Status {
         Status::Passed(u8::try_from(128 + self.0.as_raw_value()).unwrap_or(u8::MAX))
     }
@@ -59,8 +59,7 @@ pub fn not_heard(error: io::Error) -> End {
     bad_input(format!("the system lets us take no signals: {error}"))
 }
 
-/// Whether a signal was ignored when we were started. Where the system does not
-/// say, it was not.
+/// Whether a signal was ignored when we were started. False if the system does not say.
 fn ignored(kind: SignalKind) -> bool {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
         return false;

@@ -1,7 +1,7 @@
 //! Whether there is a standard output.
 //!
-//! Before `main`, Rust's runtime opens `/dev/null` in the place of one that is closed, and
-//! nobody can tell it from one that the user has sent there. So we look before that.
+//! Before `main`, Rust's runtime opens `/dev/null` in place of a closed one, and later that
+//! cannot be told from a redirection by the user. So we look before the runtime does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ use super::exit::{End, bad_input};
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 #[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "the list of what runs before `main` has no safe interface")]
+#[expect(unsafe_code, reason = "a function that runs before `main` has no safe interface")]
 #[unsafe(link_section = ".init_array")]
 #[used]
 static LOOK: extern "C" fn() = {
@@ -21,7 +21,7 @@ static LOOK: extern "C" fn() = {
     look
 };
 
-/// For a command whose answer goes there.
+/// For a command that prints its answer there.
 pub fn check() -> Result<(), End> {
     if IS_CLOSED.load(Ordering::Relaxed) {
         return Err(bad_input(

@@ -1,5 +1,5 @@
-//! What others wrote, as people may see it: on one line, without what a terminal
-//! would obey, and not without end; and as JSON, whole, and harmless to a terminal as well.
+//! Text that others wrote, made harmless: for people on one line, without characters that
+//! control a terminal, and of bounded length; in JSON whole, and as harmless to a terminal.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// How many characters of a value people are shown.
+/// How many characters of a value people see.
 const LONGEST: usize = 200;
 
-/// Bytes as text: what is no text, or no line, is escaped, and what is very long
+/// Bytes as text on one line: other bytes and control characters are escaped, and a long text
 /// is cut.
 pub fn shown_bytes(bytes: &[u8]) -> String {
     let mut shown = String::new();
@@ -35,7 +35,7 @@ pub fn shown_bytes(bytes: &[u8]) -> String {
     shown
 }
 
-/// A sentence of any length on one line. Its backslashes are its own.
+/// A sentence of any length on one line. Its backslashes are not escaped.
 pub fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -47,15 +47,15 @@ pub fn shown(text: &str) -> String {
     shown
 }
 
-/// JSON on one line. What a terminal would obey, or would turn around, is escaped: serde_json
-/// does that for the control characters of ASCII alone.
+/// JSON on one line. Characters that control a terminal, or change the direction of text, are
+/// escaped: serde_json escapes the control characters of ASCII only.
 pub fn json(value: &impl Serialize) -> String {
     // Cannot fail: our types have names for keys, and are written to memory.
     let text = serde_json::to_string(value).unwrap_or_default();
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
-        if is_obeyed(character) {
-            // Such characters stand in strings only. Cannot fail: it is written to memory.
+        if is_control(character) {
+            // These characters occur in strings only. Cannot fail: it is written to memory.
             let _ = write!(line, "\\u{:04x}", u32::from(character));
         } else {
             line.push(character);
@@ -80,8 +80,9 @@ impl Serialize for Bytes<'_> {
     }
 }
 
-/// DEL, C1 controls, line and paragraph separators, and what changes the direction of text.
-fn is_obeyed(character: char) -> bool {
+/// DEL, C1 controls, line and paragraph separators, and characters that change the direction of
+/// text.
+fn is_control(character: char) -> bool {
     matches!(
         character,
         '\u{7f}'..='\u{9f}'
@@ -98,8 +99,7 @@ fn cut(mut shown: String, length: usize) -> String {
     shown
 }
 
-/// Printable characters as they are; a backslash is not one, so that what is
-/// shown means one thing only.
+/// Printable characters as they are. A backslash is escaped, so that escapes are unambiguous.
 fn push(shown: &mut String, character: char) {
     match character {
         '\'' | '"' => shown.push(character),
@@ -130,7 +130,7 @@ mod tests {
             serde_json::from_str::<serde_json::Value>(&line).unwrap()["value"],
             hostile.as_str()
         );
-        assert!(!line.chars().any(|one| one.is_control() || is_obeyed(one)), "{line}");
+        assert!(!line.chars().any(|one| one.is_control() || is_control(one)), "{line}");
         assert!(line.contains("\\u009b") && line.contains("\\u202e") && line.contains('ü'));
     }
 }

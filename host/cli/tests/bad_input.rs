@@ -43,6 +43,7 @@ const TABLE: &[(&[&str], &[&str])] = &[
     (&["campaign", "e", "--wait", "-1s"], &["'-1s' for '--wait", "leave out the minus"]),
     (&["leader", "e", "--dial-timeout", "-1s"], &["'-1s' for '--dial-timeout", "minus"]),
     (&["leader", "e", "--command-timeout", "-1s"], &["'-1s' for '--command-timeout", "minus"]),
+    (&["campaign", "e", "--ttl", "-1s"], &["'-1s' for '--ttl", "leave out the minus"]),
     (&["campaign", "e", "--ttl", "99999999999999999999s"], &["--ttl", "9000000000 s or less"]),
     (&["campaign", "e", "--wait", "999999999999999years"], &["--wait", "9000000000 s or less"]),
     (&["campaign", "e", "--ttl", "9000000001s"], &["--ttl", "9000000000 s"]),
@@ -85,13 +86,13 @@ const TABLE: &[(&[&str], &[&str])] = &[
     (&["leader", "e", "--store", "etcds://h", "--key", "/etc/hostname"], &["--key", "--cert FILE"]),
     (&["put", "k", "v"], &["--fence"]),
     (&["put", "k", "v", "--fence", "e"], &["--fence e:EPOCH", "INCUMBENT_EPOCH"]),
-    (&["put", "k", "v", "--fence", "e:0"], &["--fence", "no epoch"]),
-    (&["put", "k", "v", "--fence", "e:99999999999999999999"], &["--fence", "no epoch"]),
+    (&["put", "k", "v", "--fence", "e:0"], &["--fence", "not an epoch"]),
+    (&["put", "k", "v", "--fence", "e:99999999999999999999"], &["--fence", "not an epoch"]),
     (&["put", "k", "v", "--fence", ":5"], &["--fence", "1 to 1024 bytes"]),
     (&["put", "", "v", "--fence", "e:5"], &["KEY"]),
     (&["get", ""], &["KEY"]),
     (&["get", "k", "--consistency", "x"], &["--consistency", "l, s"]),
-    (&["depose", "e:0"], &["EPOCH", "no epoch"]),
+    (&["depose", "e:0"], &["EPOCH", "not an epoch"]),
     (&["run", "e"], &["CMD"]),
     (&["run", "e", "--"], &["CMD"]),
     (&["run", "e", "--", ""], &["CMD"]),
@@ -115,7 +116,7 @@ const TABLE: &[(&[&str], &[&str])] = &[
     ),
     (&["run", "e", "--component"], &["--component"]),
     (&["run", "e", "--component", "/nowhere"], &["--component /nowhere cannot be read", "give"]),
-    (&["run", "e", "--component", "/etc/hostname"], &["is no WebAssembly", "wasm32-wasip2"]),
+    (&["run", "e", "--component", "/etc/hostname"], &["is not WebAssembly", "wasm32-wasip2"]),
     (&["run", "e", "--component", "/nowhere", "--isolate"], &["--component", "--isolate"]),
     (&["run", "e", "--dir", ".", "--", "true"], &["--dir", "--component FILE"]),
     (&["run", "e", "--allow-network", "--", "true"], &["--allow-network", "--component FILE"]),
@@ -176,7 +177,7 @@ fn a_pipe_is_no_credential() {
     let login = ["leader", "e", "--user", "a", "--password-file"];
     assert_sentence(&[&login[..], &[pipe]].concat(), &["--password-file", pipe, "is a pipe"]);
     let device = "/dev/zero";
-    assert_sentence(&[&login[..], &[device]].concat(), &[device, "is no regular file"]);
+    assert_sentence(&[&login[..], &[device]].concat(), &[device, "is not a regular file"]);
 }
 
 #[test]

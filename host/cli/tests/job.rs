@@ -416,7 +416,7 @@ fn nothing_is_given_back_before_a_call_to_the_system_has_returned() {
     let job = Job::doing(OPENS).with_a_pipe();
     let mut running = job.stuck(&etcd, &["--ttl", "60s"]);
     running.signal(Signal::TERM);
-    running.stderr.line_with("nothing is given back before that ends");
+    running.stderr.line_with("the leadership is not given back before it returns");
     assert_ne!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
     job.read_the_pipe();
     assert_eq!(running.wait(), 0);
@@ -425,7 +425,7 @@ fn nothing_is_given_back_before_a_call_to_the_system_has_returned() {
     // Deposed, it is not in line before that.
     let running = job.stuck(&etcd, &["--ttl", "60s"]);
     end(on(&etcd, ["depose", "office"])).expect(0);
-    running.stderr.line_with("nothing is given back before that ends");
+    running.stderr.line_with("the leadership is not given back before it returns");
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
     job.read_the_pipe();
     running.stdout.line_with("at work");
@@ -554,15 +554,15 @@ fn what_is_no_job_is_found_before_joining() {
     let whole = job::doing("");
     let elector = incumbent_tests::hostile::elector(&[]);
     for (file, says) in [
-        (file("text", b"#!/bin/sh\n"), "is no WebAssembly"),
-        (file("empty", b""), "is no WebAssembly"),
+        (file("text", b"#!/bin/sh\n"), "is not WebAssembly"),
+        (file("empty", b""), "is not WebAssembly"),
         (file("module", b"\0asm\x01\0\0\0"), "is a core module"),
         (file("cut", &whole[..whole.len() / 2]), "does not compile"),
-        (file("elector", &elector), "is no program"),
+        (file("elector", &elector), "is not a program"),
         (file("wants", &job::wanting("acme:tools/hammer@1.2.3")), "acme:tools/hammer@1.2.3"),
         ("/no/such/file".into(), "cannot be read"),
-        (directory.path().to_str().unwrap().to_owned(), "is no file"),
-        ("/dev/zero".into(), "is no file"),
+        (directory.path().to_str().unwrap().to_owned(), "is not a file"),
+        ("/dev/zero".into(), "is not a file"),
     ] {
         // There is no store: it would be 4 if one were asked.
         let command = ["run", "e", "--store", "etcd://127.0.0.1:1", "--component", &file];

@@ -512,7 +512,7 @@ fn help_teaches() {
     secret.env("INCUMBENT_STORE", "etcd://u:secret@h");
     assert!(!end(secret).expect(0).stdout.contains("secret"));
     let depose = end(incumbent(["depose", "--help"])).stdout;
-    assert!(depose.contains("two who"), "{depose}");
+    assert!(depose.contains("believe that they lead"), "{depose}");
 }
 
 fn candidate_key(etcd: &Etcd, election: &str) -> String {

@@ -1,4 +1,4 @@
-//! Everything that is our child, or becomes it because its own parent has ended.
+//! Our children: those that we have started, and those that we adopt when their parent ends.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,14 +16,13 @@ pub struct Children {
 }
 
 impl Children {
-    /// From now on, what a guard leaves behind is ours to reap.
+    /// From now on we adopt, and have to reap, what a guard leaves behind.
     pub fn adopt() -> io::Result<Self> {
         adopt_orphans()?;
         Ok(Self { changed: signal(SignalKind::child())? })
     }
 
-    /// Waits until one of them has ended, and is no more, or has stopped. Cancel
-    /// safe.
+    /// Waits until one of them has ended, and is reaped, or has stopped. Cancel safe.
     pub async fn next(&mut self) -> (Pid, ExitStatus) {
         loop {
             match reap() {
@@ -35,7 +34,7 @@ impl Children {
         }
     }
 
-    /// Reaps those that have ended, and tells of each. Whether there is nobody left.
+    /// Reaps those that have ended, and calls `changed` for each. Whether no child is left.
     pub fn none_left(&self, mut changed: impl FnMut(Pid, ExitStatus)) -> bool {
         loop {
             match reap() {
@@ -46,7 +45,7 @@ impl Children {
         }
     }
 
-    /// Reaps those that nobody waits for.
+    /// Reaps for ever.
     pub async fn reap(&mut self) -> Infallible {
         loop {
             self.next().await;
@@ -57,9 +56,9 @@ impl Children {
 /// What has become of our children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
-    /// This one has ended, and is no more, or has stopped.
+    /// This one has ended, and is reaped, or has stopped.
     One(Pid, ExitStatus),
-    /// There are some, and nothing is new.
+    /// There are some, and none has changed.
     NotYet,
     NoneLeft,
 }
@@ -73,13 +72,13 @@ pub fn reap() -> Reaped {
             }
             Ok(None) => return Reaped::NotYet,
             Err(Errno::INTR) => {}
-            // What an error means: there are none.
+            // The error means that there are none.
             Err(_) => return Reaped::NoneLeft,
         }
     }
 }
 
-/// Whoever loses its parent below us becomes our child, where the system knows that.
+/// A process below us that loses its parent becomes our child (Linux).
 pub fn adopt_orphans() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;

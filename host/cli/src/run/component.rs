@@ -1,21 +1,21 @@
-//! Work that is a WASI component: it runs in this process, and is stopped when its time is
-//! over, whatever it does.
+//! A WASI component: it runs in this process, and is interrupted when its time is over,
+//! whatever it is doing.
 //!
-//! Nobody has to guard it: it dies with this process. A process that was paused finds its
-//! time over before the code of the component goes on. What was handed to the system
-//! before, or waits in a socket or a pipe, may still go; keys are safe by the fence.
+//! It needs no guard: it dies with this process, and when a paused process goes on, the limit
+//! is checked before any code of the component runs. Data that it has handed to the system
+//! before, or that waits in a socket or a pipe, may still be sent. The fence protects keys.
 //!
-//! A call to the system, as a write to a file is, cannot be interrupted: the leadership is
-//! not given back before it returns.
+//! A system call, such as a write to a file, cannot be interrupted: the leadership is not given
+//! back before it returns.
 //!
-//! | room | what is in it |
+//! | module | what is in it |
 //! | --- | --- |
 //! | `program` | the component, compiled, and what it is linked with |
-//! | `grants` | what it may reach |
+//! | `grants` | what it may use |
 //! | `output_pump` | where it prints |
 //! | `run` | one run of it |
-//! | `limit` | until when |
-//! | `quota` | how much of the machine it may take |
+//! | `limit` | until when it may run |
+//! | `quota` | how much memory, and how many files, it may use |
 
 mod grants;
 mod limit;
@@ -46,10 +46,10 @@ use crate::signals::Signals;
 /// How long before the end of a leadership its component is interrupted.
 const LAST_MOMENT: Mark = 10_000_000;
 
-/// How long after its limit a component that has not ended is waited for in silence.
+/// How long after its limit we wait for a component before we say that it has not ended.
 const SILENCE: Mark = 1_000_000_000;
 
-/// As a shell says it of a program that has aborted.
+/// The status of a program that has aborted, as shells count.
 const TRAPPED: u8 = 134;
 
 /// Runs the component, one term after the other.
@@ -74,7 +74,7 @@ impl Runner {
         let file = PathBuf::from(file);
         let (tell, program) = oneshot::channel();
         let load = move || {
-            // Who asked may not wait any more.
+            // The receiver may have gone.
             let _ = tell.send(Program::load(&file));
         };
         let loading = thread::Builder::new().name("incumbent-loader".into()).spawn(load);
@@ -91,7 +91,7 @@ impl Runner {
     /// candidate's: with each, the deadline may have moved.
     pub async fn term(
         &mut self,
-        Assignment { leadership, environment, teller, .. }: Assignment<'_>,
+        Assignment { leadership, environment, reporter, .. }: Assignment<'_>,
         events: &mut (impl Stream<Item = Event> + Unpin),
     ) -> Outcome {
         let started = BootClock.now();
@@ -119,7 +119,7 @@ impl Runner {
             let until = schedule.kill_at(leadership.valid_until(), stopping);
             run.limit.set(until);
             let overdue = until.saturating_add(SILENCE);
-            // Not at the end of a leadership that is renewed meanwhile.
+            // The leadership may have been renewed meanwhile, so its end at the request counts.
             let timeout = asked_to_end.map(|until: Mark| until.max(overdue));
             tokio::select! {
                 biased;
@@ -136,22 +136,21 @@ impl Runner {
                 Some(_) = events.next() => {}
                 () = BootClock.sleep_until(overdue), if !is_overdue => {
                     is_overdue = true;
-                    teller.remark(
-                        "the component has not ended: a call to the system goes on, as a write to \
-                         a file may, and nothing is given back before that ends",
+                    reporter.remark(
+                        "the component has not ended: a system call goes on, for example a write to \
+                         a file, and the leadership is not given back before it returns",
                     );
                 }
                 () = BootClock.sleep_until(timeout.unwrap_or_default()), if timeout.is_some() => {
-                    teller.remark(
-                        "a call of the component's to the system is stuck: the lease runs out by \
-                         itself",
+                    reporter.remark(
+                        "a system call of the component is stuck: the lease runs out by itself",
                     );
                     return Outcome::Stuck;
                 }
             }
         };
         let now = BootClock.now();
-        // Where the component hears it first, and ends, the loss has come first all the same.
+        // The component may have heard of the loss first, and ended: the loss came first.
         let lost = lost.or_else(|| leadership.lost().now_or_never());
         if let Ok(run::End::Interrupted) = ended {
             let left_us = microseconds(leadership.valid_until(), now);
@@ -162,13 +161,13 @@ impl Runner {
         let status = match ended {
             Ok(run::End::Returned(status)) => Some(status),
             Ok(run::End::Trapped(why)) => {
-                teller.remark(&format!("the component broke off: {why}"));
+                reporter.remark(&format!("the component broke off: {why}"));
                 Some(TRAPPED)
             }
             Ok(run::End::Interrupted) => None,
             Ok(run::End::NotStarted(end)) => return Outcome::NotStarted(end),
             Err(_) => {
-                teller.remark("the thread of the component broke off, by a fault of incumbent's");
+                reporter.remark("the thread of the component panicked: a fault of incumbent");
                 return Outcome::Broken { after };
             }
         };
@@ -180,7 +179,7 @@ impl Runner {
 fn outcome(status: Option<u8>, lost: Option<Reason>, is_asked: bool, after: Duration) -> Outcome {
     match (status, lost) {
         _ if is_asked => Outcome::Asked,
-        // To resign is the component's own wish.
+        // The component has resigned itself.
         (Some(status), None | Some(Reason::Resigned)) => {
             Outcome::Ended(Ended { status, after, by_keyboard: false })
         }
@@ -188,7 +187,7 @@ fn outcome(status: Option<u8>, lost: Option<Reason>, is_asked: bool, after: Dura
     }
 }
 
-/// From one mark to another; less than nothing if that came earlier.
+/// From one mark to another; negative if `to` came first.
 fn microseconds(to: Mark, from: Mark) -> i64 {
     to.cast_signed().saturating_sub(from.cast_signed()) / 1000
 }

@@ -1,4 +1,4 @@
-//! The file of `--events`: opened without waiting for anybody.
+//! The file of `--events`, opened without blocking.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,13 +9,13 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::exit::{End, bad_input};
 
-/// A regular file, a device that takes what is written to it, or a pipe that somebody reads.
+/// A regular file, a device that accepts data, or a pipe that has a reader.
 pub fn open(path: &Path) -> Result<File, End> {
     let fault = |fault: String| bad_input(format!("--events {}{fault}", path.display()));
     let file = OpenOptions::new()
         .append(true)
         .create(true)
-        // A pipe would wait for its reader, and a terminal might become ours.
+        // A pipe would block until it has a reader, and a terminal might become ours.
         .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
         .open(path);
     let is_pipe = || path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo());
@@ -30,14 +30,14 @@ pub fn open(path: &Path) -> Result<File, End> {
     opened.map_err(|error| fault(format!(" cannot be written ({error}): give a file that can")))
 }
 
-/// From now on a thread may wait for whoever reads.
+/// The file, blocking from now on: a thread of its own writes to it.
 fn checked(file: File) -> io::Result<File> {
     let kind = file.metadata()?.file_type();
     if kind.is_block_device() {
         return Err(io::Error::other("it is a disk"));
     }
     if kind.is_char_device() {
-        // Writes nothing, and fails where all does.
+        // Writes nothing, and fails where any write fails.
         rustix::io::write(&file, &[])?;
     }
     let flags = fcntl_getfl(&file)?;

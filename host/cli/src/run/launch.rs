@@ -17,12 +17,11 @@ use rustix::process::{Pid, Signal, getpid, getppid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::termios::tcsetpgrp;
 
-/// Starts the command in a new group. In the foreground, it has the terminal
-/// before it runs.
+/// Starts the command in a new process group. With `foreground` the group has the terminal
+/// before the command runs.
 ///
-/// To be called on the thread that lives longest, and with all signals blocked:
-/// the command is killed when that thread ends, however it ends. It gets `mask`
-/// as its own.
+/// The caller has to be the thread that lives longest, with all signals blocked: the command is
+/// killed when that thread ends, however it ends. The command gets `mask` as its signal mask.
 pub fn start(command: &[OsString], foreground: bool, mask: SigSet) -> io::Result<Pid> {
     let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
@@ -35,7 +34,7 @@ pub fn start(command: &[OsString], foreground: bool, mask: SigSet) -> io::Result
     // SAFETY: `prepare` makes system calls, and does nothing else: it neither
     // allocates nor takes a lock.
     unsafe { command.pre_exec(prepare) };
-    // Dropped without a wait: whoever waits for all children reaps it.
+    // Dropped without a wait: it is reaped with all other children.
     Ok(Pid::from_child(&command.spawn()?))
 }
 
@@ -43,7 +42,7 @@ pub fn start(command: &[OsString], foreground: bool, mask: SigSet) -> io::Result
 fn prepare(parent: Pid, terminal: Option<&File>, mask: SigSet) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have died before that was said.
+    // The parent may have died before the call.
     if getppid() != Some(parent) {
         return Err(Errno::SRCH.into());
     }
@@ -54,13 +53,12 @@ fn prepare(parent: Pid, terminal: Option<&File>, mask: SigSet) -> io::Result<()>
     Ok(mask.thread_set_mask()?)
 }
 
-/// Blocks all signals for good, for a process that is not to be asked. Returns
-/// those that were blocked before.
+/// Blocks all signals for good. Returns those that were blocked before.
 pub fn block_signals() -> io::Result<SigSet> {
     Ok(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?)
 }
 
-/// What else this program is, when it is started by itself.
+/// What this program is when it is started by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Between the supervisor and the work.
@@ -93,7 +91,7 @@ fn program() -> io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { env::current_exe() }
 }
 
-/// Whether it can be found: asked before anybody is kept waiting for us.
+/// Whether it can be found: checked before other candidates wait for us.
 pub fn find() -> io::Result<()> {
     fs::metadata(program()?).map(|_| ())
 }
@@ -111,7 +109,7 @@ pub fn number(argument: Option<OsString>) -> io::Result<i32> {
     number.filter(|number| *number >= 0).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// What `ps` calls us, where it does not show arguments.
+/// Sets the name that `ps` shows where it shows no arguments.
 pub fn set_name(name: &CStr) {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_name(name);
@@ -119,12 +117,12 @@ pub fn set_name(name: &CStr) {
     let _ = name;
 }
 
-/// Leaves standard input and output to the command: whoever reads what it writes
-/// sees its end. Without a /dev/null, our own is waited for as well.
+/// Leaves standard input and output to the command, so that a reader of its output sees its end.
+/// Without a /dev/null the reader sees our end only.
 pub fn leave_stdio() {
     if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         for left in [dup2_stdin(&nothing), dup2_stdout(&nothing), dup2_stderr(&nothing)] {
-            // Fails for no file that is open.
+            // Cannot fail: the file is open.
             let _ = left;
         }
     }

@@ -10,7 +10,7 @@ use incumbent::{Leadership, Mark};
 use rustix::process::Signal;
 
 use super::lease::Lease;
-use crate::event::{Teller, in_seconds};
+use crate::event::{Reporter, in_seconds};
 use crate::exit::{End, Status};
 use crate::signals::Asked;
 
@@ -21,7 +21,7 @@ pub struct Assignment<'a> {
     pub environment: &'a [(&'static str, OsString)],
     /// For the guard, which gives it back when the supervisor is dead.
     pub lease: Lease,
-    pub teller: &'a Teller,
+    pub reporter: &'a Reporter,
 }
 
 /// How a term went. Nothing of the work runs any more, unless it says so.

@@ -1,10 +1,10 @@
 //! Which processes descend from which: so that nothing of the work gets away by leaving its
 //! process group.
 //!
-//! A number of a process that has ended may be somebody else's a moment later. So a process
+//! The number of a process that has ended may be another process's a moment later. So a process
 //! is signalled by a descriptor (pidfd), which stands for that one process, and only if it was
-//! found below us again once the descriptor was open. Kernels before 5.3 have none: there it is
-//! signalled by its number.
+//! found below us again after the descriptor was opened. Kernels before 5.3 have no descriptors:
+//! there it is signalled by its number.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,27 +19,27 @@ use rustix::process::{
 #[cfg(target_os = "linux")]
 use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 
-/// How often a killing pass is made while it finds somebody new.
+/// How often to kill again while new processes are found.
 const PASSES: usize = 50;
 
-/// The work's processes, as one sees them who is above all of them.
+/// The processes of the work, seen from a process above all of them.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessTree {
     /// The process group that the command was started in: its own number.
     group: Option<Pid>,
-    /// The command is not reaped yet: nobody else can have the group's number.
+    /// The command is not reaped yet: no other process can have the group's number.
     leads: bool,
-    /// Between us and the work, if there is one.
+    /// The guard between us and the work, if there is one.
     guard: Option<Pid>,
-    /// Children of ours that were there before the guard: none of the work.
-    strangers: Vec<Pid>,
+    /// Children that we had before the guard: they do not belong to the work.
+    unrelated: Vec<Pid>,
 }
 
 impl ProcessTree {
-    /// For the supervisor, between whom and the work there is a guard. Whoever else is
-    /// its child was there before.
-    pub fn behind(guard: Pid, strangers: Vec<Pid>) -> Self {
-        Self { guard: Some(guard), strangers, ..Self::default() }
+    /// For the supervisor, with a guard between it and the work, and the children that it had
+    /// before.
+    pub fn behind(guard: Pid, unrelated: Vec<Pid>) -> Self {
+        Self { guard: Some(guard), unrelated, ..Self::default() }
     }
 
     /// The command runs.
@@ -50,11 +50,11 @@ impl ProcessTree {
 
     /// The command has ended, and is reaped.
     pub fn ended(&mut self) {
-        // Elsewhere the group is all that is known, and may live on.
+        // On other systems only the group is known, and it may live on.
         self.leads = !cfg!(target_os = "linux");
     }
 
-    /// A child of ours has ended, and is reaped: somebody else may have its number.
+    /// A child of ours has ended, and is reaped: another process may get its number.
     pub fn reaped(&mut self, child: Pid) {
         if self.guard == Some(child) {
             self.guard = None;
@@ -62,7 +62,7 @@ impl ProcessTree {
         if self.is_led_by(child) {
             self.ended();
         }
-        self.strangers.retain(|stranger| *stranger != child);
+        self.unrelated.retain(|unrelated_child| *unrelated_child != child);
     }
 
     /// The group of the command.
@@ -78,23 +78,23 @@ impl ProcessTree {
         self.group == Some(pid)
     }
 
-    /// Signals the group, and each one below us that has left it.
+    /// Signals the group, and each process below us that has left it.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        let (told, result) = self.tell(signal);
+        let (told, result) = self.signal_all(signal);
         told.map(drop).and(result)
     }
 
-    /// Kills them all: those as well that are born meanwhile, as far as they are found.
+    /// Kills all of them, and those that are forked meanwhile, as far as they are found.
     pub fn kill(&self) -> io::Result<()> {
         let mut known = BTreeSet::new();
         let mut result = Ok(());
         for _ in 0..PASSES {
-            let (told, killed) = self.tell(Signal::KILL);
+            let (told, killed) = self.signal_all(Signal::KILL);
             result = killed;
-            let Told { signalled, seen } = told?;
+            let Signalled { signalled, seen } = told?;
             let before = known.len();
             known.extend(signalled.into_iter().map(Pid::as_raw_nonzero));
-            // Whoever is killed has no more children: these are all.
+            // Processes that are killed fork no more: these are all.
             if known.len() == before
                 && seen.into_iter().all(|pid| known.contains(&pid.as_raw_nonzero()))
             {
@@ -104,8 +104,8 @@ impl ProcessTree {
         result
     }
 
-    /// Signals all of them that can be listed.
-    fn tell(&self, signal: Signal) -> (io::Result<Told>, io::Result<()>) {
+    /// Signals all that can be listed.
+    fn signal_all(&self, signal: Signal) -> (io::Result<Signalled>, io::Result<()>) {
         let group = self.group.filter(|_| self.leads);
         let mut result = group.map_or(Ok(()), |group| known(kill_process_group(group, signal)));
         let listed = self.members().and_then(|first| {
@@ -127,7 +127,7 @@ impl ProcessTree {
                 result = result.and(known(process.signal(signal)));
             }
         }
-        (Ok(Told { signalled, seen }), result)
+        (Ok(Signalled { signalled, seen }), result)
     }
 
     /// Signals the group alone.
@@ -138,8 +138,8 @@ impl ProcessTree {
         }
     }
 
-    /// Whether nothing of it seems to run, though some may not be reaped. Somebody whose
-    /// parent ends at this moment may be overlooked. False where one cannot see.
+    /// Whether none of them seems to run, although some may not be reaped. A process whose parent
+    /// ends at this moment may be overlooked. False if the processes cannot be listed.
     pub fn is_dead(&self) -> bool {
         if cfg!(target_os = "linux") {
             self.members().is_ok_and(|members| !members.into_iter().any(runs))
@@ -148,11 +148,11 @@ impl ProcessTree {
         }
     }
 
-    /// Whether nothing of it is left, as one knows who has just reaped all there was to
-    /// reap; `is_childless` if nobody is our child any more.
+    /// Whether none of them is left. The caller has just reaped all that could be reaped;
+    /// `is_childless` if we have no child any more.
     pub fn is_gone(&self, is_childless: bool) -> bool {
         if cfg!(target_os = "linux") {
-            // Whoever loses a parent below us becomes our child at that moment.
+            // A process below us that loses its parent becomes our child at that moment.
             is_childless
                 || self.guard.is_none() && self.members().is_ok_and(|members| members.is_empty())
         } else {
@@ -172,30 +172,30 @@ impl ProcessTree {
             }
         }
         let mut ours = own_children()?;
-        ours.retain(|pid| self.guard != Some(*pid) && !self.strangers.contains(pid));
+        ours.retain(|pid| self.guard != Some(*pid) && !self.unrelated.contains(pid));
         descendants(ours)
     }
 }
 
-/// What a signal to all of them has come to.
+/// The result of a signal to all of them.
 #[derive(Debug)]
-struct Told {
+struct Signalled {
     signalled: Vec<Pid>,
-    /// Who is there, the signalled ones perhaps among them.
+    /// Those that were there afterwards, perhaps with some of the signalled ones.
     seen: Vec<Pid>,
 }
 
-/// One process, whatever becomes of its number.
+/// One process, even if another process gets its number.
 #[derive(Debug)]
 struct Process {
     pid: Pid,
-    /// None where the system gives none.
+    /// An error if the system has no descriptors.
     #[cfg(target_os = "linux")]
     descriptor: Result<OwnedFd, Errno>,
 }
 
 impl Process {
-    /// Whoever has this number at this moment.
+    /// The process that has this number at this moment.
     fn of(pid: Pid) -> Self {
         Self {
             pid,
@@ -216,7 +216,7 @@ impl Process {
     }
 }
 
-/// Those that are gone need no signal.
+/// Processes that are gone need no signal.
 fn known(signalled: Result<(), Errno>) -> io::Result<()> {
     match signalled {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -224,8 +224,8 @@ fn known(signalled: Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// These, and all that descends from them, children before their own. Whoever is born
-/// meanwhile may be missing: ask again until nobody is left.
+/// These processes and all their descendants, parents first. A process that is forked meanwhile
+/// may be missing: ask again until none is left.
 fn descendants(mut found: Vec<Pid>) -> io::Result<Vec<Pid>> {
     let mut known: BTreeSet<_> = found.iter().map(|pid| pid.as_raw_nonzero()).collect();
     let mut next = 0;
@@ -283,7 +283,7 @@ fn children_among_all(parent: Pid) -> io::Result<Vec<Pid>> {
     Ok(found)
 }
 
-/// Whether this says that a process, or a thread, is no more.
+/// Whether the error means that a process, or a thread, has gone.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
@@ -374,8 +374,8 @@ mod tests {
     fn who_was_there_before_is_none_of_it() {
         let stdio = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let (mut before, mut guard, mut work) = (stdio(), stdio(), stdio());
-        let [stranger, guard_pid, leader] = [&before, &guard, &work].map(Pid::from_child);
-        let mut tree = ProcessTree::behind(guard_pid, vec![stranger]);
+        let [unrelated_child, guard_pid, leader] = [&before, &guard, &work].map(Pid::from_child);
+        let mut tree = ProcessTree::behind(guard_pid, vec![unrelated_child]);
         // What is not below the guard is not its business.
         assert_eq!(tree.members().unwrap(), []);
         tree.started(leader);
@@ -383,14 +383,14 @@ mod tests {
         guard.wait().unwrap();
         tree.reaped(guard_pid);
         let members = tree.members().unwrap();
-        assert!(members.contains(&leader) && !members.contains(&stranger), "{members:?}");
+        assert!(members.contains(&leader) && !members.contains(&unrelated_child), "{members:?}");
         work.kill().unwrap();
         work.wait().unwrap();
         tree.reaped(leader);
         assert!(!tree.leads, "its number may be somebody else's");
         before.kill().unwrap();
         before.wait().unwrap();
-        tree.reaped(stranger);
-        assert_eq!(tree.strangers, []);
+        tree.reaped(unrelated_child);
+        assert_eq!(tree.unrelated, []);
     }
 }

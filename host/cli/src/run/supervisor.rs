@@ -73,7 +73,7 @@ impl Supervisor {
     /// `events` are the candidate's: with each, the deadline may have moved.
     pub async fn term(
         &mut self,
-        Assignment { leadership, environment, lease, teller }: Assignment<'_>,
+        Assignment { leadership, environment, lease, reporter }: Assignment<'_>,
         events: &mut (impl Stream<Item = Event> + Unpin),
     ) -> Outcome {
         let clock = BootClock;
@@ -123,7 +123,7 @@ impl Supervisor {
                         self.give_terminal(&work);
                         done = work.go_on();
                     }
-                    Action::Remark(sentence) => teller.remark(sentence),
+                    Action::Remark(sentence) => reporter.remark(sentence),
                     Action::Wake(at) => wake = at,
                     Action::End(outcome) => {
                         self.take_terminal_back();
@@ -136,7 +136,7 @@ impl Supervisor {
                 if let Err(error) = done
                     && !mem::replace(&mut has_complained, true)
                 {
-                    teller.remark(&format!("the command cannot be signalled: {error}"));
+                    reporter.remark(&format!("the command cannot be signalled: {error}"));
                 }
             }
             if input.is_some() {

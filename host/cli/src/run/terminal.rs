@@ -1,4 +1,4 @@
-//! The terminal, and who has its foreground: whom the keyboard reaches.
+//! The terminal, and the process group in its foreground, which the keyboard reaches.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,13 +11,13 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 #[derive(Debug)]
 pub struct Terminal {
     file: File,
-    /// How it was before it was given away.
+    /// Its modes before the command had it.
     modes: Option<Termios>,
     given: bool,
 }
 
 impl Terminal {
-    /// None where nobody sits at a keyboard.
+    /// None if there is no terminal.
     pub fn controlling() -> Option<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
         Some(Self { file, modes: None, given: false })
@@ -33,8 +33,7 @@ impl Terminal {
         self.given
     }
 
-    /// Notes that the command takes the foreground by itself when it starts: it
-    /// may read at once.
+    /// Notes that the command takes the foreground itself when it starts: it may read at once.
     pub fn taken(&mut self) {
         self.modes = tcgetattr(&self.file).ok();
         self.given = true;
@@ -51,12 +50,12 @@ impl Terminal {
     pub fn take_back(&mut self) {
         if self.given {
             self.given = false;
-            // Fails where the terminal has gone, and there is nothing to take.
+            // Fails if the terminal has gone.
             let _ = tcsetpgrp(&self.file, getpgrp());
         }
     }
 
-    /// Undoes what a command that was killed has done to the terminal.
+    /// Restores the modes that a command has changed, for example one that was killed.
     pub fn restore(&mut self) {
         if let Some(modes) = self.modes.take() {
             let _ = tcsetattr(&self.file, OptionalActions::Now, &modes);
@@ -64,16 +63,14 @@ impl Terminal {
     }
 }
 
-/// Lets this thread, and those it starts from now on, use the terminal while the
-/// foreground is somebody else's: otherwise our own lines could stop us, while
-/// the command ran on.
+/// Lets this thread, and those that it starts from now on, write to the terminal from the
+/// background: otherwise our own lines could stop us, while the command ran on.
 pub fn may_write_from_the_background() {
-    // Fails for no signal that exists.
+    // Cannot fail: the signal exists.
     let _ = background_output().thread_block();
 }
 
-/// For a process that is about to become another program: takes that back.
-/// Allocates nothing.
+/// Takes that back, in a process that is about to become another program. Allocates nothing.
 pub fn leave_signals_as_they_were() -> io::Result<()> {
     Ok(background_output().thread_unblock()?)
 }

@@ -59,7 +59,7 @@ impl Work {
             .arg(theirs.as_raw_fd().to_string())
             .args(command)
             .envs(environment.iter().map(|(name, value)| (name, value)))
-            // What is sent to our group is not to reach it.
+            // A signal to our group must not reach it.
             .process_group(0);
         let prepare = move || {
             leave_signals_as_they_were()?;
@@ -68,8 +68,8 @@ impl Work {
         // SAFETY: `prepare` makes system calls, and does nothing else: it neither
         // allocates nor takes a lock.
         unsafe { guard.pre_exec(prepare) };
-        let strangers = own_children().unwrap_or_default();
-        let tree = ProcessTree::behind(Pid::from_child(&guard.spawn()?), strangers);
+        let unrelated = own_children().unwrap_or_default();
+        let tree = ProcessTree::behind(Pid::from_child(&guard.spawn()?), unrelated);
         channel.send(&Order::Begin(Box::new(begin)));
         Ok(Self { channel, ready, tree, is_guarded: true })
     }
@@ -121,7 +121,7 @@ impl Work {
         if status.stopped_signal().is_none() {
             self.tree.reaped(child);
         } else if self.tree.guard() == Some(child) {
-            // It has a deadline to keep. Fails where it has gone meanwhile.
+            // It has a deadline to keep. Fails if it has gone meanwhile.
             let _ = kill_process(child, Signal::CONT);
         }
     }
@@ -131,7 +131,7 @@ impl Work {
         self.tree.group()
     }
 
-    /// Asks all to stop. Those that sleep on a stop signal are woken for it.
+    /// Asks all to stop, and wakes those that a stop signal has put to sleep.
     pub fn stop(&self) -> io::Result<()> {
         let asked = self.tree.signal(Signal::TERM);
         asked.and(self.tree.signal(Signal::CONT))
@@ -148,23 +148,23 @@ impl Work {
     /// Kills a guard that hangs: what it has left is ours then.
     pub fn kill_guard(&self) {
         if let Some(guard) = self.tree.guard() {
-            // Fails where it has gone meanwhile.
+            // Fails if it has gone meanwhile.
             let _ = kill_process(guard, Signal::KILL);
         }
     }
 
-    /// Whether nothing of it seems to run, whatever the guard says.
+    /// Whether nothing of it seems to run, whatever the guard reports.
     pub fn is_dead(&self) -> bool {
         self.tree.is_dead()
     }
 
-    /// Reaps what the guard has left. Whether nothing of it is left, nor the guard.
+    /// Reaps what the guard has left. Whether neither work nor guard is left.
     pub fn is_gone(&mut self, children: &Children) -> bool {
         let is_childless = children.none_left(|child, status| self.child_changed(child, status));
         self.tree.is_gone(is_childless)
     }
 
-    /// Lets the guard go, and waits for its end: nothing of the work is left.
+    /// Lets the guard end, and waits for that. Nothing of the work is left.
     pub async fn over(mut self, children: &mut Children) {
         self.channel.send(&Order::Over);
         let Some(guard) = self.tree.guard() else {

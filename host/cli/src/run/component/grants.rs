@@ -1,4 +1,4 @@
-//! What a component may reach: what the user has granted, and nothing else.
+//! What a component may use: what the user has granted, and nothing else.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,7 +16,7 @@ use crate::args;
 use crate::exit::{End, bad_input};
 use crate::parse::{Directory, check_prefix};
 
-/// The same for each term.
+/// Granted for all terms.
 #[derive(Debug)]
 pub struct Grants {
     directories: Vec<Directory>,
@@ -31,7 +31,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Looks at all of it, so that what cannot be granted is found at once.
+    /// Checks all grants, so that one that cannot be given is found at once.
     pub fn new(file: &Path, run: &args::Run) -> Result<Self, End> {
         let (granted, arguments) = (&run.grants, &run.command);
         granted.keys.iter().try_for_each(|prefix| check_prefix(prefix, &run.election))?;
@@ -39,8 +39,8 @@ impl Grants {
         let arguments = arguments.iter().map(|argument| {
             argument.clone().into_string().map_err(|argument| {
                 bad_input(format!(
-                    "the argument {argument:?} is no text (UTF-8), and a component takes no \
-                     other: write it with letters and numbers"
+                    "the argument {argument:?} is not text (UTF-8), and a component takes only \
+                     text: write it with letters and numbers"
                 ))
             })
         });
@@ -63,7 +63,7 @@ impl Grants {
         Ok(grants)
     }
 
-    /// With the directories.
+    /// With the directories opened.
     fn opened(&self) -> Result<WasiCtxBuilder, End> {
         let mut context = WasiCtxBuilder::new();
         for Directory { host, guest } in &self.directories {
@@ -78,7 +78,7 @@ impl Grants {
         Ok(context)
     }
 
-    /// For one run: with `environment`, which comes last.
+    /// The context of one run. Variables of `environment` win over granted ones.
     pub fn context(
         &self,
         environment: &[(&'static str, OsString)],
@@ -101,14 +101,14 @@ impl Grants {
         Ok(context.build())
     }
 
-    /// What it is told of its leadership, and may write with it.
+    /// Its leadership, and the keys that it may use with it.
     pub fn leadership(&self, leadership: &Leadership) -> LeadershipCtx {
         self.keys.iter().fold(LeadershipCtx::of_term(leadership), |granted, prefix| {
             granted.grant(prefix.as_bytes())
         })
     }
 
-    /// For one run.
+    /// The quota of one run.
     pub fn quota(&self) -> Quota {
         Quota::new(self.memory)
     }
@@ -120,7 +120,7 @@ impl Grants {
     }
 }
 
-/// What is missing is threads.
+/// The system refused a thread, or a file.
 pub fn not_started(error: &io::Error) -> End {
     bad_input(format!(
         "the component does not start ({error}): are there not too many processes and open files?"

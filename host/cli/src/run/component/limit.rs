@@ -1,9 +1,9 @@
-//! Until when a component may run, whatever it does, and whatever else is stuck.
+//! Until when a component may run, whatever it is doing, and whatever else is stuck.
 //!
-//! Three look at the clock. A thread of its own sleeps to the mark, and then interrupts
-//! the code, wherever it is, until it has ended; each call of the host's asks before it
-//! reaches anything; and so does whoever waits for such a call. After a pause of the whole
-//! process the first of them to run finds that the time is over.
+//! The clock is read in three places. A thread sleeps to the mark, and then interrupts the code,
+//! wherever it is, until it has ended; each host call checks before it reaches anything; and so
+//! does each resumption of a call that waits. After a pause of the whole process the first of
+//! them to run finds that the time is over.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use futures_util::task::AtomicWaker;
 use incumbent::{BootClock, Clock, Mark, Notifier};
 use wasmtime::{Engine, UpdateDeadline};
 
-/// How soon code is interrupted again that has not heard it.
+/// How soon to interrupt code again that has not noticed.
 const AGAIN: Duration = Duration::from_millis(1);
 
 /// The limit of one run.
@@ -23,17 +23,17 @@ const AGAIN: Duration = Duration::from_millis(1);
 pub struct Limit {
     engine: Engine,
     until: AtomicU64,
-    /// Somebody saw that the time was over, and that is final.
+    /// The time was seen to be over, and that is final.
     over: AtomicBool,
     /// The code has ended.
     done: AtomicBool,
     notifier: Notifier,
-    /// Of whoever waits for a call of the host's.
+    /// Of the task that waits for a host call.
     waiting: AtomicWaker,
 }
 
 impl Limit {
-    /// Kept from now on, by a thread, until the code is [`done`](Self::done).
+    /// A limit that a thread enforces from now on, until the code is [`done`](Self::done).
     pub fn keep(engine: &Engine, until: Mark) -> io::Result<Arc<Self>> {
         let limit = Arc::new(Self {
             engine: engine.clone(),
@@ -48,7 +48,7 @@ impl Limit {
         Ok(limit)
     }
 
-    /// Moves it. What is over stays so.
+    /// Moves it. A limit that is over stays over.
     pub fn set(&self, until: Mark) {
         if self.until.swap(until, Ordering::AcqRel) != until {
             self.notifier.notify();
@@ -63,19 +63,19 @@ impl Limit {
         self.over.load(Ordering::Acquire)
     }
 
-    /// As an interrupted engine asks it.
+    /// The answer to an engine that was interrupted.
     pub fn update(&self) -> UpdateDeadline {
         if self.is_over() { UpdateDeadline::Interrupt } else { UpdateDeadline::Continue(1) }
     }
 
-    /// It is over now, whatever the clock says.
+    /// Ends it now, whatever the clock says.
     pub fn end(&self) {
         if !self.over.swap(true, Ordering::AcqRel) {
             self.notifier.notify();
         }
     }
 
-    /// The code has ended, and nobody is to be interrupted.
+    /// The code has ended, and needs no interruption.
     pub fn done(&self) {
         self.done.store(true, Ordering::Release);
         self.end();
@@ -85,12 +85,12 @@ impl Limit {
         self.until.load(Ordering::Acquire)
     }
 
-    /// Who is to be woken when it is over.
+    /// The task to wake when it is over.
     pub fn wakes(&self) -> &AtomicWaker {
         &self.waiting
     }
 
-    /// The thread. Once would not do: code that starts, or is let go on, at that very
+    /// The thread. One interruption is not enough: code that starts, or continues, at that very
     /// moment may count from the new epoch.
     fn interrupt(&self) {
         while !self.is_over() {

@@ -1,8 +1,8 @@
-//! Standard output and standard error, as a component writes them.
+//! Standard output and standard error of a component.
 //!
-//! A pipe that nobody reads makes a write wait, and a thread that waits in the kernel
-//! cannot be interrupted: so a thread of their own writes, one for each, for all terms. Of
-//! a component that is interrupted it completes the chunk that it has begun.
+//! A write to a pipe that nobody reads blocks, and a thread that waits in the kernel cannot be
+//! interrupted. So a separate thread writes, one for each of the two, for all terms. When a
+//! component is interrupted, the thread completes the chunk that it has begun.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -20,7 +20,7 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
 use super::limit::Limit;
 
-/// How much a stream hands over at once.
+/// How many bytes a stream hands over at once.
 const CHUNK: usize = 64 * 1024;
 
 /// One of the two, for all runs. Clones are the same.
@@ -31,7 +31,7 @@ pub struct OutputPump {
     is_terminal: bool,
 }
 
-/// What a run has of it.
+/// The stream of one run.
 #[derive(Clone, Debug)]
 pub struct Stdout {
     pump: OutputPump,
@@ -43,31 +43,31 @@ pub struct Stdout {
 struct Stream {
     pump: OutputPump,
     limit: Arc<Limit>,
-    /// How many bytes it may hand over, as it was told.
+    /// How many bytes the last check-write has permitted.
     permit: usize,
 }
 
-/// What one write has handed over, as long as the limit of its run is not over.
+/// The bytes of one write. They are dropped once the limit of its run is over.
 #[derive(Debug)]
 struct Chunk {
     bytes: Bytes,
     limit: Arc<Limit>,
 }
 
-/// How far the thread is.
+/// How far the thread has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// So many chunks are not written yet.
+    /// This many chunks are not written yet.
     Waiting(usize),
-    /// Nobody reads any more.
+    /// The reader has gone.
     Closed,
-    /// The last write failed, and nobody has been told yet.
+    /// The last write failed, and the component does not know yet.
     Failed(io::ErrorKind),
 }
 
 impl OutputPump {
-    /// To a descriptor of its own: the thread may wait in the kernel, and whoever else
-    /// writes to `target` need not wait for it.
+    /// Writes to a duplicate of the descriptor: the thread may block in the kernel, and other
+    /// writers to `target` do not wait for it.
     pub fn to(target: impl AsFd) -> io::Result<Self> {
         let target = File::from(target.as_fd().try_clone_to_owned()?);
         let (chunks, waiting) = mpsc::channel();
@@ -85,17 +85,17 @@ impl OutputPump {
         Stdout { pump: self.clone(), limit: Arc::clone(limit) }
     }
 
-    /// Waits until all of it has been written, or cannot be. Cancel safe.
+    /// Waits until everything is written, or cannot be. Cancel safe.
     pub async fn written(&self) {
         let written = |standing: &Standing| !matches!(standing, Standing::Waiting(1..));
-        // We hold a sender: it does not close.
+        // Cannot fail: we hold a sender.
         let _ = self.standing.subscribe().wait_for(written).await;
     }
 }
 
 fn write_all(chunks: &Receiver<Chunk>, mut target: File, told: &watch::Sender<Standing>) {
     for Chunk { bytes, limit } in chunks {
-        // What a run that is over has left is not printed into the next one.
+        // The rest of a run that is over must not be printed in the next one.
         let written = if limit.is_over() { Ok(()) } else { target.write_all(&bytes) };
         told.send_modify(|standing| {
             *standing = match (written, *standing) {

@@ -1,4 +1,4 @@
-//! The component itself: read, checked and compiled before anybody is kept waiting for us.
+//! The component itself: read, checked and compiled before other candidates wait for us.
 
 use std::fmt;
 use std::fs;
@@ -20,11 +20,11 @@ use crate::exit::{End, bad_input};
 pub struct Program {
     pub engine: Engine,
     pub command: CommandPre<State>,
-    /// It can hear that it is to stop.
+    /// It imports `leadership`, so it hears that it has to stop.
     pub hears: bool,
 }
 
-/// What a component imports that wants to know.
+/// The interface that tells a component about its leadership.
 const LEADERSHIP: &str = "incumbent:election/leadership@";
 
 impl fmt::Debug for Program {
@@ -33,7 +33,7 @@ impl fmt::Debug for Program {
     }
 }
 
-/// What a run has in hand.
+/// The data of one run.
 pub struct State {
     granted: Reach,
     nothing: Reach,
@@ -42,7 +42,7 @@ pub struct State {
     pub quota: Quota,
 }
 
-/// What can be reached, and what of it is open.
+/// What the component can use, and what of it is open.
 struct Reach {
     context: WasiCtx,
     resources: ResourceTable,
@@ -54,41 +54,44 @@ impl Program {
         let fault = |fault: String| bad_input(format!("--component {}{fault}", file.display()));
         let unread =
             |error: io::Error| fault(format!(" cannot be read ({error}): give a file that can"));
-        // What is no file may never end.
+        // Other things may never end.
         if !fs::metadata(file).map_err(unread)?.is_file() {
-            return Err(fault(" is no file: give what a build for wasm32-wasip2 leaves".into()));
+            return Err(fault(
+                " is not a file: give the file that a build for wasm32-wasip2 makes".into(),
+            ));
         }
         let bytes = fs::read(file).map_err(unread)?;
         match Kind::of(&bytes) {
             Kind::Component => {}
             Kind::Module => {
                 return Err(fault(
-                    " is a core module, no component: build it for wasm32-wasip2, or make it one \
+                    " is a core module, not a component: build it for wasm32-wasip2, or make it one \
                      with `wasm-tools component new`"
                         .into(),
                 ));
             }
             Kind::Other => {
                 return Err(fault(
-                    " is no WebAssembly: give what a build for wasm32-wasip2 leaves".into(),
+                    " is not WebAssembly: give the file that a build for wasm32-wasip2 makes"
+                        .into(),
                 ));
             }
         }
         Self::compile(&bytes).map_err(|error| match error {
             Fault::Broken(why) => fault(format!(" does not compile ({why}): is the file whole?")),
             Fault::Imports(what) => fault(format!(
-                " wants what is not here ({what}): it may import WASI 0.2 as a program does \
-                 (world wasi:cli/command), and incumbent:election/leadership"
+                " has an import that does not exist here ({what}): it may import WASI 0.2 as a \
+                 program does (world wasi:cli/command), and incumbent:election/leadership"
             )),
             Fault::Exports(what) => fault(format!(
-                " is no program ({what}): build one that exports wasi:cli/run, as the world \
-                 wasi:cli/command has it"
+                " is not a program ({what}): build one that exports wasi:cli/run, as in the world \
+                 wasi:cli/command"
             )),
         })
     }
 
     fn compile(bytes: &[u8]) -> Result<Self, Fault> {
-        // An engine of its own: to interrupt it interrupts all that runs on it.
+        // Its own engine, because an interruption interrupts everything that runs on an engine.
         let mut settings = Config::new();
         settings.concurrency_support(false).epoch_interruption(true);
         let engine = Engine::new(&settings).map_err(|error| Fault::Broken(one_line(&error)))?;
@@ -109,14 +112,14 @@ impl Program {
     }
 }
 
-/// Why bytes are no program.
+/// Why bytes cannot be run.
 enum Fault {
     Broken(String),
     Imports(String),
     Exports(String),
 }
 
-/// What a file is, by its first bytes.
+/// The kind of a file, by its first bytes.
 enum Kind {
     Component,
     Module,
@@ -133,7 +136,7 @@ impl Kind {
     }
 }
 
-/// wasmtime's words: what it was about, and the cause.
+/// wasmtime's error with its causes.
 pub fn one_line(error: &wasmtime::Error) -> String {
     format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -161,8 +164,7 @@ impl Reach {
     }
 }
 
-/// Asked at each call of the host's: when the time is over there is nothing to be reached
-/// any more.
+/// Called at each host call: when the time is over, the component reaches nothing any more.
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let reach = if self.limit.is_over() { &mut self.nothing } else { &mut self.granted };

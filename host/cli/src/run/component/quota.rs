@@ -1,5 +1,5 @@
-//! How much of the machine a component may take: what it takes without end would take the
-//! session, and so the leadership, with it.
+//! How much memory and how many files a component may use: without bounds it could starve the
+//! session, and so end the leadership.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use wasmtime::ResourceLimiter;
@@ -7,25 +7,25 @@ use wasmtime::ResourceLimiter;
 /// How many bytes a component hands over to the host in one call.
 pub const HANDED_OVER: usize = 2 << 20;
 
-/// How many random bytes it gets in one call. A call of the host's is not interrupted, and
-/// the 64 MiB that WASI would give take longer than a component has after its last moment.
+/// How many random bytes it gets in one call. A host call is not interrupted, and WASI's 64 MiB
+/// take longer than the last moment of a leadership.
 pub const RANDOM: u64 = 64 << 10;
 
 /// How many files, sockets, streams and the like it holds at a time.
 pub const HANDLES: usize = 512;
 
-/// How many files and sockets of its own this process is to have room for beside them.
+/// How many files and sockets this process may open, with those of the component.
 const ROOM: u64 = 4096;
 
-/// How many elements its tables have, all of them.
+/// How many elements all its tables have together.
 const ELEMENTS: usize = 1 << 20;
 
-/// How much memory a run has, all of its memories, and how many of what takes some.
+/// What a run may still use, in all of its memories and tables.
 #[derive(Debug)]
 pub struct Quota {
-    /// In bytes, what is left.
+    /// Bytes that are left.
     memory: usize,
-    /// What is left.
+    /// Elements that are left.
     elements: usize,
 }
 
@@ -36,7 +36,7 @@ impl Quota {
     }
 }
 
-/// Takes what is wanted from what is left, if that is enough.
+/// Takes the growth from what is left, if that is enough.
 fn take(left: &mut usize, current: usize, desired: usize) -> bool {
     let rest = left.checked_sub(desired.saturating_sub(current));
     *left = rest.unwrap_or(*left);
@@ -75,13 +75,13 @@ impl ResourceLimiter for Quota {
     }
 }
 
-/// Lets this process open as many files as a component may, and its own beside them, as
-/// far as the system allows it.
+/// Lets this process open as many files as it and a component may need, as far as the system
+/// allows it.
 pub fn make_room() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.map_or(ROOM, |maximum| maximum.min(ROOM));
     if current.is_some_and(|current| current < wanted) {
-        // Without it there is less room, and no harm done yet.
+        // If it fails, a component has fewer files.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     }
 }

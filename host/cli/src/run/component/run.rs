@@ -1,5 +1,4 @@
-//! One run of a component, on a thread of its own: it may compute without end, and the
-//! session goes on.
+//! One run of a component, on its own thread: it may compute for ever, and the session goes on.
 
 use std::ffi::OsString;
 use std::future::{Future, poll_fn};
@@ -22,7 +21,7 @@ use super::program::{Program, State, one_line};
 use super::quota::HANDED_OVER;
 use crate::exit;
 
-/// How many calls to the system it has under way, for what can only be done by waiting.
+/// How many blocking system calls it may have under way.
 const SYSTEM_CALLS: usize = 2;
 
 /// How a run ended.
@@ -30,11 +29,11 @@ const SYSTEM_CALLS: usize = 2;
 pub enum End {
     /// By itself, with this status.
     Returned(u8),
-    /// It broke off: why.
+    /// It trapped, for this reason.
     Trapped(String),
     /// Its limit came first.
     Interrupted,
-    /// It did not start: why.
+    /// It did not start, for this reason.
     NotStarted(exit::End),
 }
 
@@ -42,8 +41,8 @@ pub enum End {
 #[derive(Debug)]
 pub struct Run {
     pub limit: Arc<Limit>,
-    /// Nothing of it runs any more, its calls to the system included, which nobody can
-    /// interrupt. An error means that its thread has panicked.
+    /// Sent when nothing of it runs any more, including its system calls, which cannot be
+    /// interrupted. An error means that its thread has panicked.
     pub ended: oneshot::Receiver<End>,
 }
 
@@ -55,7 +54,7 @@ impl Run {
         let limit = Done(limit);
         thread::Builder::new().name("incumbent-component".into()).spawn(move || {
             let end = job.run(limit);
-            // Who asked may not wait any more.
+            // The receiver may have gone.
             let _ = tell.send(end.unwrap_or_else(End::NotStarted));
         })?;
         Ok(run)
@@ -70,7 +69,7 @@ pub struct Job {
     pub environment: Vec<(&'static str, OsString)>,
 }
 
-/// Whatever happens to the thread, its limit is not kept for ever.
+/// Releases the limit, whatever happens to the thread.
 struct Done(Arc<Limit>);
 
 impl Drop for Done {
@@ -88,18 +87,18 @@ impl Job {
             .max_blocking_threads(SYSTEM_CALLS)
             .build()
             .map_err(|error| not_started(&error))?;
-        // Opens directories, which may take as long as the system likes.
+        // Opens directories, which may take any time.
         let context = grants.context(&environment, &limit.0)?;
         let state = State::new(context, leadership, Arc::clone(&limit.0), grants.quota());
         let end = runtime.block_on(within(&limit.0, call(&program, &grants, state)));
         drop(limit);
-        // What a thread writes to a file cannot be interrupted: it is waited for.
+        // Waits for writes to files, which cannot be interrupted.
         drop(runtime);
         Ok(end.unwrap_or(End::Interrupted))
     }
 }
 
-/// None if the limit comes first. It is asked before anything of the work goes on.
+/// None if the limit comes first. The limit is checked before the work goes on.
 async fn within<T>(limit: &Limit, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|context| {
