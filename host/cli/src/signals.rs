@@ -11,7 +11,7 @@ use super::exit::{End, Status, bad_input};
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None if hang-ups are to be ignored (nohup).
+    /// None if the caller had hang-ups ignored (nohup).
     hangup: Option<Signal>,
 }
 

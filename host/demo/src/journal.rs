@@ -36,7 +36,7 @@ pub enum Kind {
     Refused,
     /// What else a candidate does.
     News,
-    /// It is for whoever watches.
+    /// For the person who watches.
     Remark,
     /// What must never be.
     Wrong,

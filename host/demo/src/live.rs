@@ -27,7 +27,7 @@ const FIRST_STEPS: &str = "For instance: p pauses the leader; wait until another
     the sleeper a write of its dead term; r wakes it.";
 
 /// Until the user has seen enough. The terminal is as it was after that, and after a
-/// panic; the controller is to be closed.
+/// panic; the caller closes the controller.
 pub async fn show(controller: &mut Controller) -> Result<(), End> {
     let mut screen = Screen(ratatui::try_init().map_err(no_terminal)?);
     let mut keys = EventStream::new();

@@ -20,7 +20,7 @@ const UNDISTURBED: Duration = Duration::from_millis(1000);
 /// What is wrong, as a sentence.
 type Told<T> = Result<T, String>;
 
-/// The story, from its beginning to its end. The controller is to be closed in any case.
+/// The story, from its beginning to its end. The caller closes the controller in any case.
 pub async fn play(controller: &mut Controller) -> Result<(), End> {
     story(controller).await.map_err(|fault| not_so(&fault))
 }

@@ -18,10 +18,10 @@ use super::super::program;
 use super::super::schedule::{LAST_MOMENT, Schedule};
 use crate::signals::Asked;
 
-/// How soon to look again for what was killed.
+/// How soon to look again for the killed processes.
 const LOOK_AGAIN: Mark = 20_000_000;
 
-/// How long a guard may take to report that what was killed has ended.
+/// How long a guard may take to report that the killed processes have ended.
 const GUARD_KNOWS: Mark = 50_000_000;
 
 /// What has happened.
@@ -183,7 +183,8 @@ impl Term {
             Input::Lost => self.stop(now, Cause::TermOver),
             Input::Signal(asked) => match self.phase.stop() {
                 Some(Stop { cause: Cause::Asked, .. }) => {
-                    // What has ended is reaped first: its number may be another process's.
+                    // Ended processes are reaped first, because the system may give their
+                    // numbers to others.
                     actions.extend([Action::Reap, Action::Kill]);
                     return Some(Outcome::AtOnce(asked));
                 }
