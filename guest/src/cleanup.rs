@@ -15,7 +15,8 @@ use crate::types::{
     RequestId, Response,
 };
 
-/// The longest pause before the next try of a deletion that the store did not allow.
+/// The longest pause before the next try of a deletion that the store did not allow. The tries go
+/// on, because a dead key must not stand in front of a queue for as long as others keep its lease.
 const REFUSED: Duration = 10 * SECOND;
 
 /// All pending deletions. They are of keys under the present lease, because the end of a lease

@@ -1,4 +1,7 @@
 //! The session: gets a lease, keeps it alive, notices its loss, and gives it back.
+//!
+//! The lease stays when a term ends, also after its deadline: the key is deleted, and claimed
+//! again under the same lease. A new lease comes only when the store says that the old one is gone.
 
 use alloc::vec::Vec;
 

@@ -90,8 +90,8 @@ fn build(package: &Path) -> Result<PathBuf, String> {
     Ok(target_dir.join(TARGET).join("component/incumbent_guest.wasm"))
 }
 
-/// What the component is called and its version, where tools look for them: at the end of
-/// it, as `wasm-tools metadata show` reads it.
+/// The component's name and version, in two sections at its end, where `wasm-tools metadata show`
+/// looks for them. Written by hand, because `just component` compiles this file without crates.
 fn label(version: &str) -> Vec<u8> {
     // The first kind of name in there is the component's own.
     let name = [vec![0], sized(&sized(NAME.as_bytes()))].concat();

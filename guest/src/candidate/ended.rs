@@ -1,4 +1,8 @@
 //! A candidate whose term is over.
+//!
+//! After the deadline its key is deleted even if the application has not said that the work has
+//! stopped, because a candidate that never says so must not block the queue. The candidate itself
+//! campaigns again only after that.
 
 use alloc::vec::Vec;
 

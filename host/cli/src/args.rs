@@ -433,7 +433,8 @@ pub enum Consistency {
 }
 
 impl Common {
-    /// The store that was named, or else etcd.
+    /// The store that was named, or else etcd. It is never one of this machine by default: a
+    /// forgotten flag would give three hosts three leaders.
     pub fn store(&self) -> StoreUrl {
         self.store.clone().unwrap_or_default()
     }

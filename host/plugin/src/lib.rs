@@ -57,6 +57,9 @@
 //! # }
 //! ```
 //!
+//! A component waits in a blocking function, not for a pollable. So the interface needs no WIT of
+//! others, and a component cannot wait for a socket at the same time.
+//!
 //! # What the platform sees to
 //!
 //! **That the work stops.** A component that is told that its term is over need not

@@ -12,7 +12,8 @@ const STORES: usize = BATCH / 4 * 3;
 /// How many bytes it is given at once; a single event may have more, up to [`LARGEST`].
 const BATCH_BYTES: usize = 4 << 20;
 /// How many bytes the elector may be told at once: several times what etcd takes for a value,
-/// and several times less than the memory that the elector has.
+/// and several times less than the memory that the elector has. A store's answer that is larger
+/// is a failed call, so that data of others can fail one request but never the elector.
 const LARGEST: usize = 8 << 20;
 
 #[derive(Default)]

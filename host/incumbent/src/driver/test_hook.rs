@@ -1,5 +1,6 @@
 //! How a test controls a driver: it stops the driver, and waits until the driver has nothing
-//! left to do.
+//! left to do. The driver answers once it has looked for something to do and found nothing, so
+//! that no test waits for a time.
 
 use std::mem;
 use std::sync::{Arc, Weak};

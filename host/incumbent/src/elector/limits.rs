@@ -1,4 +1,7 @@
 //! How much of its host an elector may use.
+//!
+//! Fuel bounds its time, and not a thread that interrupts it: so the same history stops at the
+//! same instruction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -68,7 +68,8 @@ impl Endpoints {
     }
 
     /// Makes one request, and where no answer comes for a good part of the time, or
-    /// none can come, makes it of another member as well: for requests that may be made twice.
+    /// none can come, makes it of another member as well. Only for reads and renewals: a claim or
+    /// a write that was given up may still land, and only the elector knows what follows from that.
     pub(super) async fn request_twice<T, F>(
         &self,
         within: Duration,

@@ -1,7 +1,8 @@
 //! The thread that serves the watches, and has leases swept that are over.
 //!
 //! It has a connection of its own, and reads the store when this or another process notifies
-//! of a commit, when the next lease is over, and from time to time.
+//! of a commit, when the next lease is over, and from time to time. It reads the history from the
+//! last revision on, so that no commit is missed or told twice, with a notification or without.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! The thread that does the operations: all that wait, in one commit.
 //!
-//! An operation is answered once it is committed, and once the watches are notified.
+//! Each commit waits for the disk, and a thousand claims must not wait for it a thousand times. An
+//! operation is answered once it is committed, and once the watches are notified.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
