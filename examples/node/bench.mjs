@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Session } from './incumbent/session.mjs';
 
-const SETTLED = 300;
+const IN_LINE = 300;
 const [, , url = 'etcd://127.0.0.1:2379'] = process.argv;
 
 const [one, two] = [await Session.connect(url), await Session.connect(url)];
@@ -17,7 +17,7 @@ let successor = two;
 for await (const _ of createInterface({ input: process.stdin })) {
   let elected = 0;
   const next = successor.campaign('handover-node').finally(() => { elected = performance.now(); });
-  await sleep(SETTLED);
+  await sleep(IN_LINE);
   const began = performance.now();
   await leadership.resign();
   leadership = await next;

@@ -1,9 +1,9 @@
 // Leaders of an election count a number in etcd up together: each reads it, and writes it one
 // higher, guarded by its term, and expecting the revision that it read. What happens is written
-// down, for whoever judges it: tests/src/soak/log.rs has the lines.
+// down for the judge: tests/src/soak/log.rs has the lines.
 //
 //     node counter.mjs --store etcd://127.0.0.1:2379 --process NAME --logs DIR --ttl SECONDS
-//         [--election office] [--contest race] [--seed N]
+//         [--election my-service] [--contest race] [--seed N]
 
 import { closeSync, openSync, writeSync } from 'node:fs';
 import path from 'node:path';
@@ -16,16 +16,16 @@ import { ElectionError, now, Session } from './incumbent/session.mjs';
 /** Between two increments, in milliseconds. */
 const PAUSE = 25;
 /** How long etcd may be away at the start, in milliseconds. */
-const PATIENCE = 60_000;
-/** Long enough to leave with etcd away for a moment; then it is left to its lease. */
-const FAREWELL = 5_000;
+const CONNECT_TIMEOUT = 60_000;
+/** How long leaving may take, in milliseconds: after that, the lease runs out by itself. */
+const CLOSE_TIMEOUT = 5_000;
 
 const options = parseArgs({
   options: {
     store: { type: 'string' },
     process: { type: 'string' },
     logs: { type: 'string' },
-    election: { type: 'string', default: 'office' },
+    election: { type: 'string', default: 'my-service' },
     contest: { type: 'string', default: 'queue' },
     ttl: { type: 'string' },
     seed: { type: 'string' },
@@ -54,18 +54,18 @@ for (;;) {
   if (!leadership) break;
   await lead(leadership);
 }
-await Promise.race([session.close(), sleep(FAREWELL)]);
+await Promise.race([session.close(), sleep(CLOSE_TIMEOUT)]);
 closeSync(log);
 process.exit(0);
 
 async function connect() {
-  const patience = Date.now() + PATIENCE;
+  const deadline = Date.now() + CONNECT_TIMEOUT;
   for (;;) {
     try {
       return await Session.connect(store, { identity: me, ttl: Number(options.ttl) });
     } catch (error) {
       if (over.signal.aborted) process.exit(0);
-      if (Date.now() > patience) throw error;
+      if (Date.now() > deadline) throw error;
       // What was cut off will be healed.
       console.error(`not yet: ${error}`);
       await sleep(PAUSE);
@@ -92,7 +92,7 @@ async function lead(leadership) {
   if (reason) demoted(reason);
   stops.abort();
   await works;
-  // It may have been lost while the work came to its end.
+  // It may have been lost while the work stopped.
   if (!reason) demoted(leadership.isValid() ? 'resigned' : await leadership.lost());
   const resigned = leadership.resign();
   // At the end, `close` waits for it, and not for ever.
@@ -163,9 +163,9 @@ function write(line, mark = now()) {
 
 /** @param {AbortSignal} signal */
 function aborted(signal) {
-  return /** @type {Promise<void>} */ (new Promise((settle) => {
-    signal.addEventListener('abort', () => settle(), { once: true });
-    if (signal.aborted) settle();
+  return /** @type {Promise<void>} */ (new Promise((resolve) => {
+    signal.addEventListener('abort', () => resolve(), { once: true });
+    if (signal.aborted) resolve();
   }));
 }
 

@@ -18,7 +18,7 @@ if (!component) {
 }
 
 const outDir = path.join(here, 'component');
-// Made beside it, and put in its place: whoever starts meanwhile finds one or the other.
+// Written beside it and then moved: a host that starts meanwhile finds the old one or the new one.
 const [made, former] = [`${outDir}.new`, `${outDir}.old`];
 // With `instantiation`, each elector is an instance of its own.
 const { files, imports } = await transpile(component, {

@@ -11,7 +11,7 @@ import time
 
 from incumbent import Leadership, Session, connect
 
-SETTLED = 0.3
+IN_LINE = 0.3
 
 
 async def main(url: str = "etcd://127.0.0.1:2379") -> None:
@@ -19,7 +19,7 @@ async def main(url: str = "etcd://127.0.0.1:2379") -> None:
     leadership = await other.campaign("handover-python")
     while await asyncio.to_thread(sys.stdin.readline):
         campaign = asyncio.create_task(elected(successor))
-        await asyncio.sleep(SETTLED)
+        await asyncio.sleep(IN_LINE)
         began = time.perf_counter()
         await leadership.resign()
         leadership, at = await campaign

@@ -29,7 +29,7 @@ T = TypeVar("T")
 #: Between two increments, in seconds.
 PAUSE = 0.025
 #: How long etcd may be away at the start, and at the end, in seconds.
-PATIENCE, FAREWELL = 60.0, 5.0
+CONNECT_TIMEOUT, CLOSE_TIMEOUT = 60.0, 5.0
 
 increments = count()
 
@@ -56,7 +56,7 @@ class Counter:
         self.is_over = is_over
 
     async def run(self) -> None:
-        session = await self.unless_over(asyncio.wait_for(self.connect(), PATIENCE))
+        session = await self.unless_over(asyncio.wait_for(self.connect(), CONNECT_TIMEOUT))
         if not session:
             return
         while not self.is_over.is_set():
@@ -64,7 +64,7 @@ class Counter:
             if leadership := await self.unless_over(campaign):
                 await self.lead(session, leadership)
         with suppress(TimeoutError):  # It is left to its lease then.
-            await asyncio.wait_for(session.close(), FAREWELL)
+            await asyncio.wait_for(session.close(), CLOSE_TIMEOUT)
 
     async def connect(self) -> Session:
         while True:
@@ -101,7 +101,7 @@ class Counter:
         stops.set()
         await works
         if not reason:
-            # It may have been lost while the work came to its end.
+            # It may have been lost while the work stopped.
             reason = "resigned" if leadership.is_valid() else await leadership.lost()
             self.log.write("demoted", valid_until=leadership.valid_until, reason=reason, **term)
         lost.cancel()
@@ -153,7 +153,7 @@ class Counter:
 
 async def run(chosen: argparse.Namespace) -> None:
     is_over = asyncio.Event()
-    # Before the log begins: whoever reads it knows that SIGTERM is heeded.
+    # Before the log begins: once there is a log, SIGTERM is handled.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_over.set)
     with open(chosen.logs / f"{chosen.process}.jsonl", "x", encoding="utf-8") as file:
         await Counter(chosen, Log(file, chosen.process), is_over).run()
@@ -164,7 +164,7 @@ def main() -> None:
     arguments.add_argument("--store", default="etcd://127.0.0.1:2379", help="the etcd")
     arguments.add_argument("--process", required=True, help="who this is")
     arguments.add_argument("--logs", required=True, type=Path, help="the directory of the logs")
-    arguments.add_argument("--election", default="office")
+    arguments.add_argument("--election", default="my-service")
     arguments.add_argument("--contest", default="queue", choices=["queue", "race"])
     arguments.add_argument("--ttl", required=True, type=float, help="how long a lease lives, in seconds")
     arguments.add_argument("--seed", type=int, help="when to let others have their turn is drawn from it")
@@ -172,7 +172,7 @@ def main() -> None:
     try:
         asyncio.run(run(chosen))
     except TimeoutError:
-        sys.exit(f"no etcd was reached at {chosen.store} for {PATIENCE:g} s")
+        sys.exit(f"no etcd was reached at {chosen.store} for {CONNECT_TIMEOUT:g} s")
     except (OSError, ValueError) as error:
         sys.exit(str(error))
 

@@ -5,13 +5,13 @@ import { at, now } from './clock.mjs';
 import { ElectionError } from './errors.mjs';
 
 /**
- * @import { Leadership as Tenure, Mutation } from '../component/interfaces/incumbent-election-types.js'
+ * @import { Leadership as Elected, Mutation } from '../component/interfaces/incumbent-election-types.js'
  */
 
 /**
  * What a leadership asks of its session.
  *
- * @typedef {object} Desk
+ * @typedef {object} Requests
  * @property {(mutation: Mutation, modified?: bigint) => Promise<bigint>} write
  * @property {() => Promise<void>} yielded
  */
@@ -20,7 +20,7 @@ import { ElectionError } from './errors.mjs';
 export class Leadership {
   #validUntil;
   #lease;
-  #desk;
+  #requests;
   /** @type {string | undefined} */
   #reason;
   #controller = new AbortController();
@@ -32,19 +32,19 @@ export class Leadership {
 
   /**
    * @param {string} name
-   * @param {Tenure} tenure
-   * @param {Desk} desk
+   * @param {Elected} elected
+   * @param {Requests} requests
    */
-  constructor(name, tenure, desk) {
+  constructor(name, elected, requests) {
     /** The election. */
     this.name = name;
     /** The fencing token: it rises from one term of an election to the next. */
-    this.epoch = tenure.term.epoch;
+    this.epoch = elected.term.epoch;
     /** The leader's key. */
-    this.key = tenure.key;
-    this.#desk = desk;
-    this.#lease = tenure.lease;
-    this.#validUntil = tenure.validUntil;
+    this.key = elected.key;
+    this.#requests = requests;
+    this.#lease = elected.lease;
+    this.#validUntil = elected.validUntil;
     this.#arm();
   }
 
@@ -88,7 +88,7 @@ export class Leadership {
    */
   async put(key, value, { modified } = {}) {
     const put = { key: bytes('key', key), value: bytes('value', value) };
-    return this.#desk.write({ tag: 'put', val: put }, revision(modified));
+    return this.#requests.write({ tag: 'put', val: put }, revision(modified));
   }
 
   /**
@@ -101,7 +101,7 @@ export class Leadership {
    */
   async delete(key, { modified } = {}) {
     const mutation = { tag: /** @type {const} */ ('delete'), val: bytes('key', key) };
-    return this.#desk.write(mutation, revision(modified));
+    return this.#requests.write(mutation, revision(modified));
   }
 
   /**
@@ -113,7 +113,7 @@ export class Leadership {
    */
   async resign() {
     this.end('resigned');
-    await this.#desk.yielded();
+    await this.#requests.yielded();
     return this.#lost;
   }
 

@@ -64,7 +64,7 @@ export class Session extends EventEmitter {
   #writes = new Map();
   #writing = 0;
   /** Those that wait to write. @type {(() => void)[]} */
-  #line = [];
+  #waiting = [];
   /** @type {PromiseWithResolvers<void>} */
   #closed = deferred();
   #closing = false;
@@ -106,7 +106,7 @@ export class Session extends EventEmitter {
       },
       store,
       open,
-      notify: (notice) => this.#heed(notice),
+      notify: (notice) => this.#notice(notice),
       broken: (error) => this.#broke(error),
       replaced: () => this.#campaignAgain(),
     });
@@ -118,8 +118,8 @@ export class Session extends EventEmitter {
    *
    * @param {string} name
    * @param {object} [how]
-   * @param {Contest} [how.contest] first come, first served; or `race`: one key, and whoever makes
-   *   it leads. All candidates of a name have to agree
+   * @param {Contest} [how.contest] first come, first served; or `race`: one key, and its maker
+   *   leads. All candidates of a name have to agree
    * @param {string | Uint8Array} [how.value] what others read of this candidate: the session's
    *   identity unless given
    * @param {AbortSignal} [how.signal] gives up, and leaves nothing behind
@@ -127,14 +127,14 @@ export class Session extends EventEmitter {
    * @throws {ElectionError} `withdrawn`, `closed`, `configuration`; or the signal's reason
    */
   async campaign(name, { contest: asked = 'queue', value = this.identity, signal } = {}) {
-    const wish = { name: text('name', name), contest: contest(asked), value: bytes('value', value) };
+    const request = { name: text('name', name), contest: contest(asked), value: bytes('value', value) };
     for (const earlier of [...this.#candidates.values()]) {
       if (earlier.leaves && earlier.candidacy.name === name) await earlier.over.promise;
     }
     signal?.throwIfAborted();
     if (this.#closing) throw new ElectionError('closed', 'the session is closed');
     const election = ++this.#ids;
-    const candidacy = { election, ...wish, rejoin: false };
+    const candidacy = { election, ...request, rejoin: false };
     /** @type {Candidate} */
     const candidate = { candidacy, signal, elected: deferred(), over: deferred() };
     this.#candidates.set(election, candidate);
@@ -174,7 +174,7 @@ export class Session extends EventEmitter {
   }
 
   /** @param {Notice} notice */
-  #heed(notice) {
+  #notice(notice) {
     switch (notice.tag) {
       case 'elected': {
         const { term } = notice.val;
@@ -234,9 +234,9 @@ export class Session extends EventEmitter {
    */
   async #write(term, mutation, modified) {
     if (this.#writing < WRITES) this.#writing += 1;
-    else await new Promise((turn) => this.#line.push(() => turn(undefined)));
+    else await new Promise((turn) => this.#waiting.push(() => turn(undefined)));
     const outcome = await this.#written(term, mutation, modified);
-    const next = this.#line.shift();
+    const next = this.#waiting.shift();
     if (next) next();
     else this.#writing -= 1;
     switch (outcome.tag) {
@@ -262,7 +262,7 @@ export class Session extends EventEmitter {
     const expect = modified === undefined ? [] : [{ key, modified }];
     this.#driver.push({ tag: 'write', val: { term, ticket, expect, mutations: [mutation] } });
     /** @type {WriteOutcome} */
-    const outcome = await new Promise((settle) => this.#writes.set(ticket, settle));
+    const outcome = await new Promise((answer) => this.#writes.set(ticket, answer));
     this.#writes.delete(ticket);
     return outcome;
   }
@@ -291,7 +291,7 @@ export class Session extends EventEmitter {
 
   /** @param {Error} error */
   #broke(error) {
-    for (const settle of this.#writes.values()) settle({ tag: 'unknown' });
+    for (const answer of this.#writes.values()) answer({ tag: 'unknown' });
     if (this.#closing) this.#end();
     for (const candidate of this.#candidates.values()) {
       if (candidate.leaves) this.#over(candidate);
@@ -312,7 +312,7 @@ export class Session extends EventEmitter {
     this.#driver.stop();
     this.#store.close();
     for (const candidate of this.#candidates.values()) this.#over(candidate);
-    for (const settle of this.#writes.values()) settle({ tag: 'unknown' });
+    for (const answer of this.#writes.values()) answer({ tag: 'unknown' });
     this.#closed.resolve();
   }
 }

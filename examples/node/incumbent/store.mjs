@@ -87,14 +87,14 @@ export class Store {
    * One operation of the elector's, answered once.
    *
    * @param {Operation} operation
-   * @param {number} patience how long to wait for the answer, in milliseconds
+   * @param {number} timeout how long to wait for the answer, in milliseconds
    * @returns {Promise<Outcome>}
    */
-  async ask(operation, patience) {
+  async ask(operation, timeout) {
     const turn = this.#turn;
-    const impatient = setTimeout(() => this.#passOn(turn), patience);
+    const timer = setTimeout(() => this.#passOn(turn), timeout);
     // A renewal's answer counts for as long as the lease can live, and not only for so long.
-    const within = operation.tag === 'keep-alive' ? Math.max(patience, this.#lifetime) : patience;
+    const within = operation.tag === 'keep-alive' ? Math.max(timeout, this.#lifetime) : timeout;
     try {
       return { tag: 'ok', val: await this.#answer(operation, { deadline: Date.now() + within }) };
     } catch (error) {
@@ -102,7 +102,7 @@ export class Store {
       if (outcome.tag === 'err' && isSilence(outcome.val)) this.#passOn(turn);
       return outcome;
     } finally {
-      clearTimeout(impatient);
+      clearTimeout(timer);
     }
   }
 

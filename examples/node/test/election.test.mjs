@@ -105,7 +105,7 @@ for (const version of VERSIONS) {
     });
 
     test('a campaign waits for an earlier one of the name that is given up', async () => {
-      const patience = new AbortController();
+      const giveUp = new AbortController();
       /** @type {Promise<import('../incumbent/session.mjs').Leadership> | undefined} */
       let next;
       const session = await Session.connect(etcd.url, {
@@ -116,7 +116,7 @@ for (const version of VERSIONS) {
               const step = elector.handle(at, events);
               if (!next && step.commands.some(({ val }) => /** @type {any} */ (val).tag === 'elected')) {
                 // It leads, and has not heard of it.
-                patience.abort(new Error('no patience'));
+                giveUp.abort(new Error('given up'));
                 next = session.campaign('again');
               }
               return step;
@@ -124,7 +124,7 @@ for (const version of VERSIONS) {
           });
         },
       });
-      await assert.rejects(session.campaign('again', { signal: patience.signal }), /no patience/);
+      await assert.rejects(session.campaign('again', { signal: giveUp.signal }), /given up/);
       const won = await next ?? assert.fail();
       const resigned = won.resign();
       const second = await session.campaign('again');
@@ -134,7 +134,7 @@ for (const version of VERSIONS) {
       await session.close();
     });
 
-    test('who waits for the end of a term burdens nothing', async () => {
+    test('waiting for the end of a term adds no listeners', async () => {
       const session = await Session.connect(etcd.url);
       const leadership = await session.campaign('waiters');
       const waiters = Array.from({ length: 20 }, () => leadership.lost());
@@ -144,17 +144,17 @@ for (const version of VERSIONS) {
       await session.close();
     });
 
-    test('whoever gives up leaves nothing behind', async () => {
+    test('a candidate that gives up leaves nothing behind', async () => {
       const session = await Session.connect(etcd.url);
       const rival = await Session.connect(etcd.url);
-      const leadership = await session.campaign('patience');
-      const patience = new AbortController();
-      const waits = rival.campaign('patience', { signal: patience.signal });
-      await eventually(() => etcd.keys('patience/').length === 2, 'the rival is in line');
-      patience.abort(new Error('no patience'));
-      await assert.rejects(waits, /no patience/);
-      assert.equal(etcd.keys('patience/').length, 1);
-      await assert.rejects(rival.campaign('patience', { signal: patience.signal }), /no patience/);
+      const leadership = await session.campaign('given-up');
+      const giveUp = new AbortController();
+      const waits = rival.campaign('given-up', { signal: giveUp.signal });
+      await eventually(() => etcd.keys('given-up/').length === 2, 'the rival is in line');
+      giveUp.abort(new Error('given up'));
+      await assert.rejects(waits, /given up/);
+      assert.equal(etcd.keys('given-up/').length, 1);
+      await assert.rejects(rival.campaign('given-up', { signal: giveUp.signal }), /given up/);
       await Promise.all([leadership.resign(), session.close(), rival.close()]);
     });
 

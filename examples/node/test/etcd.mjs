@@ -114,9 +114,9 @@ function connects(port) {
  * @param {string} what
  */
 export async function eventually(holds, what) {
-  const patience = Date.now() + 60_000;
+  const deadline = Date.now() + 60_000;
   while (!await holds()) {
-    if (Date.now() > patience) throw new Error(`in vain: ${what}`);
+    if (Date.now() > deadline) throw new Error(`in vain: ${what}`);
     await sleep(5);
   }
 }

@@ -187,7 +187,7 @@ for (const version of VERSIONS) {
       const trap = trapdoor();
       const session = await Session.connect(etcd.url, { ttl: 2, open: trap.open });
       const [one, two] = [await session.campaign('left-1'), await session.campaign('left-2')];
-      // One release is under way; the other is wished for when it is too late.
+      // One release is under way; the other is asked for too late.
       trap.armed = true;
       const [first, second] = [one.resign(), new Promise((turn) => setImmediate(turn)).then(() => two.resign())];
       const writes = Array.from({ length: 300 }, () => two.put('left-result', '').catch(({ code }) => code));
@@ -196,11 +196,11 @@ for (const version of VERSIONS) {
       assert.deepEqual((await Promise.all(writes)).reduce((all, code) => ({ ...all, [code]: (all[code] ?? 0) + 1 }), {}),
         { unknown: 256, stale: 44 });
       // It breaks again, while somebody waits and somebody gives up.
-      const patience = new AbortController();
-      const given = assert.rejects(session.campaign('left-3', { signal: patience.signal }), /no patience/);
+      const giveUp = new AbortController();
+      const given = assert.rejects(session.campaign('left-3', { signal: giveUp.signal }), /given up/);
       const waits = session.campaign('left-4');
       await broken(session);
-      patience.abort(new Error('no patience'));
+      giveUp.abort(new Error('given up'));
       await given;
       trap.armed = false;
       await (await waits).resign();

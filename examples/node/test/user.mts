@@ -2,11 +2,11 @@
 
 import { ElectionError, now, Session, type Leadership } from 'incumbent-node-host';
 
-export async function use(patience: AbortSignal): Promise<bigint> {
+export async function use(signal: AbortSignal): Promise<bigint> {
   const session = await Session.connect('etcd://127.0.0.1:2379', { identity: 'worker-1', ttl: 5 });
   session.on('endangered', (leadership) => console.log(leadership.validUntil - now()));
   session.on('trouble', (sentence) => console.log(sentence.length));
-  const leadership: Leadership = await session.campaign('my-service', { contest: 'race', signal: patience });
+  const leadership: Leadership = await session.campaign('my-service', { contest: 'race', signal });
   const epoch: bigint = leadership.epoch;
   const found = await session.get('result');
   try {

@@ -19,7 +19,7 @@ log = logging.getLogger("incumbent")
 OVER = "the session has ended"
 
 #: How many changes of watches may wait for the elector: etcd keeps the others.
-ROOM = 1024
+WATCHED = 1024
 #: How many writes may be under way; others wait for them.
 WRITES = 256
 #: Timers know nothing of suspended time: once a second the clock is looked at, in seconds.
@@ -33,9 +33,9 @@ PROBATION = 60 * SECOND
 class Candidacy:
     """One candidate's part in one election: it waits, leads for one term at most, and is over."""
 
-    def __init__(self, wish: Any) -> None:
+    def __init__(self, request: Any) -> None:
         future = asyncio.get_running_loop().create_future
-        self.wish = wish
+        self.request = request
         self.valid_until = 0
         #: A `leadership` of the WIT.
         self.elected: asyncio.Future[Any] = future()
@@ -66,7 +66,7 @@ class Driver:
         self._elector: Elector | None = self._open()
         self._deadline: int | None = None
         self._events: list[Variant] = []
-        self._bell, self._room = asyncio.Event(), asyncio.Semaphore(ROOM)
+        self._woken, self._free = asyncio.Event(), asyncio.Semaphore(WATCHED)
         self._calls: set[asyncio.Task[None]] = set()
         self._watches: dict[int, asyncio.Task[None]] = {}
 
@@ -78,18 +78,18 @@ class Driver:
 
     def tell(self, tag: str, payload: Any = None) -> None:
         self._events.append(Variant(tag, payload))
-        self._bell.set()
+        self._woken.set()
 
     def campaign(self, name: str, contest: str, value: bytes) -> Candidacy:
-        wish = record(election=self._next(), name=name, contest=contest, value=value, rejoin=False)
-        candidacy = self.candidacies[wish.election] = Candidacy(wish)
-        self.tell("campaign", wish)
+        request = record(election=self._next(), name=name, contest=contest, value=value, rejoin=False)
+        candidacy = self.candidacies[request.election] = Candidacy(request)
+        self.tell("campaign", request)
         return candidacy
 
     def leave(self, candidacy: Candidacy) -> None:
         """Also where it has just come to lead: nobody works for that term."""
         candidacy.leaves, elected = True, candidacy.elected
-        self.tell("leave", candidacy.wish.election)
+        self.tell("leave", candidacy.request.election)
         # It may have been withdrawn in the same moment.
         if elected.done() and not elected.cancelled() and not elected.exception():
             self.tell("yielded", elected.result().term)
@@ -117,7 +117,7 @@ class Driver:
     async def run(self) -> None:
         try:
             while not self.closed.done():
-                await self._news()
+                await self._wait()
                 try:
                     self._turn()
                 except Exception as error:
@@ -135,13 +135,13 @@ class Driver:
                 self._withdraw(candidacy, None)
             self.candidacies.clear()
 
-    async def _news(self) -> None:
+    async def _wait(self) -> None:
         """Waits for events, at most until the deadline."""
         while not self._events and (self._deadline is None or now() < self._deadline):
             left = LONGEST_SLEEP if self._deadline is None else (self._deadline - now()) / SECOND
-            timer = asyncio.get_running_loop().call_later(min(left, LONGEST_SLEEP), self._bell.set)
-            await self._bell.wait()
-            self._bell.clear()
+            timer = asyncio.get_running_loop().call_later(min(left, LONGEST_SLEEP), self._woken.set)
+            await self._woken.wait()
+            self._woken.clear()
             timer.cancel()
 
     def _turn(self) -> None:
@@ -150,7 +150,7 @@ class Driver:
         events, self._events = self._events, []
         for event in events:
             if event.tag == "watched":
-                self._room.release()
+                self._free.release()
         # Whatever this step asks for counts as sent at the mark that is read here.
         step = self._elector.handle(now(), events or [Variant("wake")], self.fuel)
         self._deadline = step.deadline
@@ -185,7 +185,7 @@ class Driver:
 
     async def _watch(self, elector: Elector | None, watch: Any) -> None:
         async def tell(change: Variant) -> None:
-            await self._room.acquire()
+            await self._free.acquire()
             if elector is self._elector:
                 self.tell("watched", record(id=watch.id, change=change))
 
@@ -209,7 +209,7 @@ class Driver:
                 self.tell("yielded", notice.term)
             else:
                 candidacy.elected.set_result(notice)
-                self._tend(candidacy)
+                self._keep_deadline(candidacy)
         elif tag == "demoted":
             reason = notice.reason.payload or notice.reason.tag
             self._end(self.candidacies[notice.term.election], reason)
@@ -233,13 +233,13 @@ class Driver:
             candidacy.valid_until = valid_until
             candidacy.endangered.clear()
 
-    def _tend(self, candidacy: Candidacy) -> None:
+    def _keep_deadline(self, candidacy: Candidacy) -> None:
         """Ends the term at its deadline, whether or not the elector says so."""
         left = (candidacy.valid_until - now()) / SECOND
         if left <= 0:
             self._end(candidacy, "expired")
         elif not candidacy.lost.done():
-            asyncio.get_running_loop().call_later(min(left, LONGEST_SLEEP), self._tend, candidacy)
+            asyncio.get_running_loop().call_later(min(left, LONGEST_SLEEP), self._keep_deadline, candidacy)
 
     def _end(self, candidacy: Candidacy, reason: str) -> None:
         if not candidacy.lost.done():
@@ -261,7 +261,7 @@ class Driver:
         """
         for task in (*self._calls, *self._watches.values()):
             task.cancel()
-        self._events, self._watches, self._room = [], {}, asyncio.Semaphore(ROOM)
+        self._events, self._watches, self._free = [], {}, asyncio.Semaphore(WATCHED)
         for write in self._writes.values():
             if not write.done():
                 write.set_result(Variant("unknown"))
@@ -281,7 +281,7 @@ class Driver:
             if candidacy.elected.done() or candidacy.leaves:
                 self._withdraw(self.candidacies.pop(election), None)
             else:
-                self.tell("campaign", candidacy.wish)
+                self.tell("campaign", candidacy.request)
         if self.closes:
             self.tell("close")
         if now() - self._opened > PROBATION:

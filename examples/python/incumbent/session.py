@@ -83,7 +83,7 @@ class Leadership:
         raise Unknown("no answer: it may have happened, or happen yet")
 
     async def resign(self) -> str:
-        """The work has stopped: gives the office back, and says why the term ended.
+        """The work has stopped: gives the leadership back, and says why the term ended.
 
         Call it after a loss as well: there is no other candidacy of this name on the session
         before it. Returns when nothing is left in etcd, which takes a lease time at most.
@@ -122,7 +122,7 @@ class Session:
         name.encode()  # What has no UTF-8 is refused here, and not in the driver.
         value = _bytes("value", self.identity if value is None else value)
         for earlier in list(self._driver.candidacies.values()):
-            if earlier.leaves and earlier.wish.name == name:
+            if earlier.leaves and earlier.request.name == name:
                 await asyncio.shield(earlier.over)
         if self._driver.closes:
             raise Closed("the session is closed") from self._driver.broken

@@ -194,14 +194,14 @@ class Etcd:
     async def _txn(self, within: float, **request: Any) -> Any:
         return await self._kv.Txn(rpc.TxnRequest(**request), timeout=within, metadata=LEADER)
 
-    async def watch(self, wish: Any, tell: Callable[[Variant], Awaitable[None]]) -> None:
+    async def watch(self, request: Any, tell: Callable[[Variant], Awaitable[None]]) -> None:
         """Tells each change once, over any number of streams, until it is cancelled or has told `ended`."""
-        told = None if wish.since is None else wish.since - 1
+        told = None if request.since is None else request.since - 1
         is_on, pause = False, 0.05
         while True:
             # From now is 0: etcd serves a past revision only every 100 ms.
-            create = rpc.WatchCreateRequest(key=wish.key, start_revision=0 if told is None else max(1, told + 1))
-            create.range_end = _end(wish.key) if wish.prefix else b""
+            create = rpc.WatchCreateRequest(key=request.key, start_revision=0 if told is None else max(1, told + 1))
+            create.range_end = _end(request.key) if request.prefix else b""
             stream = self._watches.Watch(metadata=LEADER)
             try:
                 await stream.write(rpc.WatchRequest(create_request=create))

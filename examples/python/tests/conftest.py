@@ -1,4 +1,4 @@
-"""What the tests work with: a real etcd of both versions, a way to it that can be cut, patience."""
+"""What the tests work with: a real etcd of both versions, a way to it that can be cut, waits."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from etcd import FOLDER, PATIENCE, VERSIONS, Etcd
+from etcd import FOLDER, TIMEOUT, VERSIONS, Etcd
 
 sys.path.insert(0, str(FOLDER))
 
@@ -21,20 +21,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     wanted = pyfuncitem._fixtureinfo.argnames
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted})
-    asyncio.run(asyncio.wait_for(test, 4 * PATIENCE))
+    asyncio.run(asyncio.wait_for(test, 4 * TIMEOUT))
     return True
 
 
 async def until(holds: Callable[[], Any]) -> Any:
     """Waits until it holds."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not (held := holds()):
             await asyncio.sleep(0.01)
         return held
 
 
-async def within_patience(wanted: Any) -> Any:
-    return await asyncio.wait_for(wanted, PATIENCE)
+async def soon(wanted: Any) -> Any:
+    """What it comes to, which must not take longer than the time-out."""
+    return await asyncio.wait_for(wanted, TIMEOUT)
 
 
 @pytest.fixture(params=VERSIONS)
@@ -91,5 +92,5 @@ class Relay:
 
 
 def candidates(etcd: Etcd) -> list[str]:
-    """The keys of the election `office`."""
-    return etcd.ctl("get", "office/", "--prefix", "--keys-only").split()
+    """The keys of the election `my-service`."""
+    return etcd.ctl("get", "my-service/", "--prefix", "--keys-only").split()

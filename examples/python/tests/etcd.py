@@ -15,7 +15,7 @@ ROOT = FOLDER.parents[1]
 VERSIONS = "3.4", "3.5"
 
 #: How long a test waits for what has to come, in seconds: the machine may be busy.
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class Etcd:
@@ -59,7 +59,7 @@ class Etcd:
             self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def wait_until_healthy(self) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not self.is_healthy():
             assert self.process.poll() is None, (self.folder / "log").read_text()
             assert time.monotonic() < deadline, "etcd is not healthy"
@@ -96,7 +96,7 @@ class Etcd:
 def pause(process: subprocess.Popen[Any]) -> None:
     """Stops a process in its tracks, and waits until it stands still."""
     process.send_signal(signal.SIGSTOP)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while any(
         (task / "stat").read_text().rpartition(")")[2].split()[0] != "T"
         for task in Path(f"/proc/{process.pid}/task").iterdir()

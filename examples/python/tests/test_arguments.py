@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from conftest import candidates, until, within_patience
+from conftest import candidates, until, soon
 from etcd import Etcd
 
 from incumbent import connect
@@ -20,7 +20,7 @@ MISTAKES: dict[str, Any] = {
     "a revision beyond all": lambda s, t: t.put("key", "value", modified=2**63),
     "a revision below all": lambda s, t: t.put("key", "value", modified=-1),
     "a name that is none": lambda s, t: s.campaign(None),
-    "a name of bytes": lambda s, t: s.campaign(b"office"),
+    "a name of bytes": lambda s, t: s.campaign(b"my-service"),
     "a name without UTF-8": lambda s, t: s.campaign("\ud800"),
     "a contest that is none": lambda s, t: s.campaign("other", "rase"),
     "a candidate's value that is a number": lambda s, t: s.campaign("other", value=5),
@@ -29,24 +29,24 @@ MISTAKES: dict[str, Any] = {
 
 async def test_a_mistake_is_told_and_harms_nobody_else(etcd: Etcd) -> None:
     async with await connect(etcd.url) as session, await connect(etcd.url) as other:
-        async with await within_patience(session.campaign("office")) as leadership:
-            waits = asyncio.create_task(other.campaign("office"))
+        async with await soon(session.campaign("my-service")) as leadership:
+            waits = asyncio.create_task(other.campaign("my-service"))
             await until(lambda: len(candidates(etcd)) == 2)
             for told, mistake in MISTAKES.items():
                 for candidate in (session, other):
                     with pytest.raises((TypeError, ValueError)):
-                        await within_patience(mistake(candidate, leadership))
+                        await soon(mistake(candidate, leadership))
                         pytest.fail(f"{told} was taken")
-                    assert await within_patience(leadership.put("result", told)) and leadership.is_valid(), told
+                    assert await soon(leadership.put("result", told)) and leadership.is_valid(), told
             assert not waits.done()
-        async with await within_patience(waits):
+        async with await soon(waits):
             pass
 
 
 async def test_keys_and_values_are_text_or_bytes_of_any_kind(etcd: Etcd) -> None:
     async with await connect(etcd.url) as session:
-        async with await within_patience(session.campaign("office", value=bytearray(b"me"))) as leadership:
-            assert etcd.ctl("get", "office/", "--prefix", "--print-value-only").strip() == "me"
+        async with await soon(session.campaign("my-service", value=bytearray(b"me"))) as leadership:
+            assert etcd.ctl("get", "my-service/", "--prefix", "--print-value-only").strip() == "me"
             modified = 0
             for value in ("value", b"value", bytearray(b"value"), memoryview(b"value")):
                 modified = await leadership.put(bytearray(b"key"), value, modified)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import candidates, until, within_patience
-from etcd import PATIENCE, Etcd
+from conftest import candidates, until, soon
+from etcd import TIMEOUT, Etcd
 from wasmtime.component import Variant
 
 from incumbent import Closed, Withdrawn, connect
@@ -40,7 +40,7 @@ async def test_changes_that_nobody_takes_wait_in_etcd(etcd: Etcd) -> None:
     for _ in range(30):
         etcd.ctl("put", "w/key", "value")
     async with not_running(etcd) as driver:
-        driver._room = asyncio.Semaphore(10)
+        driver._free = asyncio.Semaphore(10)
         driver._obey("watch", record(id=1, key=b"w/", prefix=True, since=1))
         taken = 0
         while taken < 31:
@@ -58,7 +58,7 @@ async def test_each_elector_draws_its_leases_anew(etcd: Etcd) -> None:
     leases = set()
     async with not_running(etcd) as driver:
         for _ in range(2):
-            campaign = Variant("campaign", driver.campaign("office", "queue", b"").wish)
+            campaign = Variant("campaign", driver.campaign("my-service", "queue", b"").request)
             step = driver._open().handle(now(), [campaign])
             leases.add(step.commands[0].payload.operation.payload.lease)
     assert len(leases) == 2
@@ -70,7 +70,7 @@ async def test_a_renewal_extends_the_terms_on_its_lease_that_stand(etcd: Etcd) -
 
         def led(name: str, lease: int, valid_until: int = far) -> Any:
             candidacy = driver.campaign(name, "queue", b"")
-            term = record(election=candidacy.wish.election, epoch=1)
+            term = record(election=candidacy.request.election, epoch=1)
             driver._notify("elected", record(term=term, key=b"k", lease=lease, valid_until=valid_until))
             return candidacy
 
@@ -91,8 +91,8 @@ async def test_a_renewal_extends_the_terms_on_its_lease_that_stand(etcd: Etcd) -
 
 async def test_an_elector_that_traps_is_reported_and_replaced(etcd: Etcd) -> None:
     async with await connect(etcd.url, "first", ttl=2) as first, await connect(etcd.url, "second", ttl=2) as second:
-        leadership = await within_patience(first.campaign("office"))
-        waits = asyncio.create_task(second.campaign("office"))
+        leadership = await soon(first.campaign("my-service"))
+        waits = asyncio.create_task(second.campaign("my-service"))
         await until(lambda: len(candidates(etcd)) == 2)
         drivers = [session._driver for session in (first, second)]
         broken = [driver._elector for driver in drivers]
@@ -101,21 +101,21 @@ async def test_an_elector_that_traps_is_reported_and_replaced(etcd: Etcd) -> Non
         for driver in drivers:
             driver.fuel = 100
         # Whoever led is told, and whoever waited gets its turn once the old leases are over.
-        assert "trap" in await within_patience(leadership.lost()) and not leadership.is_valid()
+        assert "trap" in await soon(leadership.lost()) and not leadership.is_valid()
         await until(lambda: all(driver._elector is not old for driver, old in zip(drivers, broken, strict=True)))
         lost = now()
         for driver in drivers:
             driver.fuel = FUEL
         await until(lambda: all(task.done() for task in outstanding))
         await leadership.resign()
-        async with await within_patience(waits) as later:
+        async with await soon(waits) as later:
             assert later.epoch > leadership.epoch and now() > max(lost, leadership.valid_until)
 
 
 async def test_an_error_of_any_kind_is_a_trap(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     async with await connect(etcd.url, ttl=2) as session:
         driver = session._driver
-        leadership = await within_patience(session.campaign("office"))
+        leadership = await soon(session.campaign("my-service"))
         waits = asyncio.create_task(session.campaign("other"))
         # None is no event; and the first elector in its place does not open.
         opens = iter([ValueError("no memory")])
@@ -128,9 +128,9 @@ async def test_an_error_of_any_kind_is_a_trap(etcd: Etcd, monkeypatch: pytest.Mo
 
         monkeypatch.setattr(driver, "_open", open_elector)
         driver.tell("campaign", None)
-        assert "the elector broke" in await within_patience(leadership.lost())
-        async with await within_patience(waits):
-            await within_patience(leadership.resign())
+        assert "the elector broke" in await soon(leadership.lost())
+        async with await soon(waits):
+            await soon(leadership.resign())
 
 
 async def test_what_a_replaced_elector_asked_for_is_not_told_its_successor(etcd: Etcd) -> None:
@@ -171,15 +171,15 @@ async def test_a_session_that_breaks_says_by_what(
     etcd: Etcd, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with await connect(etcd.url, "first") as first, await connect(etcd.url, "second") as second:
-        async with await within_patience(first.campaign("office")):
-            waits = asyncio.create_task(second.campaign("office"))
+        async with await soon(first.campaign("my-service")):
+            waits = asyncio.create_task(second.campaign("my-service"))
             await until(lambda: len(candidates(etcd)) == 2)
             error = RuntimeError("a fault of the driver's")
             monkeypatch.setattr(second._driver, "_replace", lambda _: (_ for _ in ()).throw(error))
             second._driver.tell("campaign", None)
             for campaign in (waits, second.campaign("other")):
                 with pytest.raises(Closed) as told:
-                    await within_patience(campaign)
+                    await soon(campaign)
                 assert told.value.__cause__ is error
     assert "a fault of the driver's" in caplog.text
 
@@ -199,9 +199,9 @@ async def test_whoever_is_withdrawn_and_cancelled_at_once_is_cancelled(
 
         monkeypatch.setattr(session._driver, "_notify", cancel_at_the_refusal)
         with pytest.raises(asyncio.CancelledError):
-            await within_patience(campaign)
+            await soon(campaign)
         with pytest.raises(Withdrawn):
-            await within_patience(session.campaign("\0"))
+            await soon(session.campaign("\0"))
 
 
 @contextlib.asynccontextmanager

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Relay, candidates, until, within_patience
-from etcd import FOLDER, PATIENCE, Etcd, pause
+from conftest import Relay, candidates, until, soon
+from etcd import FOLDER, TIMEOUT, Etcd, pause
 from wasmtime.component import Variant
 
 from incumbent import Conflict, Leadership, Stale, Unknown, Unreachable, Withdrawn, connect
@@ -25,15 +25,15 @@ from incumbent.component import now
 async def test_two_candidates_take_turns(etcd: Etcd) -> None:
     async with await connect(etcd.url, "first") as first, await connect(etcd.url, "second") as second:
         epochs = []
-        leadership = await within_patience(first.campaign("office"))
+        leadership = await soon(first.campaign("my-service"))
         for successor in (second, first, second, first):
-            waits = asyncio.create_task(successor.campaign("office"))
+            waits = asyncio.create_task(successor.campaign("my-service"))
             await until(lambda: len(candidates(etcd)) == 2)
             assert not waits.done() and leadership.is_valid()
-            assert await within_patience(leadership.resign()) == "resigned"
+            assert await soon(leadership.resign()) == "resigned"
             assert not leadership.is_valid() and await leadership.lost() == "resigned"
             epochs.append(leadership.epoch)
-            leadership = await within_patience(waits)
+            leadership = await soon(waits)
         assert epochs == sorted(set(epochs)) and leadership.epoch > epochs[-1]
         await leadership.resign()
     assert candidates(etcd) == [] and leases(etcd) == []
@@ -41,18 +41,18 @@ async def test_two_candidates_take_turns(etcd: Etcd) -> None:
 
 async def test_a_race_is_won_by_one_and_then_by_the_other(etcd: Etcd) -> None:
     async with await connect(etcd.url, "first") as first, await connect(etcd.url, "second") as second:
-        async with await within_patience(first.campaign("race", "race")) as leadership:
+        async with await soon(first.campaign("race", "race")) as leadership:
             assert (await first.get("race"))[0] == b"first" and leadership.key == b"race"
             waits = asyncio.create_task(second.campaign("race", "race"))
             await asyncio.sleep(0.1)
             assert not waits.done()
-        async with await within_patience(waits) as later:
+        async with await soon(waits) as later:
             assert later.epoch > leadership.epoch
 
 
 async def test_a_stale_write_is_refused(etcd: Etcd) -> None:
     async with await connect(etcd.url) as session:
-        leadership = await within_patience(session.campaign("office"))
+        leadership = await soon(session.campaign("my-service"))
         revision = await leadership.put("result", "41")
         assert await session.get("result") == (b"41", revision)
         await leadership.put("result", "42", modified=revision)
@@ -61,33 +61,33 @@ async def test_a_stale_write_is_refused(etcd: Etcd) -> None:
         etcd.ctl("del", leadership.key.decode())
         with pytest.raises(Stale):
             await leadership.put("result", "44")
-        assert await within_patience(leadership.lost()) in ("fenced", "deposed") and not leadership.is_valid()
-        assert await within_patience(leadership.resign()) == await leadership.lost()
+        assert await soon(leadership.lost()) in ("fenced", "deposed") and not leadership.is_valid()
+        assert await soon(leadership.resign()) == await leadership.lost()
         with pytest.raises(Stale):
             await leadership.put("result", "45")
-        async with await within_patience(session.campaign("office")) as later:
+        async with await soon(session.campaign("my-service")) as later:
             with pytest.raises(Stale):
                 await leadership.put("result", "46")
             assert later.is_valid()
         assert (await session.get("result"))[0] == b"42"
 
 
-async def test_whoever_stops_waiting_leaves_the_queue(etcd: Etcd) -> None:
+async def test_a_candidate_that_stops_waiting_leaves_the_queue(etcd: Etcd) -> None:
     async with await connect(etcd.url, "first") as first, await connect(etcd.url, "second") as second:
-        async with await within_patience(first.campaign("office")):
+        async with await soon(first.campaign("my-service")):
             for _ in range(2):
                 with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(second.campaign("office"), 0.2)
+                    await asyncio.wait_for(second.campaign("my-service"), 0.2)
             await until(lambda: len(candidates(etcd)) == 1)
             # Another one beside one that waits is refused.
-            waits = asyncio.ensure_future(second.campaign("office"))
+            waits = asyncio.ensure_future(second.campaign("my-service"))
             await until(lambda: len(candidates(etcd)) == 2)
-            with pytest.raises(Withdrawn, match="there is a candidacy for `office`"):
-                await within_patience(second.campaign("office"))
+            with pytest.raises(Withdrawn, match="there is a candidacy for `my-service`"):
+                await soon(second.campaign("my-service"))
             waits.cancel()
             # Beside one that leads it waits for the end of that one.
-            after = asyncio.ensure_future(first.campaign("office"))
-        async with await within_patience(after):
+            after = asyncio.ensure_future(first.campaign("my-service"))
+        async with await soon(after):
             pass
 
 
@@ -129,19 +129,19 @@ async def test_sigterm_hands_over_and_nothing_is_counted_twice(etcd: Etcd, tmp_p
         # In a race, the same one may win again and again.
         await until(lambda: len(first.lines("elected") + second.lines("elected")) > 3)
         first.process.terminate()
-        assert await asyncio.to_thread(first.process.wait, PATIENCE) == 0
+        assert await asyncio.to_thread(first.process.wait, TIMEOUT) == 0
     assert {line["reason"] for host in (first, second) for line in host.lines("demoted")} == {"resigned"}
     applied = [line for host in (first, second) for line in host.lines("return") if line["outcome"] == "applied"]
-    assert int(etcd.ctl("get", "counter-of-office", "--print-value-only")) == len(applied)
+    assert int(etcd.ctl("get", "counter-of-my-service", "--print-value-only")) == len(applied)
 
 
 async def test_sigterm_lets_the_worker_of_the_readme_give_its_lease_back(etcd: Etcd) -> None:
-    worker = subprocess.Popen([sys.executable, "worker.py", "office"], cwd=FOLDER,
+    worker = subprocess.Popen([sys.executable, "worker.py", "my-service"], cwd=FOLDER,
                               env={**os.environ, "INCUMBENT_STORE": etcd.url})
     try:
-        await until(lambda: etcd.ctl("get", "office-progress"))
+        await until(lambda: etcd.ctl("get", "my-service-progress"))
         worker.terminate()
-        assert await asyncio.to_thread(worker.wait, PATIENCE) == 0
+        assert await asyncio.to_thread(worker.wait, TIMEOUT) == 0
     finally:
         worker.kill()
         worker.wait()
@@ -159,16 +159,16 @@ async def test_a_lost_renewal_endangers_and_then_ends_the_term_by_the_clock(
             monkeypatch.setattr(
                 session._driver, "_notify", lambda tag, notice: tag == "demoted" or notify(tag, notice)
             )
-        leadership = await within_patience(session.campaign("office"))
+        leadership = await soon(session.campaign("my-service"))
         etcd.pause()
-        await within_patience(leadership.endangered())
+        await soon(leadership.endangered())
         assert leadership.is_valid()
-        assert await within_patience(leadership.lost()) == "expired"
+        assert await soon(leadership.lost()) == "expired"
         assert now() >= leadership.valid_until and not leadership.is_valid()
         etcd.resume()
-        await within_patience(leadership.resign())
+        await soon(leadership.resign())
         monkeypatch.undo()
-        async with await within_patience(session.campaign("office")) as later:
+        async with await soon(session.campaign("my-service")) as later:
             assert later.epoch > leadership.epoch
     said = [notice.tag for notice in notices if notice.tag in ("endangered", "demoted")]
     assert said[:2] == ["endangered", "demoted"]
@@ -176,24 +176,24 @@ async def test_a_lost_renewal_endangers_and_then_ends_the_term_by_the_clock(
 
 async def test_after_a_blocked_event_loop_the_clock_is_right_at_once(etcd: Etcd) -> None:
     async with await connect(etcd.url, ttl=1) as session:
-        leadership = await within_patience(session.campaign("office"))
+        leadership = await soon(session.campaign("my-service"))
         # What nobody should do: no renewal can go out meanwhile.
         time.sleep(max(leadership.valid_until - now(), 0) / 1e9)
         assert not leadership.is_valid()
         with pytest.raises(Stale):
             await leadership.put("result", "late")
-        assert await within_patience(leadership.lost()) == "expired"
-        assert await within_patience(leadership.resign()) == "expired"
+        assert await soon(leadership.lost()) == "expired"
+        assert await soon(leadership.resign()) == "expired"
 
 
 @pytest.mark.parametrize("cancelled_first", [True, False])
 async def test_a_term_that_nobody_takes_is_given_back(
     etcd: Etcd, cancelled_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A key that is left behind would be there for longer than the patience lasts.
+    # A key that is left behind would outlast the time-out.
     async with await connect(etcd.url, ttl=600) as first, await connect(etcd.url, ttl=600) as second:
         notify = first._driver._notify
-        campaign = asyncio.create_task(first.campaign("office"))
+        campaign = asyncio.create_task(first.campaign("my-service"))
 
         def cancel_at_the_election(tag: str, notice: Any) -> None:
             if tag == "elected" and cancelled_first:
@@ -205,30 +205,30 @@ async def test_a_term_that_nobody_takes_is_given_back(
         monkeypatch.setattr(first._driver, "_notify", cancel_at_the_election)
         with pytest.raises(asyncio.CancelledError):
             await campaign
-        async with await within_patience(second.campaign("office")):
+        async with await soon(second.campaign("my-service")):
             pass
 
 
 async def test_what_is_said_at_once_is_told_in_order(etcd: Etcd) -> None:
     async with await connect(etcd.url) as session:
-        candidacy = session._driver.campaign("office", "queue", b"")
+        candidacy = session._driver.campaign("my-service", "queue", b"")
         session._driver.leave(candidacy)
-        await within_patience(candidacy.over)
+        await soon(candidacy.over)
 
 
 async def test_a_cut_connection_and_a_restarted_etcd_are_survived(etcd: Etcd) -> None:
     async with Relay.to(etcd) as relay:
         async with await connect(relay.url, ttl=6) as first, await connect(relay.url, ttl=6) as second:
-            leadership = await within_patience(first.campaign("office"))
+            leadership = await soon(first.campaign("my-service"))
             for breaks, successor in ((relay.cut, second), (etcd.restart, first)):
-                waits = asyncio.create_task(successor.campaign("office"))
+                waits = asyncio.create_task(successor.campaign("my-service"))
                 await until(lambda: len(candidates(etcd)) == 2)
                 breaks()
                 valid_until = leadership.valid_until
                 await until(lambda: leadership.valid_until > valid_until)
                 assert leadership.is_valid() and not waits.done()
-                await within_patience(leadership.resign())
-                leadership = await within_patience(waits)
+                await soon(leadership.resign())
+                leadership = await soon(waits)
             await leadership.resign()
 
 
@@ -236,16 +236,16 @@ async def test_a_member_that_stalls_is_left_for_another(etcd: Etcd) -> None:
     async with Relay.to(etcd) as relay:
         url = f"{relay.url},{etcd.url.removeprefix('etcd://')}"
         async with await connect(url, ttl=6) as first, await connect(url, ttl=6) as second:
-            leadership = await within_patience(first.campaign("office"))
-            waits = asyncio.create_task(second.campaign("office"))
+            leadership = await soon(first.campaign("my-service"))
+            waits = asyncio.create_task(second.campaign("my-service"))
             await until(lambda: len(candidates(etcd)) == 2)
             relay.stalls, valid_until = True, leadership.valid_until
-            reads = asyncio.create_task(first.get("result", within=2 * PATIENCE))
+            reads = asyncio.create_task(first.get("result", within=2 * TIMEOUT))
             await until(lambda: leadership.valid_until > valid_until)
             assert leadership.is_valid() and not leadership._candidacy.lost.done()
-            assert await within_patience(reads) == (None, 0)
+            assert await soon(reads) == (None, 0)
             await leadership.put("result", "in time")
-            # Whoever comes now begins with the first one as well.
+            # A new session begins with the first one as well.
             async with await connect(url) as third:
                 assert (await third.get("result"))[0] == b"in time"
             # Watches moved as well, of both.
@@ -253,8 +253,8 @@ async def test_a_member_that_stalls_is_left_for_another(etcd: Etcd) -> None:
             await until(lambda: not any(session._store._closing for session in (first, second)))
             watches = [*first._driver._watches.values(), *second._driver._watches.values()]
             assert watches and not any(watch.done() for watch in watches)
-            assert await within_patience(leadership.resign()) == "resigned"
-            async with await within_patience(waits):
+            assert await soon(leadership.resign()) == "resigned"
+            async with await soon(waits):
                 relay.stalls = False
 
 
@@ -287,7 +287,7 @@ async def test_the_example_of_the_readme_works(etcd: Etcd, monkeypatch: pytest.M
     program: dict[str, Any] = {"work_on": work_on}
     exec(example.replace("etcd://127.0.0.1:2379", etcd.url), program)
     with pytest.raises(asyncio.CancelledError):
-        await within_patience(program["main"]())
+        await soon(program["main"]())
     # The third result was refused, the fourth came in another term, and the fifth in a third one.
     assert etcd.ctl("get", "progress", "--print-value-only").strip() == "4"
     assert etcd.ctl("get", "my-service/", "--prefix") == ""
@@ -338,5 +338,5 @@ async def counters(etcd: Etcd, folder: Path, *more: str) -> AsyncIterator[tuple[
                 host.resume()
                 host.process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    await asyncio.to_thread(host.process.wait, PATIENCE)
+                    await asyncio.to_thread(host.process.wait, TIMEOUT)
                 host.kill()

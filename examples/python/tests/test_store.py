@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Relay, until, within_patience
-from etcd import PATIENCE, VERSIONS
+from conftest import Relay, until, soon
+from etcd import TIMEOUT, VERSIONS
 from etcd import Etcd as Server
 from grpc import StatusCode
 from wasmtime.component import Variant
@@ -153,9 +153,9 @@ async def test_what_a_stalled_member_was_asked_is_given_up_when_it_is_left(etcd:
         store = Etcd(f"{relay.url},{etcd.url.removeprefix('etcd://')}")
         assert await ask(store, "revoke", LEASE) == Variant("expired")
         relay.stalls = True
-        other = asyncio.create_task(store.call(Variant("read", []), 2 * PATIENCE))
-        assert await within_patience(store.call(Variant("read", []), 2 * PATIENCE, 0.1)) == GIVEN_UP
-        assert await within_patience(other) == GIVEN_UP
+        other = asyncio.create_task(store.call(Variant("read", []), 2 * TIMEOUT))
+        assert await soon(store.call(Variant("read", []), 2 * TIMEOUT, 0.1)) == GIVEN_UP
+        assert await soon(other) == GIVEN_UP
         assert await ask(store, "revoke", LEASE) == Variant("expired")
         await store.close()
         relay.stalls = False
@@ -167,7 +167,7 @@ async def test_a_member_without_a_leader_does_not_keep_us_waiting(version: str, 
     try:
         async with store_on(member) as store:
             other.kill()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 for tag, payload in (("read", []), ("keep-alive", LEASE)):
                     # It takes a moment to notice, and answers otherwise before it has.
                     while await store.call(Variant(tag, payload), 1.0) != Variant("err", Variant("unavailable")):
@@ -185,8 +185,8 @@ async def test_a_watch_misses_nothing_over_restarts_and_tells_nothing_twice(etcd
         async def tell(change: Any) -> None:
             told.append(change)
 
-        wish = record(id=1, key=b"w/", prefix=True, since=None)
-        watching = asyncio.create_task(store.watch(wish, tell))
+        request = record(id=1, key=b"w/", prefix=True, since=None)
+        watching = asyncio.create_task(store.watch(request, tell))
         await until(lambda: told)
         assert told[0].tag == "started"
         for number in range(1, 4):
@@ -207,7 +207,7 @@ async def test_a_watch_misses_nothing_over_restarts_and_tells_nothing_twice(etcd
         watching.cancel()
         etcd.ctl("compact", str(revisions[5]))
         told.clear()
-        await within_patience(store.watch(record(id=3, key=b"w/", prefix=True, since=2), tell))
+        await soon(store.watch(record(id=3, key=b"w/", prefix=True, since=2), tell))
         assert told[-1] == Variant("ended", Variant("compacted", revisions[5]))
 
 
@@ -233,7 +233,7 @@ async def test_a_watch_that_is_cancelled_as_it_begins_ends(etcd: Server, monkeyp
         monkeypatch.setattr(store._watches, "Watch", cancelled_with_the_answer)
         watching = asyncio.create_task(store.watch(record(id=1, key=b"w", prefix=False, since=None), tell))
         with pytest.raises(asyncio.CancelledError):
-            await within_patience(asyncio.shield(watching))
+            await soon(asyncio.shield(watching))
 
 
 async def test_a_denial_ends_a_watch_and_is_told(etcd: Server) -> None:
@@ -248,7 +248,7 @@ async def test_a_denial_ends_a_watch_and_is_told(etcd: Server) -> None:
         async def tell(change: Any) -> None:
             told.append(change)
 
-        await within_patience(store.watch(record(id=1, key=b"w", prefix=False, since=None), tell))
+        await soon(store.watch(record(id=1, key=b"w", prefix=False, since=None), tell))
         assert [change.tag for change in told] == ["ended"] and told[0].payload.tag == "denied"
 
 
