@@ -2,7 +2,7 @@
 //!
 //! After the deadline its key is deleted even if the application has not said that the work has
 //! stopped, because a candidate that never says so must not block the queue. The candidate itself
-//! campaigns again only after that.
+//! campaigns again only once the application has said so.
 
 use alloc::vec::Vec;
 
