@@ -136,10 +136,10 @@ impl Clock for ManualClock {
             if mark <= state.now {
                 return;
             }
-            state.waiters.push((mark, Arc::clone(notifier.waiter())));
+            state.waiters.push((mark, Arc::clone(&notifier.waiter)));
         }
         notifier.wait(STANDSTILL);
-        self.state.lock().waiters.retain(|(_, waiter)| !Arc::ptr_eq(waiter, notifier.waiter()));
+        self.state.lock().waiters.retain(|(_, waiter)| !Arc::ptr_eq(waiter, &notifier.waiter));
     }
 }
 

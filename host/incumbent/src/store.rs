@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::types::{Entry, Failure, Operation, RequestId, Response, Watch, Watched};
+use crate::types::{Answer, Entry, Operation, RequestId, Watch, Watched};
 
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -77,19 +77,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// that of a [`Operation::KeepAlive`] ends when the answer comes or can no longer come,
     /// because a late answer still counts. Dropping the future gives up the answer, not the
     /// operation: it may have happened, or may still happen.
-    fn call(
-        &self,
-        operation: Operation,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>>;
+    fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer>;
 
     /// Reads one key from the member that answers, which does not ask the others: the entry may
     /// be old. By default the same as [`admin::get`](crate::admin::get); a store may have a quicker way.
-    fn peek(
-        &self,
-        key: Vec<u8>,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
+    fn peek(&self, key: Vec<u8>, within: Duration) -> BoxFuture<'static, Answer<Option<Entry>>> {
         let answer = self.call(read::one_key(key), within);
         async move { read::found(answer.await?) }.boxed()
     }
@@ -100,19 +92,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn call(
-        &self,
-        operation: Operation,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
+    fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
         (**self).call(operation, within)
     }
 
-    fn peek(
-        &self,
-        key: Vec<u8>,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
+    fn peek(&self, key: Vec<u8>, within: Duration) -> BoxFuture<'static, Answer<Option<Entry>>> {
         (**self).peek(key, within)
     }
 
@@ -122,7 +106,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 }
 
 /// Any number of watches, and one sequence of the changes that they see.
-pub trait Watches: fmt::Debug + Send {
+pub trait Watches: Send {
     /// Opens a watch. [`poll_next`](Self::poll_next) tells its start, its changes and its end,
     /// under its id.
     fn open(&mut self, watch: Watch);

@@ -6,6 +6,9 @@ use std::fmt;
 
 pub use crate::bindings::exports::incumbent::election::types::*;
 
+/// What a store answers, or why it does not.
+pub type Answer<T = Response> = Result<T, Failure>;
+
 impl Operation {
     /// Its name, for logs and reports.
     pub fn name(&self) -> &'static str {
@@ -36,6 +39,26 @@ impl Response {
             Self::Stale => "stale",
             Self::Conflict => "conflict",
         }
+    }
+}
+
+impl Selection {
+    /// One key.
+    pub fn of_key(key: impl Into<Vec<u8>>) -> Self {
+        Self {
+            key: key.into(),
+            prefix: false,
+            from: None,
+            created_before: None,
+            order: Order::OldestFirst,
+            limit: 0,
+            keys_only: false,
+        }
+    }
+
+    /// All keys that begin with a prefix, the oldest first.
+    pub fn of_prefix(prefix: impl Into<Vec<u8>>) -> Self {
+        Self { prefix: true, ..Self::of_key(prefix) }
     }
 }
 

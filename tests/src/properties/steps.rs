@@ -205,11 +205,7 @@ impl Shared {
 }
 
 impl Store for Absurd {
-    fn call(
-        &self,
-        operation: Operation,
-        within: Duration,
-    ) -> BoxFuture<'static, std::result::Result<Response, Failure>> {
+    fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
         let mut shared = self.shared.lock();
         let (kinds, findings) = anything::fitting(&operation);
         let known = known();

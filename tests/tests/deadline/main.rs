@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{BoxFuture, pending};
 use futures_util::{FutureExt, Stream, StreamExt};
 use incumbent::types::{
-    Call, Change, Claimed, Command, Demotion, Entry, Extension, Grant, Notice, Operation,
+    Answer, Call, Change, Claimed, Command, Demotion, Entry, Extension, Grant, Notice, Operation,
     RequestId, Response, Snapshot, Step, Term, Watch, Watched,
 };
 use incumbent::{

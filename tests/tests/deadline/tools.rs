@@ -233,11 +233,7 @@ impl Plain {
 }
 
 impl Store for Plain {
-    fn call(
-        &self,
-        operation: Operation,
-        _: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
+    fn call(&self, operation: Operation, _: Duration) -> BoxFuture<'static, Answer> {
         let store = self.clone();
         async move {
             match (&operation, &store.renewal) {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, ready};
 use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{
-    Call, Change, Command, Config, Demotion, ElectionId, Entry, Event, Extension, Failure, Grant,
-    Leadership, LeaseId, Notice, Operation, Reason, Reply, RequestId, Response, Step, Term, Watch,
-    Watched,
+    Answer, Call, Change, Command, Config, Demotion, ElectionId, Entry, Event, Extension, Failure,
+    Grant, Leadership, LeaseId, Notice, Operation, Reason, Reply, RequestId, Response, Step, Term,
+    Watch, Watched,
 };
 use incumbent::{
     BootClock, Clock, Component, ComponentError, Elector, Error, ManualClock, MemoryStore, Options,

@@ -12,11 +12,7 @@ pub struct Spoilt {
 }
 
 impl Store for Spoilt {
-    fn call(
-        &self,
-        operation: Operation,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
+    fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
         let bytes = self.bytes.load(Ordering::SeqCst);
         if bytes > 0 && matches!(operation, Operation::KeepAlive(_)) {
             return ready(Err(Failure::Other("x".repeat(bytes)))).boxed();
@@ -29,7 +25,6 @@ impl Store for Spoilt {
     }
 }
 
-#[derive(Debug)]
 pub struct Loud {
     pub watches: Box<dyn Watches>,
     pub was: Arc<AtomicBool>,
@@ -66,11 +61,7 @@ pub struct Generous {
 }
 
 impl Store for Generous {
-    fn call(
-        &self,
-        operation: Operation,
-        _: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
+    fn call(&self, operation: Operation, _: Duration) -> BoxFuture<'static, Answer> {
         let answer = match operation {
             Operation::Grant(grant) => {
                 self.granted.lock().push(grant.lease);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
-use incumbent::types::{Failure, Operation, Response};
+use incumbent::types::{Answer, Failure, Operation};
 use incumbent::{
     Component, Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event, Options, Reason,
     Session, Store, Watches, Write, WriteError, admin,
@@ -486,11 +486,7 @@ struct Hostile {
 }
 
 impl Store for Hostile {
-    fn call(
-        &self,
-        operation: Operation,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
+    fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
         let hostile = Arc::clone(&self.hostile);
         let renewal = matches!(operation, Operation::KeepAlive(_));
         let answer = self.store.call(operation, within);

@@ -11,7 +11,8 @@ use super::boot::Alarm;
 /// one thread. A notification that comes while no thread waits ends the next wait at once.
 #[derive(Debug, Default)]
 pub struct Notifier {
-    waiter: Arc<Waiter>,
+    /// For a clock that wakes the thread from elsewhere.
+    pub(super) waiter: Arc<Waiter>,
     /// Where the thread waits in the kernel, for the boot clock.
     pub(super) alarm: Alarm,
 }
@@ -44,11 +45,6 @@ impl Notifier {
         let mut notified = notified.lock();
         condition.wait_while_for(&mut notified, |notified| !*notified, at_most);
         *notified = false;
-    }
-
-    /// For a clock that wakes the thread from elsewhere.
-    pub(super) fn waiter(&self) -> &Arc<Waiter> {
-        &self.waiter
     }
 
     /// Whether there was a notification since the last call.

@@ -9,14 +9,12 @@
 //! | `diagnosis` | why a connection failed |
 //! | `connection` | a connection to one member |
 //! | `endpoint` | one member, and the renewal of its credentials |
-//! | `endpoints` | all members, and which one is asked |
-//! | `connect` | the first connection to a cluster |
+//! | `endpoints` | all members: the first connection to one, and which one is asked |
 //! | `request` | the operations that are one request each |
 //! | `keep_alive` | renewals |
 //! | `watch`, `watch_stream` | all watches of a set on one stream, and its repair |
 
 mod access;
-mod connect;
 mod connection;
 mod credentials;
 mod diagnosis;
@@ -30,11 +28,9 @@ mod request;
 mod watch;
 mod watch_stream;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, Error};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -47,7 +43,7 @@ use self::watch::EtcdWatches;
 use super::memory::keys_of;
 use super::url::EtcdUrl;
 use super::{Store, Watches};
-use crate::types::{Entry, Failure, Operation, Response};
+use crate::types::{Answer, Entry, Failure, Operation};
 
 /// Leases and keys on etcd. A cheap clone: all clones share the connections.
 ///
@@ -75,78 +71,56 @@ impl EtcdStore {
         let keyspace = Keyspace::new(url.prefix());
         // On the heap, because its future has 11 kilobytes: an unoptimised program copies them
         // with each future around it, and three sessions in one test overflowed the stack.
-        let connecting = Box::pin(connect::connect(url, credentials, &keyspace, dial_timeout));
+        let connecting = Box::pin(Endpoints::connect(url, credentials, &keyspace, dial_timeout));
         let endpoints = connecting.await?;
         Ok(Self { endpoints: Arc::new(endpoints), renewals: Arc::default(), keyspace })
     }
 
-    /// One request, which gives up after `within`.
-    fn request<F>(
-        &self,
-        within: Duration,
-        request: impl FnOnce(Client, Keyspace) -> F + Send + 'static,
-    ) -> BoxFuture<'static, Result<Response, Failure>>
-    where
-        F: Future<Output = Result<Response, Error>> + Send,
-    {
-        let endpoints = Arc::clone(&self.endpoints);
-        let keyspace = self.keyspace.clone();
-        async move { endpoints.request(within, move |client| request(client, keyspace)).await }
-            .boxed()
+    async fn perform(&self, operation: Operation, within: Duration) -> Answer {
+        let Self { endpoints, renewals, keyspace } = self;
+        // etcd does so, unless a prefix hides it.
+        if keys_of(&operation).0.iter().any(|key| key.is_empty()) {
+            return Err(Failure::Invalid("etcdserver: key is not provided".into()));
+        }
+        match operation {
+            Operation::Grant(grant) => {
+                endpoints.request(within, |client| request::grant(client, grant)).await
+            }
+            Operation::KeepAlive(lease) => renewals.renew(endpoints, lease, within).await,
+            Operation::Revoke(lease) => {
+                renewals.forget(lease);
+                let revoked = endpoints.request(within, |client| request::revoke(client, lease));
+                // Again, for renewals that were sent in between.
+                revoked.await.inspect(|_| renewals.forget(lease))
+            }
+            Operation::Claim(claim) => {
+                endpoints.request(within, |client| request::claim(client, keyspace, claim)).await
+            }
+            Operation::Read(selections) => {
+                let read = |client| request::read(client, keyspace, &selections);
+                endpoints.request_twice(within, read).await
+            }
+            Operation::Guarded(guarded) => {
+                let write = |client| request::guarded(client, keyspace, guarded);
+                endpoints.request(within, write).await
+            }
+        }
     }
 }
 
 impl Store for EtcdStore {
-    fn call(
-        &self,
-        operation: Operation,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
-        // etcd does so, unless a prefix hides it.
-        if keys_of(&operation).0.iter().any(|key| key.is_empty()) {
-            let refused = Failure::Invalid("etcdserver: key is not provided".into());
-            return std::future::ready(Err(refused)).boxed();
-        }
-        match operation {
-            Operation::Grant(grant) => {
-                self.request(within, move |client, _| request::grant(client, grant))
-            }
-            Operation::KeepAlive(lease) => {
-                let endpoints = Arc::clone(&self.endpoints);
-                let renewals = Arc::clone(&self.renewals);
-                async move { renewals.renew(&endpoints, lease, within).await }.boxed()
-            }
-            Operation::Revoke(lease) => {
-                self.renewals.forget(lease);
-                let revoked = self.request(within, move |client, _| request::revoke(client, lease));
-                let renewals = Arc::clone(&self.renewals);
-                // Again, for renewals that were sent in between.
-                async move { revoked.await.inspect(|_| renewals.forget(lease)) }.boxed()
-            }
-            Operation::Claim(claim) => self
-                .request(within, move |client, keyspace| request::claim(client, keyspace, claim)),
-            Operation::Read(selections) => {
-                let endpoints = Arc::clone(&self.endpoints);
-                let keyspace = self.keyspace.clone();
-                let read =
-                    move |client| request::read(client, keyspace.clone(), selections.clone());
-                async move { endpoints.request_twice(within, read).await }.boxed()
-            }
-            Operation::Guarded(guarded) => self.request(within, move |client, keyspace| {
-                request::guarded(client, keyspace, guarded)
-            }),
-        }
+    fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
+        let store = self.clone();
+        async move { store.perform(operation, within).await }.boxed()
     }
 
-    fn peek(
-        &self,
-        key: Vec<u8>,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
-        let endpoints = Arc::clone(&self.endpoints);
-        let keyspace = self.keyspace.clone();
-        let peek = move |client| request::peek(client, keyspace.clone(), key.clone());
-        async move { endpoints.request_twice(within, peek).await }.boxed()
+    fn peek(&self, key: Vec<u8>, within: Duration) -> BoxFuture<'static, Answer<Option<Entry>>> {
+        let Self { endpoints, keyspace, .. } = self.clone();
+        async move {
+            let peek = |client| request::peek(client, &keyspace, &key);
+            endpoints.request_twice(within, peek).await
+        }
+        .boxed()
     }
 
     fn watches(&self) -> Box<dyn Watches> {

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
 pub(super) use self::contents::keys_of;
-use self::contents::{Contents, Rules};
+#[doc(hidden)]
+pub use self::contents::{Contents, Rules};
 use self::watches::{MemoryWatches, Seen};
 use super::{Store, Watches};
 use crate::clock::{BootClock, Clock};
-use crate::types::{self, Failure, LeaseId, Mark, Operation, Response, Revision};
+use crate::types::{self, Answer, LeaseId, Mark, Operation, Revision};
 
 mod contents;
 #[cfg(test)]
@@ -107,14 +108,14 @@ impl MemoryStore {
     }
 
     /// Does an operation, now.
-    pub(crate) fn perform(&self, operation: &Operation) -> Result<Response, Failure> {
+    pub(crate) fn perform(&self, operation: &Operation) -> Answer {
         self.shared.act(|contents, now| contents.perform(now, operation))
     }
 }
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.lock();
+        let state = self.shared.state.lock();
         f.debug_struct("MemoryStore")
             .field("revision", &state.contents.revision())
             .field("watching", &state.watching.len())
@@ -123,11 +124,7 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn call(
-        &self,
-        operation: Operation,
-        _within: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
+    fn call(&self, operation: Operation, _within: Duration) -> BoxFuture<'static, Answer> {
         let store = self.clone();
         async move { store.perform(&operation) }.boxed()
     }
@@ -141,7 +138,7 @@ impl Shared {
     /// Acts on the contents as they are now, without the leases that are over, and tells the
     /// watches.
     fn act<T>(&self, act: impl FnOnce(&mut Contents, Mark) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { contents, watching, .. } = &mut *state;
         let now = self.clock.now();
         let first_end = contents.next_end();
@@ -160,10 +157,6 @@ impl Shared {
     /// Ends the leases that are over, and tells the watches. When the next lease runs out.
     pub(crate) fn sweep(&self) -> Option<Mark> {
         self.act(|contents, _| contents.next_end())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Store;
-use crate::types::{Entry, Failure, Operation, Order, Response, Selection};
+use crate::types::{Entry, Failure, Operation, Response, Selection};
 
 /// Reads one key, as it is now. Cancel safe.
 ///
@@ -25,15 +25,7 @@ pub(crate) fn one_key(key: Vec<u8>) -> Operation {
 
 /// Selects the oldest key, with its value.
 pub(crate) fn oldest(key: Vec<u8>, prefix: bool) -> Selection {
-    Selection {
-        key,
-        prefix,
-        from: None,
-        created_before: None,
-        order: Order::OldestFirst,
-        limit: 1,
-        keys_only: false,
-    }
+    Selection { prefix, limit: 1, ..Selection::of_key(key) }
 }
 
 /// The first entry of an answer.

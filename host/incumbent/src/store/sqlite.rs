@@ -55,7 +55,7 @@ use self::watch::SqliteWatches;
 use self::writer::{Job, Writer, WriterRequest};
 use super::{Store, Watches};
 use crate::clock::Clock;
-use crate::types::{Failure, Operation, Response};
+use crate::types::{Answer, Failure, Operation};
 
 /// As many files as a store has open at once, and some more: the database and its log for each
 /// of its two threads, their memory, a journal, the notifier file, the directory.
@@ -161,7 +161,7 @@ impl SqliteStore {
             let (path, time, hub) = (path.clone(), time.clone(), Arc::clone(&hub));
             move || match Database::open(&path, &time) {
                 Ok(database) => {
-                    if opens.send(Ok(database.path().to_owned())).is_ok() {
+                    if opens.send(Ok(database.path.clone())).is_ok() {
                         Writer::new(database, time, requests, hub, quota).run();
                     }
                 }
@@ -185,11 +185,7 @@ impl SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn call(
-        &self,
-        operation: Operation,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
+    fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
         let shared = Arc::clone(&self.shared);
         async move {
             limits::check(&operation)?;

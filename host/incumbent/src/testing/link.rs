@@ -1,6 +1,5 @@
 //! The way of one process to the store.
 
-use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,9 +13,7 @@ use tokio::sync::{oneshot, watch};
 use crate::clock::{Clock, ManualClock, nanoseconds};
 use crate::store::memory::MemoryStore;
 use crate::store::{Store, Watches};
-use crate::types::{Failure, Mark, Operation, RequestId, Response, Watch, Watched};
-
-type Answer = Result<Response, Failure>;
+use crate::types::{Answer, Failure, Mark, Operation, RequestId, Watch, Watched};
 
 /// The way, and what is in it.
 #[derive(Debug)]
@@ -154,11 +151,5 @@ impl Watches for LinkedWatches {
             self.healed = None;
         }
         self.watches.poll_next(context)
-    }
-}
-
-impl fmt::Debug for LinkedWatches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkedWatches").field("watches", &self.watches).finish_non_exhaustive()
     }
 }

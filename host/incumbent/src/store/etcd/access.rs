@@ -77,22 +77,22 @@ impl Access {
 
     /// What to connect with, no older than a second.
     pub(super) async fn secrets(self: &Arc<Self>) -> Arc<Secrets> {
-        let is_due = self.known(|known| known.read.elapsed() >= INTERVAL);
+        let is_due = self.known.lock().read.elapsed() >= INTERVAL;
         if is_due && self.reading.try_lock().is_ok() {
             self.read_again().await;
         }
-        self.known(|known| Arc::clone(&known.secrets))
+        Arc::clone(&self.known.lock().secrets)
     }
 
     /// What to connect with, as it is on disk at this moment.
     pub(super) async fn newest_secrets(self: &Arc<Self>) -> Arc<Secrets> {
         self.read_again().await;
-        self.known(|known| Arc::clone(&known.secrets))
+        Arc::clone(&self.known.lock().secrets)
     }
 
     /// The files that the secrets were made of.
     pub(super) fn files(&self) -> Files {
-        self.known(|known| known.secrets.files.clone())
+        self.known.lock().secrets.files.clone()
     }
 
     /// Reads the files, after a reading that is under way.
@@ -114,14 +114,13 @@ impl Access {
 
     async fn read(&self) {
         let found = Files::read(&self.credentials).await.map_err(|error| error.to_string());
-        let is_new = self.known(|known| {
+        {
+            let mut known = self.known.lock();
             known.read = Instant::now();
-            let is_new = known.found != found;
+            if known.found == found {
+                return;
+            }
             known.found = found.clone();
-            is_new
-        });
-        if !is_new {
-            return;
         }
         let made = match found {
             Ok(files) => Secrets::new(&self.credentials, self.with_tls, files)
@@ -132,7 +131,7 @@ impl Access {
         match made {
             Ok(secrets) => {
                 tracing::info!("the credentials' files have changed, and are taken up");
-                self.known(|known| known.secrets = Arc::new(secrets));
+                self.known.lock().secrets = Arc::new(secrets);
             }
             Err(error) => tracing::warn!(
                 error,
@@ -140,9 +139,5 @@ impl Access {
                  is, until they change again"
             ),
         }
-    }
-
-    fn known<T>(&self, of: impl FnOnce(&mut Known) -> T) -> T {
-        of(&mut self.known.lock())
     }
 }

@@ -21,9 +21,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection to a member, made when it is first wanted.
 #[derive(Default)]
 pub(super) struct Connection {
-    made: OnceCell<Made>,
+    pub(super) made: OnceCell<Made>,
     /// When a request was answered on it last.
-    answered: Mutex<Option<Instant>>,
+    pub(super) answered: Mutex<Option<Instant>>,
 }
 
 /// What a connection is once it is made.
@@ -36,11 +36,6 @@ pub(super) struct Made {
 impl Connection {
     pub(super) fn new(client: Client, secrets: Arc<Secrets>) -> Self {
         Self { made: OnceCell::new_with(Some(Made::new(client, secrets))), ..Self::default() }
-    }
-
-    /// What it is, if it was made, as far as is known.
-    pub(super) fn made(&self) -> Option<&Made> {
-        self.made.get()
     }
 
     /// Connects and logs in, unless that is done. Takes as long as etcd takes to answer the
@@ -57,16 +52,6 @@ impl Connection {
             Ok(Made::new(client, Arc::clone(secrets)))
         };
         self.made.get_or_try_init(make).await
-    }
-
-    /// A request was answered on it now.
-    pub(super) fn has_answered(&self) {
-        *self.answered.lock() = Some(Instant::now());
-    }
-
-    /// When a request was answered on it last.
-    pub(super) fn answered(&self) -> Option<Instant> {
-        *self.answered.lock()
     }
 }
 

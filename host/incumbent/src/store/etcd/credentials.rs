@@ -2,18 +2,12 @@
 //! them.
 
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 
 use super::error::ConnectError;
 use super::failure::chain;
-
-const CA: &str = "CA certificate (--cacert)";
-const CERT: &str = "certificate (--cert)";
-const KEY: &str = "key (--key)";
-const PASSWORD: &str = "password file (--password-file)";
 
 /// The certificates and the user that etcd lets in.
 ///
@@ -89,30 +83,57 @@ impl Credentials {
 /// no `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Files {
-    ca: Option<Vec<u8>>,
-    cert: Option<Vec<u8>>,
-    key: Option<Vec<u8>>,
-    password: Option<Vec<u8>>,
+    pub(super) ca: Option<NamedFile>,
+    pub(super) cert: Option<NamedFile>,
+    pub(super) key: Option<NamedFile>,
+    password: Option<NamedFile>,
 }
 
 impl Files {
     pub(super) async fn read(credentials: &Credentials) -> Result<Self, ConnectError> {
+        let Credentials { ca, cert, key, password_file, .. } = credentials;
         Ok(Self {
-            ca: read(CA, credentials.ca.as_deref()).await?,
-            cert: read(CERT, credentials.cert.as_deref()).await?,
-            key: read(KEY, credentials.key.as_deref()).await?,
-            password: read(PASSWORD, credentials.password_file.as_deref()).await?,
+            ca: NamedFile::read("CA certificate (--cacert)", ca.as_ref()).await?,
+            cert: NamedFile::read("certificate (--cert)", cert.as_ref()).await?,
+            key: NamedFile::read("key (--key)", key.as_ref()).await?,
+            password: NamedFile::read("password file (--password-file)", password_file.as_ref())
+                .await?,
         })
     }
+}
 
-    /// The CA's certificates, and our own, in PEM form.
-    pub(super) fn certificates(&self) -> (Option<&[u8]>, Option<&[u8]>) {
-        (self.ca.as_deref(), self.cert.as_deref())
+/// A file, and what it is for. It holds secrets: no `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct NamedFile {
+    what: &'static str,
+    path: PathBuf,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl NamedFile {
+    async fn read(
+        what: &'static str,
+        path: Option<&PathBuf>,
+    ) -> Result<Option<Self>, ConnectError> {
+        let Some(path) = path.cloned() else { return Ok(None) };
+        match tokio::fs::read(&path).await {
+            Ok(bytes) => Ok(Some(Self { what, path, bytes })),
+            Err(source) => Err(ConnectError::Unreadable { what, path, source }),
+        }
     }
 
-    /// The key of our own certificate, in PEM form.
-    pub(super) fn key(&self) -> Option<&[u8]> {
-        self.key.as_deref()
+    /// Fails unless the file holds at least one object of this kind.
+    fn check(&self, kind: &str) -> Result<(), ConnectError> {
+        let text = String::from_utf8_lossy(&self.bytes);
+        let holds = text.lines().any(|line| {
+            line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&format!("{kind}-----"))
+        });
+        if holds { Ok(()) } else { Err(self.unusable(format!("it holds no {kind} in PEM form"))) }
+    }
+
+    fn unusable(&self, reason: impl Into<String>) -> ConnectError {
+        let (path, reason) = (self.path.clone(), reason.into());
+        ConnectError::Unusable { what: self.what, path, reason }
     }
 }
 
@@ -132,22 +153,22 @@ impl Secrets {
         with_tls: bool,
         files: Files,
     ) -> Result<Self, ConnectError> {
-        let tls = if with_tls { Some(tls(credentials, &files).await?) } else { None };
+        let tls = if with_tls { Some(tls(&files).await?) } else { None };
         let user = user(credentials, &files)?;
         Ok(Self { tls, user, files })
     }
 }
 
-async fn tls(credentials: &Credentials, files: &Files) -> Result<TlsOptions, ConnectError> {
+async fn tls(files: &Files) -> Result<TlsOptions, ConnectError> {
     let options = TlsOptions::new();
-    let options = match (&credentials.ca, &files.ca) {
-        (Some(path), Some(pem)) => {
-            contains(CA, path, pem, "CERTIFICATE")?;
-            let options = options.ca_certificate(Certificate::from_pem(pem));
-            usable(&options).await.map_err(|reason| unusable(CA, path, reason))?;
+    let options = match &files.ca {
+        Some(ca) => {
+            ca.check("CERTIFICATE")?;
+            let options = options.ca_certificate(Certificate::from_pem(&ca.bytes));
+            usable(&options).await.map_err(|reason| ca.unusable(reason))?;
             options
         }
-        _ => {
+        None => {
             let options = options.with_native_roots();
             usable(&options).await.map_err(|_| {
                 ConnectError::Mismatched(
@@ -157,21 +178,15 @@ async fn tls(credentials: &Credentials, files: &Files) -> Result<TlsOptions, Con
             options
         }
     };
-    let (Some(cert), Some(key)) = (&credentials.cert, &credentials.key) else {
+    let (Some(cert), Some(key)) = (&files.cert, &files.key) else {
         return Ok(options);
     };
-    let (Some(certificate), Some(private_key)) = (&files.cert, &files.key) else {
-        return Ok(options);
-    };
-    contains(CERT, cert, certificate, "CERTIFICATE")?;
-    contains(KEY, key, private_key, "PRIVATE KEY")?;
-    let options = options.identity(Identity::from_pem(certificate, private_key));
+    cert.check("CERTIFICATE")?;
+    key.check("PRIVATE KEY")?;
+    let options = options.identity(Identity::from_pem(&cert.bytes, &key.bytes));
     usable(&options).await.map_err(|reason| {
-        if reason.contains("key") {
-            unusable(KEY, key, reason)
-        } else {
-            unusable(CERT, cert, reason)
-        }
+        let wrong = if reason.contains("key") { key } else { cert };
+        wrong.unusable(reason)
     })?;
     Ok(options)
 }
@@ -180,10 +195,8 @@ async fn tls(credentials: &Credentials, files: &Files) -> Result<TlsOptions, Con
 async fn usable(options: &TlsOptions) -> Result<(), String> {
     let options = ConnectOptions::new().with_tls(options.clone());
     // Without a user it builds the TLS configuration, and does not connect.
-    match Client::connect(["https://localhost"], Some(options)).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(chain(&error)),
-    }
+    let connected = Client::connect(["https://localhost"], Some(options)).await;
+    connected.map(drop).map_err(|error| chain(&error))
 }
 
 fn user(
@@ -193,44 +206,16 @@ fn user(
     let Some(name) = &credentials.user else {
         return Ok(None);
     };
-    let password = match (&credentials.password_file, &files.password) {
-        (Some(path), Some(bytes)) => {
-            let text = str::from_utf8(bytes)
-                .map_err(|_| unusable(PASSWORD, path, "it is no text (UTF-8)".into()))?;
+    let password = match &files.password {
+        Some(file) => {
+            let text =
+                str::from_utf8(&file.bytes).map_err(|_| file.unusable("it is no text (UTF-8)"))?;
             let line = text.lines().next().filter(|line| !line.is_empty());
-            line.map(ToOwned::to_owned).ok_or_else(|| {
-                unusable(PASSWORD, path, "its first line is empty: write the password there".into())
-            })?
+            line.ok_or_else(|| file.unusable("its first line is empty: write the password there"))?
         }
-        _ => credentials.password.clone().unwrap_or_default(),
+        None => credentials.password.as_deref().unwrap_or_default(),
     };
-    Ok(Some((name.clone(), password)))
-}
-
-async fn read(what: &'static str, path: Option<&Path>) -> Result<Option<Vec<u8>>, ConnectError> {
-    let Some(path) = path else {
-        return Ok(None);
-    };
-    let unreadable =
-        |source: io::Error| ConnectError::Unreadable { what, path: path.into(), source };
-    Ok(Some(tokio::fs::read(path).await.map_err(unreadable)?))
-}
-
-/// Whether the file holds at least one object of this kind.
-fn contains(what: &'static str, path: &Path, pem: &[u8], kind: &str) -> Result<(), ConnectError> {
-    let text = String::from_utf8_lossy(pem);
-    let holds = text.lines().any(|line| {
-        line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&format!("{kind}-----"))
-    });
-    if holds {
-        Ok(())
-    } else {
-        Err(unusable(what, path, format!("it holds no {kind} in PEM form")))
-    }
-}
-
-fn unusable(what: &'static str, path: &Path, reason: String) -> ConnectError {
-    ConnectError::Unusable { what, path: path.to_owned(), reason }
+    Ok(Some((name.clone(), password.to_owned())))
 }
 
 #[cfg(test)]
@@ -296,7 +281,8 @@ mod tests {
 
     #[test]
     fn a_file_without_an_object_of_its_kind_is_refused() {
-        let holds = |pem: &str| contains(CERT, Path::new("there"), pem.as_bytes(), "CERTIFICATE");
+        let file = |pem: &str| NamedFile { what: "", path: "there".into(), bytes: pem.into() };
+        let holds = |pem| file(pem).check("CERTIFICATE");
         assert!(holds("of example.com\n-----BEGIN CERTIFICATE-----\r\nMII").is_ok());
         for other in ["", "-----BEGIN PRIVATE KEY-----\nMII", "a CERTIFICATE-----\n"] {
             let error = holds(other).expect_err(other).to_string();

@@ -126,11 +126,11 @@ fn its_certificate(address: &str, fault: &CertificateError) -> String {
 
 /// What etcd finds wrong with our certificate. Not all versions say.
 fn our_certificate(files: &Files) -> &'static str {
-    match files.certificates().1 {
+    match &files.cert {
         None => {
             "it wants a certificate of ours: give one that its CA has signed with --cert and --key"
         }
-        Some(pem) if has_expired(pem) => "our certificate (--cert) has expired: renew it",
+        Some(cert) if has_expired(&cert.bytes) => "our certificate (--cert) has expired: renew it",
         Some(_) => {
             "it does not take our certificate: give one that its CA has signed, for clients, with \
              --cert and --key"
@@ -207,9 +207,8 @@ async fn shake_hands(address: &str, files: &Files) -> Option<rustls::Error> {
 }
 
 fn config(files: &Files) -> Option<ClientConfig> {
-    let (ca, cert) = files.certificates();
     let mut roots = RootCertStore::empty();
-    for ca in CertificateDer::pem_slice_iter(ca?) {
+    for ca in CertificateDer::pem_slice_iter(&files.ca.as_ref()?.bytes) {
         // A bundle may hold certificates that rustls cannot use.
         let _ = roots.add(ca.ok()?);
     }
@@ -217,10 +216,11 @@ fn config(files: &Files) -> Option<ClientConfig> {
         .with_safe_default_protocol_versions()
         .ok()?
         .with_root_certificates(roots);
-    let mut config = match (cert, files.key()) {
+    let mut config = match (&files.cert, &files.key) {
         (Some(cert), Some(key)) => {
-            let chain = CertificateDer::pem_slice_iter(cert).collect::<Result<_, _>>().ok()?;
-            config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key).ok()?).ok()?
+            let chain = CertificateDer::pem_slice_iter(&cert.bytes).collect::<Result<_, _>>();
+            let key = PrivateKeyDer::from_pem_slice(&key.bytes).ok()?;
+            config.with_client_auth_cert(chain.ok()?, key).ok()?
         }
         (_, None) | (None, _) => config.with_no_client_auth(),
     };

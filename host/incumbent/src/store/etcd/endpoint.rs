@@ -17,10 +17,10 @@ use tokio::time::{Instant, timeout};
 use super::access::Access;
 use super::connection::{Connection, dial, prove};
 use super::credentials::Secrets;
-use super::diagnosis::objection;
+use super::diagnosis::{objection, silence};
 use super::error::ConnectError;
 use super::failure::{failure, is_login_outdated, is_login_refused};
-use crate::types::Failure;
+use crate::types::{Answer, Failure};
 
 /// How long a member that did not answer is the last to be asked.
 const COOL_DOWN: Duration = Duration::from_secs(10);
@@ -34,7 +34,8 @@ const RETRY_REFUSED: Duration = Duration::from_secs(2);
 
 /// One member.
 pub(super) struct Endpoint {
-    address: String,
+    /// `HOST:PORT`.
+    pub(super) address: String,
     access: Arc<Access>,
     /// The connection that requests go over.
     connection: watch::Sender<Arc<Connection>>,
@@ -59,14 +60,25 @@ impl Endpoint {
         }
     }
 
-    /// `HOST:PORT`.
-    pub(super) fn address(&self) -> &str {
-        &self.address
+    /// Makes sure that this member is an etcd that lets us in.
+    pub(super) async fn try_connect(
+        self: &Arc<Self>,
+        within: Duration,
+    ) -> Result<(), ConnectError> {
+        let answer = timeout(within, async {
+            let client = self.client().await?;
+            prove(&self.access, &client).await
+        });
+        match answer.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(objection(&self.address, &self.access, error).await),
+            Err(_) => Err(silence(&self.address, within).await),
+        }
     }
 
     /// Whether it is connected, and has not failed of late.
     pub(super) fn is_ready(&self) -> bool {
-        self.failed_lately().is_none() && self.connection().made().is_some()
+        self.failed_lately().is_none() && self.connection().made.initialized()
     }
 
     /// When it failed, if it is still cooling down.
@@ -90,9 +102,9 @@ impl Endpoint {
     ///
     /// Takes the dial time-out at most. Cancel safe: the next caller finds the connection as
     /// far as it has come.
-    pub(super) async fn contact(self: &Arc<Self>) -> Result<Contact, Failure> {
+    pub(super) async fn contact(self: &Arc<Self>) -> Answer<Contact> {
         let connection = self.connection();
-        let client = if connection.made().is_some() {
+        let client = if connection.made.initialized() {
             self.client().await
         } else {
             let endpoint = Arc::clone(self);
@@ -101,8 +113,7 @@ impl Endpoint {
             match tokio::spawn(async move { timeout(within, endpoint.client()).await }).await {
                 Ok(Ok(client)) => client,
                 Ok(Err(_)) | Err(_) => {
-                    self.cool_down();
-                    self.reconnect(&connection);
+                    self.kept_silent(&connection);
                     return Err(Failure::Timeout);
                 }
             }
@@ -125,7 +136,7 @@ impl Endpoint {
 
     /// What an error means to the caller. Where the login was too old, there is another one
     /// now, or other credentials, and the caller may ask again.
-    async fn judge(self: &Arc<Self>, connection: &Arc<Connection>, error: Error) -> Failure {
+    async fn judge(&self, connection: &Arc<Connection>, error: Error) -> Failure {
         if !is_login_outdated(&error) && !is_login_refused(&error) {
             return failure(error);
         }
@@ -138,12 +149,9 @@ impl Endpoint {
 
     /// Logs in again: as before, or where that is refused, with what the files hold
     /// now. False where there is no user.
-    pub(super) async fn log_in_again(
-        self: &Arc<Self>,
-        connection: &Arc<Connection>,
-    ) -> Result<bool, Failure> {
+    pub(super) async fn log_in_again(&self, connection: &Arc<Connection>) -> Answer<bool> {
         let _renewing = self.renewing.lock().await;
-        let Some(made) = connection.made().filter(|made| made.secrets.user.is_some()) else {
+        let Some(made) = connection.made.get().filter(|made| made.secrets.user.is_some()) else {
             return Ok(false);
         };
         let is_young = made.logged_in.lock().elapsed() < YOUNG_LOGIN;
@@ -217,7 +225,8 @@ impl Endpoint {
         false
     }
 
-    fn cool_down(&self) {
+    /// It failed: others are asked from now on.
+    pub(super) fn cool_down(&self) {
         *self.failed.lock() = Some(Instant::now());
     }
 
@@ -229,8 +238,10 @@ impl Endpoint {
         Arc::ptr_eq(&self.connection.borrow(), connection)
     }
 
-    /// Gives this connection up, unless that was done already: the next request dials anew.
-    fn reconnect(&self, connection: &Arc<Connection>) {
+    /// It kept silent: others are asked from now on, and this member over another connection,
+    /// which the next request dials. What is under way goes on.
+    fn kept_silent(&self, connection: &Arc<Connection>) {
+        self.cool_down();
         self.replace(connection, Arc::default());
     }
 
@@ -264,7 +275,7 @@ pub(super) struct Contact {
 
 impl Contact {
     /// What an answer means to the caller.
-    pub(super) async fn judge<T>(&self, answer: Result<T, Error>) -> Result<T, Failure> {
+    pub(super) async fn judge<T>(&self, answer: Result<T, Error>) -> Answer<T> {
         match answer {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.endpoint.judge(&self.connection, error).await),
@@ -272,10 +283,10 @@ impl Contact {
     }
 
     /// Learns from an answer whether to ask this member again.
-    pub(super) fn note<T>(&self, answer: &Result<T, Failure>) {
+    pub(super) fn note<T>(&self, answer: &Answer<T>) {
         match answer {
             Err(Failure::Timeout) => self.kept_silent(),
-            Err(Failure::Unavailable) => self.failed(),
+            Err(Failure::Unavailable) => self.endpoint.cool_down(),
             Ok(_)
             | Err(
                 Failure::Denied(_)
@@ -283,21 +294,14 @@ impl Contact {
                 | Failure::Compacted(_)
                 | Failure::Other(_),
             ) => {
-                self.connection.has_answered();
+                *self.connection.answered.lock() = Some(Instant::now());
                 *self.endpoint.failed.lock() = None;
             }
         }
     }
 
-    /// It failed: others are asked from now on.
-    pub(super) fn failed(&self) {
-        self.endpoint.cool_down();
-    }
-
-    /// It kept silent: others are asked from now on, and this member over another
-    /// connection. What is under way goes on.
+    /// Its member kept silent.
     pub(super) fn kept_silent(&self) {
-        self.endpoint.cool_down();
-        self.endpoint.reconnect(&self.connection);
+        self.endpoint.kept_silent(&self.connection);
     }
 }

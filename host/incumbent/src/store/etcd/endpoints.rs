@@ -17,10 +17,15 @@ use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::access::Access;
+use super::credentials::Credentials;
 use super::endpoint::{Contact, Endpoint};
-use crate::types::Failure;
+use super::error::ConnectError;
+use super::keyspace::Keyspace;
+use crate::store::url::EtcdUrl;
+use crate::types::{Answer, Failure};
 
 /// etcd refuses requests when some ten thousand of one client are under way.
 const REQUESTS_UNDER_WAY: usize = 256;
@@ -39,9 +44,38 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
-    /// `first` is asked until it fails.
-    pub(super) fn new(all: Vec<Arc<Endpoint>>, first: Arc<Endpoint>) -> Self {
-        Self { all, current: Mutex::new(first), permits: Semaphore::new(REQUESTS_UNDER_WAY) }
+    /// Connects to the first member that lets us in. Tries one after the other, each with its
+    /// share of the time.
+    pub(super) async fn connect(
+        url: &EtcdUrl,
+        credentials: &Credentials,
+        keyspace: &Keyspace,
+        dial_timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        let access = Arc::new(Access::new(url, credentials, keyspace, dial_timeout).await?);
+        let endpoint = |address: &String| Arc::new(Endpoint::new(address, Arc::clone(&access)));
+        let all: Vec<_> = url.endpoints().iter().map(endpoint).collect();
+        // No deadline: a very long time-out ends beyond what an instant can hold.
+        let start = Instant::now();
+        let mut telling: Option<ConnectError> = None;
+        for (left, endpoint) in (1..=all.len()).rev().zip(&all) {
+            let remaining = dial_timeout.saturating_sub(start.elapsed());
+            let share = remaining / u32::try_from(left).unwrap_or(u32::MAX);
+            match endpoint.try_connect(share).await {
+                Ok(()) => {
+                    let current = Mutex::new(Arc::clone(endpoint));
+                    return Ok(Self { current, all, permits: Semaphore::new(REQUESTS_UNDER_WAY) });
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "etcd member not connected");
+                    // A member that refuses tells more than one that does not answer.
+                    if matches!(telling, None | Some(ConnectError::Unreachable { .. })) {
+                        telling = Some(error);
+                    }
+                }
+            }
+        }
+        Err(telling.unwrap_or(ConnectError::Mismatched("the store URL names no host")))
     }
 
     /// Makes one request, of one member, within this time.
@@ -49,7 +83,7 @@ impl Endpoints {
         &self,
         within: Duration,
         request: impl FnOnce(Client) -> F,
-    ) -> Result<T, Failure>
+    ) -> Answer<T>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -74,7 +108,7 @@ impl Endpoints {
         &self,
         within: Duration,
         request: impl Fn(Client) -> F,
-    ) -> Result<T, Failure>
+    ) -> Answer<T>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -95,9 +129,9 @@ impl Endpoints {
         &self,
         silence: Duration,
         ask: impl Fn(Contact) -> F,
-    ) -> Result<T, Failure>
+    ) -> Answer<T>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Answer<T>>,
     {
         let contact = self.reach().await?;
         let mut first = Box::pin(ask(contact.clone()));
@@ -140,7 +174,7 @@ impl Endpoints {
     /// A member to ask: the last one, if it has not failed.
     ///
     /// Takes the dial time-out at most. Cancel safe.
-    pub(super) async fn reach(&self) -> Result<Contact, Failure> {
+    pub(super) async fn reach(&self) -> Answer<Contact> {
         let current = Arc::clone(&self.current.lock());
         if current.is_ready() {
             return current.contact().await;
@@ -150,7 +184,7 @@ impl Endpoints {
 
     /// Connects to one member after the other, side by side, until one is connected: that one
     /// is asked from now on.
-    async fn search(&self, current: &Arc<Endpoint>) -> Result<Contact, Failure> {
+    async fn search(&self, current: &Arc<Endpoint>) -> Answer<Contact> {
         let mut untried = self.by_preference(current).into_iter();
         let mut dialing = FuturesUnordered::new();
         let mut trouble = Failure::Unavailable;
@@ -192,7 +226,7 @@ impl Endpoints {
 
     fn choose(&self, last: &Arc<Endpoint>, next: &Arc<Endpoint>) {
         if !Arc::ptr_eq(last, next) {
-            tracing::debug!(from = last.address(), to = next.address(), "etcd member changed");
+            tracing::debug!(from = last.address, to = next.address, "etcd member changed");
             *self.current.lock() = Arc::clone(next);
         }
     }
@@ -205,6 +239,6 @@ impl fmt::Debug for Endpoints {
 }
 
 /// Whether the member, as far as is known, did nothing.
-fn is_no_answer<T>(answer: &Result<T, Failure>) -> bool {
+fn is_no_answer<T>(answer: &Answer<T>) -> bool {
     matches!(answer, Err(Failure::Timeout | Failure::Unavailable))
 }

@@ -7,31 +7,15 @@ use std::io;
 
 use etcd_client::Error;
 use tokio_rustls::rustls;
+use tonic::Code;
 
 use crate::types::Failure;
-
-/// The codes of gRPC, for which etcd-client has no names.
-mod code {
-    pub(super) const CANCELLED: i32 = 1;
-    pub(super) const UNKNOWN: i32 = 2;
-    pub(super) const INVALID_ARGUMENT: i32 = 3;
-    pub(super) const DEADLINE_EXCEEDED: i32 = 4;
-    pub(super) const NOT_FOUND: i32 = 5;
-    pub(super) const PERMISSION_DENIED: i32 = 7;
-    pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
-    pub(super) const FAILED_PRECONDITION: i32 = 9;
-    pub(super) const ABORTED: i32 = 10;
-    pub(super) const OUT_OF_RANGE: i32 = 11;
-    pub(super) const UNIMPLEMENTED: i32 = 12;
-    pub(super) const UNAVAILABLE: i32 = 14;
-    pub(super) const UNAUTHENTICATED: i32 = 16;
-}
 
 /// What a refusal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     Timeout,
-    Unavailable,
+    TryAgain,
     /// The login was made before a change of etcd's users. With a new one, the request passes.
     LoginOutdated,
     /// etcd does not know the user, or not any more.
@@ -44,34 +28,34 @@ enum Refusal {
 /// What etcd, or etcd-client, means by a code and a part of a text. The first row that fits
 /// counts; a refusal that no row fits is [`Failure::Other`].
 #[rustfmt::skip]
-const REFUSALS: &[(&[i32], &str, Refusal)] = {
-    use code::*;
+const REFUSALS: &[(&[Code], &str, Refusal)] = {
+    use Code::*;
     use Refusal::*;
     &[
-        (&[DEADLINE_EXCEEDED],               "",                                  Timeout),
-        (&[UNAVAILABLE],                     "request timed out",                 Timeout),
-        (&[CANCELLED, ABORTED, UNAVAILABLE], "",                                  Unavailable),
-        (&[RESOURCE_EXHAUSTED, UNKNOWN],     "too many requests",                 Unavailable),
-        (&[INVALID_ARGUMENT, UNKNOWN],       "revision of auth store is old",     LoginOutdated),
+        (&[DeadlineExceeded],                "",                                 Timeout),
+        (&[Unavailable],                     "request timed out",                Timeout),
+        (&[Cancelled, Aborted, Unavailable], "",                                 TryAgain),
+        (&[ResourceExhausted, Unknown],      "too many requests",                TryAgain),
+        (&[InvalidArgument, Unknown],        "revision of auth store is old",    LoginOutdated),
         // 3.4 and 3.5 say this of writes.
-        (&[INVALID_ARGUMENT, UNKNOWN],       "revision in header is old",         LoginOutdated),
-        (&[INVALID_ARGUMENT],                "authentication failed",             LoginRefused),
-        (&[INVALID_ARGUMENT],                "user name is empty",                LoginRefused),
-        (&[INVALID_ARGUMENT],                "user name not",                     LoginRefused),
-        (&[UNAUTHENTICATED],                 "invalid auth token",                LoginRefused),
-        (&[UNAUTHENTICATED],                 "",                                  LoginRefused),
-        (&[PERMISSION_DENIED],               "permission denied",                 Forbidden),
-        (&[PERMISSION_DENIED],               "",                                  Forbidden),
-        (&[OUT_OF_RANGE],                    "too large lease TTL",               Invalid),
-        (&[RESOURCE_EXHAUSTED],              "larger than max",                   Invalid),
-        (&[INVALID_ARGUMENT],                "",                                  Invalid),
+        (&[InvalidArgument, Unknown],        "revision in header is old",        LoginOutdated),
+        (&[InvalidArgument],                 "authentication failed",            LoginRefused),
+        (&[InvalidArgument],                 "user name is empty",               LoginRefused),
+        (&[InvalidArgument],                 "user name not",                    LoginRefused),
+        (&[Unauthenticated],                 "invalid auth token",               LoginRefused),
+        (&[Unauthenticated],                 "",                                 LoginRefused),
+        (&[PermissionDenied],                "permission denied",                Forbidden),
+        (&[PermissionDenied],                "",                                 Forbidden),
+        (&[OutOfRange],                      "too large lease TTL",              Invalid),
+        (&[ResourceExhausted],               "larger than max",                  Invalid),
+        (&[InvalidArgument],                 "",                                 Invalid),
         // Said by etcd-client, of an answer that it did not take in.
-        (&[OUT_OF_RANGE],                    "decoded message length too large",  AnswerTooLarge),
+        (&[OutOfRange],                      "decoded message length too large", AnswerTooLarge),
     ]
 };
 
 impl Refusal {
-    fn of(code: i32, text: &str) -> Option<Self> {
+    fn of(code: Code, text: &str) -> Option<Self> {
         let row =
             REFUSALS.iter().find(|(codes, part, _)| codes.contains(&code) && text.contains(part));
         row.map(|(.., refusal)| *refusal)
@@ -89,7 +73,7 @@ pub(super) fn failure(error: impl Borrow<Error>) -> Failure {
         // A status with a source was made on this side, from an error of the
         // connection.
         Error::GRpcStatus(status) if status.source().is_some() => Failure::Unavailable,
-        Error::GRpcStatus(status) => said(status.code() as i32, status.message()),
+        Error::GRpcStatus(status) => said(status.code(), status.message()),
         Error::IoError(_)
         | Error::TransportError(_)
         | Error::WatchError(_)
@@ -104,10 +88,10 @@ pub(super) fn failure(error: impl Borrow<Error>) -> Failure {
     }
 }
 
-fn said(code: i32, text: &str) -> Failure {
+fn said(code: Code, text: &str) -> Failure {
     match Refusal::of(code, text) {
         Some(Refusal::Timeout) => Failure::Timeout,
-        Some(Refusal::Unavailable | Refusal::LoginOutdated) => Failure::Unavailable,
+        Some(Refusal::TryAgain | Refusal::LoginOutdated) => Failure::Unavailable,
         Some(Refusal::LoginRefused | Refusal::Forbidden) => Failure::Denied(text.into()),
         Some(Refusal::Invalid) => Failure::Invalid(text.into()),
         Some(Refusal::AnswerTooLarge) => Failure::Other(format!(
@@ -135,24 +119,24 @@ pub(super) fn is_lease_missing(error: &Error) -> bool {
     if let Error::LeaseKeepAliveError(text) = error {
         return text == "lease not found";
     }
-    is_status(error, code::NOT_FOUND, "lease not found")
+    is_status(error, Code::NotFound, "lease not found")
 }
 
 /// Whether a lease of this id exists already.
 pub(super) fn is_lease_present(error: &Error) -> bool {
-    is_status(error, code::FAILED_PRECONDITION, "lease already exists")
+    is_status(error, Code::FailedPrecondition, "lease already exists")
 }
 
 /// Whether a revision cannot be read: etcd has forgotten it, or a member does not have it yet.
 pub(super) fn is_revision_unreadable(error: &Error) -> bool {
     ["required revision has been compacted", "required revision is a future revision"]
         .iter()
-        .any(|text| is_status(error, code::OUT_OF_RANGE, text))
+        .any(|text| is_status(error, Code::OutOfRange, text))
 }
 
 /// Whether a user was named to an etcd without users.
 pub(super) fn is_without_users(error: &Error) -> bool {
-    is_status(error, code::FAILED_PRECONDITION, "authentication is not enabled")
+    is_status(error, Code::FailedPrecondition, "authentication is not enabled")
 }
 
 /// Whether the login was made before a change of etcd's users: with tokens that
@@ -168,7 +152,7 @@ pub(super) fn is_login_refused(error: &Error) -> bool {
 
 /// Whether etcd knows the user, and forbids this key.
 pub(super) fn is_key_forbidden(error: &Error) -> bool {
-    is_status(error, code::PERMISSION_DENIED, "permission denied")
+    is_status(error, Code::PermissionDenied, "permission denied")
 }
 
 /// Whether the answer came from another service than etcd: it does not know the call, or it
@@ -177,7 +161,7 @@ pub(super) fn is_from_another_service(error: &Error) -> bool {
     let Error::GRpcStatus(status) = error else {
         return false;
     };
-    is_status(error, code::UNIMPLEMENTED, "")
+    is_status(error, Code::Unimplemented, "")
         || status.message().contains("grpc-status header missing")
 }
 
@@ -229,14 +213,14 @@ fn refusal(error: &Error) -> Option<Refusal> {
 }
 
 /// Whether etcd itself says this.
-fn is_status(error: &Error, code: i32, part: &str) -> bool {
+fn is_status(error: &Error, code: Code, part: &str) -> bool {
     status(error).is_some_and(|(found, text)| found == code && text.contains(part))
 }
 
 /// The code and the text of an error that etcd itself sent.
-fn status(error: &Error) -> Option<(i32, &str)> {
+fn status(error: &Error) -> Option<(Code, &str)> {
     let Error::GRpcStatus(status) = error else { return None };
-    status.source().is_none().then(|| (status.code() as i32, status.message()))
+    status.source().is_none().then(|| (status.code(), status.message()))
 }
 
 #[cfg(test)]
@@ -255,78 +239,78 @@ mod tests {
         let invalid: Meaning = |text| Failure::Invalid(text.into());
         let other: Meaning = |text| Failure::Other(text.into());
         for (code, text, meaning) in [
-            (code::UNKNOWN, "etcdserver: too many requests", unavailable),
-            (code::RESOURCE_EXHAUSTED, "etcdserver: too many requests", unavailable),
-            (code::UNAVAILABLE, "etcdserver: no leader", unavailable),
-            (code::UNAVAILABLE, "etcdserver: leader changed", unavailable),
-            (code::UNAVAILABLE, "etcdserver: request timed out", timeout),
-            (code::DEADLINE_EXCEEDED, "context deadline exceeded", timeout),
-            (code::INVALID_ARGUMENT, "etcdserver: request is too large", invalid),
-            (code::RESOURCE_EXHAUSTED, "grpc: received message larger than max (9 vs. 8)", invalid),
-            (code::OUT_OF_RANGE, "etcdserver: too large lease TTL", invalid),
-            (code::OUT_OF_RANGE, "something else", other),
-            (code::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", other),
-            (code::PERMISSION_DENIED, "etcdserver: permission denied", denied),
-            (code::UNAUTHENTICATED, "etcdserver: invalid auth token", denied),
-            (code::INVALID_ARGUMENT, "etcdserver: user name is empty", denied),
-            (code::INVALID_ARGUMENT, "etcdserver: authentication failed, invalid user ID or password", denied),
-            (code::INVALID_ARGUMENT, "etcdserver: revision of auth store is old", unavailable),
-            (code::UNKNOWN, "auth: revision in header is old", unavailable),
-            (0, "?", other),
+            (Code::Unknown, "etcdserver: too many requests", unavailable),
+            (Code::ResourceExhausted, "etcdserver: too many requests", unavailable),
+            (Code::Unavailable, "etcdserver: no leader", unavailable),
+            (Code::Unavailable, "etcdserver: leader changed", unavailable),
+            (Code::Unavailable, "etcdserver: request timed out", timeout),
+            (Code::DeadlineExceeded, "context deadline exceeded", timeout),
+            (Code::InvalidArgument, "etcdserver: request is too large", invalid),
+            (Code::ResourceExhausted, "grpc: received message larger than max (9 vs. 8)", invalid),
+            (Code::OutOfRange, "etcdserver: too large lease TTL", invalid),
+            (Code::OutOfRange, "something else", other),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", other),
+            (Code::PermissionDenied, "etcdserver: permission denied", denied),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", denied),
+            (Code::InvalidArgument, "etcdserver: user name is empty", denied),
+            (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password", denied),
+            (Code::InvalidArgument, "etcdserver: revision of auth store is old", unavailable),
+            (Code::Unknown, "auth: revision in header is old", unavailable),
+            (Code::Ok, "?", other),
         ] {
-            assert_eq!(said(code, text), meaning(text), "{code} {text}");
+            assert_eq!(said(code, text), meaning(text), "{code:?} {text}");
         }
-        let large = said(code::OUT_OF_RANGE, "Error, decoded message length too large");
+        let large = said(Code::OutOfRange, "Error, decoded message length too large");
         let Failure::Other(sentence) = large else { panic!("{large:?}") };
         assert!(sentence.contains("ask for less"), "{sentence}");
     }
 
-    fn error(code: i32, text: &str) -> Error {
-        Error::GRpcStatus(Status::new(code.into(), text))
+    fn error(code: Code, text: &str) -> Error {
+        Error::GRpcStatus(Status::new(code, text))
     }
 
     #[test]
     #[rustfmt::skip]
     fn each_question_is_answered_by_code_and_text_together() {
         type Question = fn(&Error) -> bool;
-        let questions: [(Question, i32, &str); 9] = [
-            (is_lease_missing, code::NOT_FOUND, "etcdserver: requested lease not found"),
-            (is_lease_present, code::FAILED_PRECONDITION, "etcdserver: lease already exists"),
-            (is_revision_unreadable, code::OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted"),
-            (is_revision_unreadable, code::OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision"),
-            (is_without_users, code::FAILED_PRECONDITION, "etcdserver: authentication is not enabled"),
-            (is_login_refused, code::INVALID_ARGUMENT, "etcdserver: authentication failed"),
-            (is_login_refused, code::INVALID_ARGUMENT, "etcdserver: user name is empty"),
-            (is_login_refused, code::INVALID_ARGUMENT, "etcdserver: user name not found"),
-            (is_key_forbidden, code::PERMISSION_DENIED, "etcdserver: permission denied"),
+        let questions: [(Question, Code, &str); 9] = [
+            (is_lease_missing, Code::NotFound, "etcdserver: requested lease not found"),
+            (is_lease_present, Code::FailedPrecondition, "etcdserver: lease already exists"),
+            (is_revision_unreadable, Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted"),
+            (is_revision_unreadable, Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision"),
+            (is_without_users, Code::FailedPrecondition, "etcdserver: authentication is not enabled"),
+            (is_login_refused, Code::InvalidArgument, "etcdserver: authentication failed"),
+            (is_login_refused, Code::InvalidArgument, "etcdserver: user name is empty"),
+            (is_login_refused, Code::InvalidArgument, "etcdserver: user name not found"),
+            (is_key_forbidden, Code::PermissionDenied, "etcdserver: permission denied"),
         ];
         for (is_so, code, text) in questions {
             assert!(is_so(&error(code, text)), "{text}");
             assert!(!is_so(&error(code, "something else")), "another text than {text}");
-            assert!(!is_so(&error(code::UNKNOWN, text)), "another code than that of {text}");
+            assert!(!is_so(&error(Code::Unknown, text)), "another code than that of {text}");
         }
         assert!(is_lease_missing(&Error::LeaseKeepAliveError("lease not found".into())));
         assert!(!is_lease_missing(&Error::LeaseKeepAliveError("create watch failed".into())));
-        assert!(is_login_refused(&error(code::UNAUTHENTICATED, "invalid auth token")));
+        assert!(is_login_refused(&error(Code::Unauthenticated, "invalid auth token")));
         for text in ["revision of auth store is old", "auth: revision in header is old"] {
-            assert!(is_login_outdated(&error(code::INVALID_ARGUMENT, text)), "{text}");
+            assert!(is_login_outdated(&error(Code::InvalidArgument, text)), "{text}");
         }
-        assert!(!is_login_outdated(&error(code::INVALID_ARGUMENT, "user name is empty")));
+        assert!(!is_login_outdated(&error(Code::InvalidArgument, "user name is empty")));
     }
 
     #[test]
     fn what_knows_no_call_of_etcds_is_no_etcd() {
-        assert!(is_from_another_service(&error(code::UNIMPLEMENTED, "unknown service")));
-        let without = error(code::UNKNOWN, "grpc-status header missing, mapped from HTTP 404");
+        assert!(is_from_another_service(&error(Code::Unimplemented, "unknown service")));
+        let without = error(Code::Unknown, "grpc-status header missing, mapped from HTTP 404");
         assert!(is_from_another_service(&without));
-        assert!(!is_from_another_service(&error(code::UNAVAILABLE, "no leader")));
+        assert!(!is_from_another_service(&error(Code::Unavailable, "no leader")));
         assert!(!is_from_another_service(&Error::EndpointsNotManaged));
     }
 
     #[test]
     fn a_chain_has_what_says_something() {
-        assert_eq!(chain(&error(code::UNAVAILABLE, "no leader")), "no leader");
-        assert_eq!(chain(&error(code::UNAVAILABLE, "transport error")), "");
+        assert_eq!(chain(&error(Code::Unavailable, "no leader")), "no leader");
+        assert_eq!(chain(&error(Code::Unavailable, "transport error")), "");
     }
 
     #[test]

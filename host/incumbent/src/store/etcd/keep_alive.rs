@@ -19,7 +19,7 @@ use super::endpoint::Contact;
 use super::endpoints::Endpoints;
 use super::failure::{failure, is_lease_missing};
 use super::request::time_to_live;
-use crate::types::{Failure, LeaseId, Response};
+use crate::types::{Answer, Failure, LeaseId, Response};
 
 /// How long to wait for a late answer, where the connection lives on.
 const LATE: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ impl Renewals {
         endpoints: &Endpoints,
         lease: LeaseId,
         within: Duration,
-    ) -> Result<Response, Failure> {
+    ) -> Answer {
         let asked = endpoints.ask_twice(within / 2, |contact| self.attempt(contact, lease));
         let answer = timeout(LATE.max(within), asked).await.unwrap_or(Err(Failure::Timeout));
         if answer == Ok(Response::Expired) {
@@ -74,7 +74,7 @@ impl Renewals {
         });
     }
 
-    async fn attempt(&self, contact: Contact, lease: LeaseId) -> Result<Response, Failure> {
+    async fn attempt(&self, contact: Contact, lease: LeaseId) -> Answer {
         let (attempt, idle) = Attempt::begin(&self.slots, lease);
         if let Some(mut stream) = idle.filter(|stream| stream.is_on(&contact)) {
             // A stream may have broken while it was idle, or its login may be too old: that
@@ -181,7 +181,7 @@ impl Stream {
         Arc::ptr_eq(&self.connection, &contact.connection)
     }
 
-    async fn renew(&mut self) -> Result<Response, Failure> {
+    async fn renew(&mut self) -> Answer {
         self.keeper.keep_alive().await.map_err(failure)?;
         let answer = self.answers.message().await.map_err(failure)?;
         match answer {

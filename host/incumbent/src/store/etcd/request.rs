@@ -43,7 +43,7 @@ pub(super) async fn revoke(client: Client, lease: LeaseId) -> Result<Response, E
 
 pub(super) async fn claim(
     client: Client,
-    keyspace: Keyspace,
+    keyspace: &Keyspace,
     claim: Claim,
 ) -> Result<Response, Error> {
     let key = keyspace.wire(&claim.key);
@@ -67,9 +67,8 @@ pub(super) async fn claim(
         };
         return Ok(Response::Claimed(Claimed { entry, at }));
     }
-    let entry = found(&keyspace, &answer)?
+    let entry = found(keyspace, &answer)?
         .into_iter()
-        .flatten()
         .next()
         .ok_or_else(|| unexpected("says that a key exists, and does not show it"))?;
     Ok(Response::Taken(Claimed { entry, at }))
@@ -108,11 +107,11 @@ pub(super) async fn claim(
 /// Only the answer of [`peek`], which is `get --consistency s`, may be old.
 pub(super) async fn read(
     client: Client,
-    keyspace: Keyspace,
-    selections: Vec<Selection>,
+    keyspace: &Keyspace,
+    selections: &[Selection],
 ) -> Result<Response, Error> {
     loop {
-        match snapshot(&client, &keyspace, &selections).await {
+        match snapshot(&client, keyspace, selections).await {
             // Between the first read and the others. The next try begins at a newer one.
             Err(error) if is_revision_unreadable(&error) => {}
             answer => return answer.map(Response::Snapshot),
@@ -149,25 +148,24 @@ async fn snapshot(
 
 pub(super) async fn guarded(
     client: Client,
-    keyspace: Keyspace,
+    keyspace: &Keyspace,
     guarded: Guarded,
 ) -> Result<Response, Error> {
     let Guarded { guard, expect, mutations } = guarded;
     let leader_key = keyspace.wire(&guard.key);
     let changes: Vec<TxnOp> =
-        mutations.into_iter().map(|mutation| change(&keyspace, &leader_key, mutation)).collect();
+        mutations.into_iter().map(|mutation| change(keyspace, &leader_key, mutation)).collect();
     // One transaction within the other tells a guard that does not hold from an
     // expectation that does not.
-    let inner = Txn::new().when(expectations(&keyspace, expect)).and_then(changes);
+    let inner = Txn::new().when(expectations(keyspace, expect)).and_then(changes);
     let txn = Txn::new().when(guards(leader_key, &guard)).and_then([TxnOp::txn(inner)]);
     let answer = kv(&client).txn(txn).await?;
     if !answer.succeeded() {
         return Ok(Response::Stale);
     }
-    let expected = operations(&answer)?.into_iter().any(|response| match response {
-        TxnOpResponse::Txn(inner) => inner.succeeded(),
-        TxnOpResponse::Put(_) | TxnOpResponse::Get(_) | TxnOpResponse::Delete(_) => false,
-    });
+    let expected = operations(&answer)?
+        .iter()
+        .any(|response| matches!(response, TxnOpResponse::Txn(inner) if inner.succeeded()));
     if expected {
         Ok(Response::Applied(revision(answer.header())?))
     } else {
@@ -178,11 +176,11 @@ pub(super) async fn guarded(
 /// One key as the member has it, outside of any transaction.
 pub(super) async fn peek(
     client: Client,
-    keyspace: Keyspace,
-    key: Vec<u8>,
+    keyspace: &Keyspace,
+    key: &[u8],
 ) -> Result<Option<Entry>, Error> {
     let options = GetOptions::new().with_serializable();
-    let answer = kv(&client).get(keyspace.wire(&key), Some(options)).await?;
+    let answer = kv(&client).get(keyspace.wire(key), Some(options)).await?;
     Ok(answer.kvs().first().map(|found| keyspace.entry(found)))
 }
 
@@ -267,15 +265,14 @@ fn change(keyspace: &Keyspace, leader_key: &[u8], mutation: Mutation) -> TxnOp {
     }
 }
 
-/// What each read of a transaction found.
-fn found(keyspace: &Keyspace, answer: &TxnResponse) -> Result<Vec<Vec<Entry>>, Error> {
-    let found = operations(answer)?
-        .into_iter()
-        .map(|response| match response {
-            TxnOpResponse::Get(get) => get.kvs().iter().map(|kv| keyspace.entry(kv)).collect(),
-            TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => Vec::new(),
-        })
-        .collect();
+/// What the reads of a transaction found.
+fn found(keyspace: &Keyspace, answer: &TxnResponse) -> Result<Vec<Entry>, Error> {
+    let mut found = Vec::new();
+    for response in operations(answer)? {
+        if let TxnOpResponse::Get(get) = response {
+            found.extend(get.kvs().iter().map(|kv| keyspace.entry(kv)));
+        }
+    }
     Ok(found)
 }
 

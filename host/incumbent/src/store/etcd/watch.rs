@@ -11,8 +11,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::fmt;
 use std::future::pending;
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -30,7 +30,7 @@ use super::keyspace::Keyspace;
 use super::watch_stream::{Followed, OPENING, QUIET, Stage, WatchStream};
 use crate::backoff::Backoff;
 use crate::store::Watches;
-use crate::types::{Change, Deletion, Failure, RequestId, Revision, Watch, Watched};
+use crate::types::{Answer, Change, Deletion, Failure, RequestId, Revision, Watch, Watched};
 
 /// The shortest pause before a stream is opened again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -94,12 +94,6 @@ impl EtcdWatches {
     fn request(&self, request: Request) {
         // The receiver is in `supervisor`, which never ends.
         let _ = self.requests.send(request);
-    }
-}
-
-impl fmt::Debug for EtcdWatches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EtcdWatches").field(&self.open).finish()
     }
 }
 
@@ -168,7 +162,7 @@ impl Supervisor {
                 Break::Replaced => continue,
                 Break::LoggedOut(_) => {}
                 Break::Broken(reason) => {
-                    let endpoint = contact.endpoint.address();
+                    let endpoint = &contact.endpoint.address;
                     tracing::debug!(endpoint, ?reason, "watch stream broke");
                     match reason {
                         Failure::Denied(_) => self.end_all(&reason),
@@ -176,7 +170,7 @@ impl Supervisor {
                         Failure::Unavailable
                         | Failure::Compacted(_)
                         | Failure::Invalid(_)
-                        | Failure::Other(_) => contact.failed(),
+                        | Failure::Other(_) => contact.endpoint.cool_down(),
                     }
                 }
             }
@@ -185,7 +179,7 @@ impl Supervisor {
     }
 
     /// A member to watch on.
-    async fn reach(&self) -> Result<Contact, Failure> {
+    async fn reach(&self) -> Answer<Contact> {
         timeout(OPENING, self.endpoints.reach()).await.unwrap_or(Err(Failure::Timeout))
     }
 
@@ -234,8 +228,8 @@ impl Supervisor {
                     Err(error) => return broken(error),
                 },
                 () = stream.overdue() => return Break::Broken(Failure::Timeout),
-                () = sleep_until(stream.test_at()) => {
-                    let quiet = contact.connection.answered().map(|last| last + QUIET);
+                () = sleep_until(stream.test_at) => {
+                    let quiet = contact.connection.answered.lock().map(|last| last + QUIET);
                     match quiet.filter(|quiet| *quiet > Instant::now()) {
                         Some(quiet) => stream.lives_until(quiet),
                         None if stream.test() => {}
@@ -291,18 +285,12 @@ impl Supervisor {
         let Stage::Started(told) = watch.stage else {
             return Ok(());
         };
-        let mut latest = told;
-        let mut changes = Vec::new();
-        for (at, change) in response.events().iter().filter_map(|event| self.keyspace.change(event))
-        {
-            // All changes of one revision come in one response.
-            if at > told {
-                latest = latest.max(at);
-                changes.push(change);
-            }
-        }
-        watch.stage = Stage::Started(latest);
-        for change in changes {
+        // All changes of one revision come in one response.
+        let changes = response.events().iter().filter_map(|event| self.keyspace.change(event));
+        let changes: Vec<_> = changes.filter(|(at, _)| *at > told).collect();
+        let latest = changes.iter().map(|(at, _)| *at).max();
+        watch.stage = Stage::Started(latest.unwrap_or(told));
+        for (_, change) in changes {
             self.tell(id, change);
         }
         Ok(())
@@ -327,20 +315,15 @@ impl Supervisor {
         if matches!(reason, Failure::Other(_)) && !response.created() {
             return Err(Break::Broken(reason));
         }
-        self.end(id, reason);
+        self.watches.remove(&id);
+        self.tell(id, Change::Ended(reason));
         Ok(())
     }
 
     fn end_all(&mut self, reason: &Failure) {
-        let ids: Vec<_> = self.watches.keys().copied().collect();
-        for id in ids {
-            self.end(id, reason.clone());
+        for id in mem::take(&mut self.watches).into_keys() {
+            self.tell(id, Change::Ended(reason.clone()));
         }
-    }
-
-    fn end(&mut self, id: RequestId, reason: Failure) {
-        self.watches.remove(&id);
-        self.tell(id, Change::Ended(reason));
     }
 
     fn tell(&self, id: RequestId, change: Change) {

@@ -54,7 +54,7 @@ pub(super) struct WatchStream {
     /// etcd makes progress, however many are left.
     answer_by: Instant,
     /// When to test whether the stream lives, and how many tests have no answer.
-    test: Instant,
+    pub(super) test_at: Instant,
     unanswered: u32,
 }
 
@@ -72,19 +72,14 @@ impl WatchStream {
             outbox: VecDeque::new(),
             awaited: VecDeque::new(),
             answer_by: Instant::now() + OPENING,
-            test: Instant::now() + QUIET,
+            test_at: Instant::now() + QUIET,
             unanswered: 0,
         }
     }
 
-    /// When to test whether the stream lives.
-    pub(super) fn test_at(&self) -> Instant {
-        self.test
-    }
-
     /// It lives, and needs no test before that.
     pub(super) fn lives_until(&mut self, test: Instant) {
-        self.test = test;
+        self.test_at = test;
         self.unanswered = 0;
     }
 
@@ -93,7 +88,7 @@ impl WatchStream {
         if self.unanswered == UNANSWERED {
             return false;
         }
-        self.test = Instant::now() + TEST_AGAIN;
+        self.test_at = Instant::now() + TEST_AGAIN;
         self.unanswered += 1;
         self.outbox.push_back(Message::Progress);
         true
@@ -222,11 +217,11 @@ mod tests {
             let before = Instant::now();
             assert!(stream.test());
             assert_eq!(stream.unanswered, asked);
-            assert!(stream.test >= before + TEST_AGAIN);
+            assert!(stream.test_at >= before + TEST_AGAIN);
         }
         assert!(!stream.test());
         let check = Instant::now() + QUIET;
         stream.lives_until(check);
-        assert_eq!((stream.test, stream.unanswered), (check, 0));
+        assert_eq!((stream.test_at, stream.unanswered), (check, 0));
     }
 }

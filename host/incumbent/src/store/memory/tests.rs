@@ -10,7 +10,7 @@ use futures_util::future::poll_fn;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::types::{Change, Claim, Grant, Watch, Watched};
+use crate::types::{Change, Claim, Failure, Grant, Response, Watch, Watched};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -80,7 +80,7 @@ fn it_refuses_what_etcd_refuses() {
     assert_eq!(grant(&store, 1, LONGEST), Response::Granted(LONGEST));
     let longer = store.perform(&Operation::Grant(Grant { lease: 2, ttl: LONGEST + 1 }));
     assert!(matches!(longer, Err(Failure::Invalid(_))), "{longer:?}");
-    store.shared.lock().contents.full = true;
+    store.shared.state.lock().contents.full = true;
     let full = store.perform(&Operation::Grant(Grant { lease: 2, ttl: SECOND }));
     assert!(matches!(full, Err(Failure::Other(_))), "{full:?}");
 }
@@ -143,7 +143,7 @@ fn whoever_watches_is_woken_for_that_alone_and_for_the_earliest_end() {
     clock.advance(Duration::from_secs(1));
     assert!(is_woken());
     drop(watches);
-    assert!(store.shared.lock().watching.is_empty());
+    assert!(store.shared.state.lock().watching.is_empty());
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn what_is_forgotten_cannot_be_watched() {
     for number in 0..2 * HISTORY {
         store.put("office", number.to_string());
     }
-    assert!(store.shared.lock().contents.log.len() < 2 * HISTORY);
+    assert!(store.shared.state.lock().contents.log.len() < 2 * HISTORY);
     let mut watches = store.watches();
     watches.open(watch(1, "office", Some(before)));
     let ended = told(&mut watches).expect("is told").change;

@@ -1,7 +1,6 @@
 //! Watches on the store in memory.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -34,7 +33,7 @@ pub(super) struct Seen {
 impl MemoryWatches {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let number = {
-            let mut state = shared.lock();
+            let mut state = shared.state.lock();
             state.last_set += 1;
             let number = state.last_set;
             let seen = Seen { looked_at: state.contents.changes(), ..Seen::default() };
@@ -68,7 +67,7 @@ impl Watches for MemoryWatches {
     fn open(&mut self, watch: Watch) {
         // A watch that begins now does not tell the end of leases that are over by now.
         self.shared.sweep();
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let State { contents, watching, .. } = &mut *state;
         if let Some(seen) = watching.get_mut(&self.number) {
             seen.open(contents, watch);
@@ -76,7 +75,7 @@ impl Watches for MemoryWatches {
     }
 
     fn close(&mut self, id: RequestId) {
-        if let Some(seen) = self.shared.lock().watching.get_mut(&self.number) {
+        if let Some(seen) = self.shared.state.lock().watching.get_mut(&self.number) {
             seen.watches.remove(&id);
             seen.untold.retain(|watched| watched.id != id);
         }
@@ -84,7 +83,7 @@ impl Watches for MemoryWatches {
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Watched> {
         self.watch_the_clock(context);
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let Some(seen) = state.watching.get_mut(&self.number) else {
             return Poll::Pending;
         };
@@ -98,13 +97,7 @@ impl Watches for MemoryWatches {
 
 impl Drop for MemoryWatches {
     fn drop(&mut self) {
-        self.shared.lock().watching.remove(&self.number);
-    }
-}
-
-impl fmt::Debug for MemoryWatches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryWatches").field("number", &self.number).finish_non_exhaustive()
+        self.shared.state.lock().watching.remove(&self.number);
     }
 }
 

@@ -80,12 +80,13 @@ static MAKING: Mutex<()> = Mutex::new(());
 /// A connection to a file.
 #[derive(Debug)]
 pub(super) struct Database {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     identity: Identity,
     /// The shared memory of all processes that use the file.
     memory: Option<Identity>,
-    connection: Connection,
-    wait: Arc<LockWait>,
+    pub(super) connection: Connection,
+    /// How long to wait for the lock.
+    lock_until: Arc<Mutex<Instant>>,
 }
 
 impl Database {
@@ -112,14 +113,6 @@ impl Database {
         Self::open(&self.path, time)
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// Whether this is still the file of that name: other processes do not see changes of
     /// another one.
     pub(super) fn is_in_place(&self) -> bool {
@@ -128,7 +121,7 @@ impl Database {
 
     /// How long to wait for the lock from now on.
     pub(super) fn wait_until(&self, until: Instant) {
-        *self.wait.until.lock() = Some(until);
+        *self.lock_until.lock() = until;
     }
 
     fn connect(path: &Path) -> Result<Self, Objection> {
@@ -138,18 +131,15 @@ impl Database {
             place::make(path).map_err(|error| place::not_reached(path, &error))?;
             Connection::open_with_flags(path, flags)?
         };
-        let wait = Arc::<LockWait>::default();
-        let handler = Arc::clone(&wait);
-        connection.busy_handler(Some(move |polls| handler.sleep(polls)))?;
+        let lock_until = Arc::new(Mutex::new(Instant::now() + OPENING));
+        let until = Arc::clone(&lock_until);
+        connection.busy_handler(Some(move |polls| wait_for_lock(*until.lock(), polls)))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         let identity = Identity::of(path).map_err(|error| SqliteError::Failed {
             path: path.into(),
             reason: error.to_string(),
         })?;
-        let path = path.into();
-        let database = Self { path, identity, memory: None, connection, wait };
-        database.wait_until(Instant::now() + OPENING);
-        Ok(database)
+        Ok(Self { path: path.into(), identity, memory: None, connection, lock_until })
     }
 
     /// Makes the file a store, unless it is one.
@@ -190,7 +180,7 @@ impl Database {
             match contents(path, &making)? {
                 Contents::Nothing => {
                     making.execute_batch(TABLES)?;
-                    making.execute("INSERT INTO meta VALUES (1, 1, 0, ?1, 0)", [time.boot()])?;
+                    making.execute("INSERT INTO meta VALUES (1, 1, 0, ?1, 0)", [&*time.boot])?;
                     making.pragma_update(None, "application_id", APPLICATION_ID)?;
                 }
                 Contents::Uncounted => making.execute_batch(COUNT)?,
@@ -254,22 +244,13 @@ enum Objection {
     Ours(#[from] SqliteError),
 }
 
-/// How long a connection waits for the lock.
-#[derive(Debug, Default)]
-struct LockWait {
-    until: Mutex<Option<Instant>>,
-}
-
-impl LockWait {
-    /// Sleeps until the next poll. False when the time is over.
-    fn sleep(&self, polls: i32) -> bool {
-        let until = *self.until.lock();
-        let waits = until.is_some_and(|until| Instant::now() < until);
-        if waits {
-            sleep(if polls < POLLS { POLL } else { SLOW_POLL });
-        }
-        waits
+/// Sleeps until the lock is polled again. False when the time is over.
+fn wait_for_lock(until: Instant, polls: i32) -> bool {
+    let waits = Instant::now() < until;
+    if waits {
+        sleep(if polls < POLLS { POLL } else { SLOW_POLL });
     }
+    waits
 }
 
 #[cfg(test)]
@@ -285,7 +266,7 @@ mod tests {
         for _ in 0..2 {
             let database = Database::open(&folder.path().join("store.db"), &time).expect("a store");
             let number = |name| {
-                database.connection().pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+                database.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0))
             };
             assert_eq!(number("synchronous").expect("a level"), 2, "FULL");
         }
@@ -297,10 +278,10 @@ mod tests {
         let time = Time::new(Arc::new(ManualClock::default()), "boot");
         let open = || Database::open(&folder.path().join("store.db"), &time).expect("a store");
         let (one, other) = (open(), open());
-        one.connection().execute_batch("BEGIN IMMEDIATE").expect("the lock");
+        one.connection.execute_batch("BEGIN IMMEDIATE").expect("the lock");
         let began = Instant::now();
         other.wait_until(began + Duration::from_millis(30));
-        let error = other.connection().execute_batch("BEGIN IMMEDIATE").expect_err("it is held");
+        let error = other.connection.execute_batch("BEGIN IMMEDIATE").expect_err("it is held");
         assert!(is_busy(&error), "{error}");
         assert!(began.elapsed() >= Duration::from_millis(30));
     }

@@ -194,17 +194,22 @@ impl SqliteError {
     }
 
     pub(super) fn new(path: &Path, error: &Error) -> Self {
-        let path = path.to_owned();
-        let reason = error.to_string();
-        match cause(&path, error) {
-            Cause::Busy => Self::Locked(path),
-            Cause::Full => Self::Full(path),
-            Cause::ReadOnly => Self::ReadOnly { path, reason },
-            Cause::Damaged => Self::Damaged { path, reason },
-            Cause::NotADatabase => {
+        let (path, reason) = (path.to_owned(), error.to_string());
+        if is_busy(error) {
+            return Self::Locked(path);
+        }
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Self::Full(path),
+            // SQLite's error if there is no room for the shared memory.
+            Some(ErrorCode::SystemIoFailure) if is_full(&path) => Self::Full(path),
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+                Self::ReadOnly { path, reason }
+            }
+            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged { path, reason },
+            Some(ErrorCode::NotADatabase) => {
                 Self::NotAStore { path, reason: "it is not an SQLite database".into() }
             }
-            Cause::Other => Self::Failed { path, reason },
+            _ => Self::Failed { path, reason },
         }
     }
 }
@@ -212,11 +217,10 @@ impl SqliteError {
 /// The error for callers. Nothing has happened, unless the commit itself failed: after a
 /// crash, its changes may be there.
 pub(super) fn failure(path: &Path, error: &Error) -> Failure {
-    match cause(path, error) {
-        Cause::Busy => Failure::Timeout,
-        Cause::Full | Cause::ReadOnly | Cause::Damaged | Cause::NotADatabase | Cause::Other => {
-            Failure::Other(SqliteError::new(path, error).to_string())
-        }
+    if is_busy(error) {
+        Failure::Timeout
+    } else {
+        Failure::Other(SqliteError::new(path, error).to_string())
     }
 }
 
@@ -229,30 +233,6 @@ pub(super) fn is_busy(error: &Error) -> bool {
                 | ErrorCode::FileLockingProtocolFailed
         )
     )
-}
-
-enum Cause {
-    Busy,
-    Full,
-    ReadOnly,
-    Damaged,
-    NotADatabase,
-    Other,
-}
-
-fn cause(path: &Path, error: &Error) -> Cause {
-    if is_busy(error) {
-        return Cause::Busy;
-    }
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => Cause::Full,
-        // SQLite's error if there is no room for the shared memory.
-        Some(ErrorCode::SystemIoFailure) if is_full(path) => Cause::Full,
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Cause::ReadOnly,
-        Some(ErrorCode::DatabaseCorrupt) => Cause::Damaged,
-        Some(ErrorCode::NotADatabase) => Cause::NotADatabase,
-        _ => Cause::Other,
-    }
 }
 
 /// Whether there is no room left where the file is.

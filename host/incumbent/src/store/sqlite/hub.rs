@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::waker::Waker;
@@ -45,7 +45,7 @@ impl Hub {
 
     /// Something was committed by this process.
     pub(super) fn notify(&self) {
-        self.state().committed = true;
+        self.state.lock().committed = true;
         self.waker.wake();
     }
 
@@ -62,7 +62,7 @@ impl Hub {
         let watches = at_most.is_some();
         loop {
             {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 let is_over = until.is_some_and(|until| until <= Instant::now());
                 let is_notified = state.committed && watches;
                 if is_over || is_notified || state.sets == 0 || !state.requests.is_empty() {
@@ -73,20 +73,20 @@ impl Hub {
                 }
             }
             if self.waker.wait(until, watches) {
-                self.state().committed = true;
+                self.state.lock().committed = true;
             }
         }
     }
 
     pub(super) fn enter(&self) -> u64 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.sets += 1;
         state.last_set += 1;
         state.last_set
     }
 
     pub(super) fn leave(&self, set: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.sets -= 1;
         if state.served {
             state.requests.push(WatchRequest::Leave { set });
@@ -96,7 +96,7 @@ impl Hub {
 
     /// Hands a request to the thread, and starts it first if it does not run.
     pub(super) fn request(&self, request: WatchRequest, start: impl FnOnce() -> io::Result<()>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.served {
             if let Err(error) = start() {
                 return request.refuse(&format!("no thread for a watch: {error}"));
@@ -105,10 +105,6 @@ impl Hub {
         }
         state.requests.push(request);
         self.waker.wake();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 

@@ -26,12 +26,19 @@ pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
 
 /// The file without links, so that all processes use one name for the files beside it.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, SqliteError> {
-    let path = match fs::symlink_metadata(path) {
+    let resolved = match fs::symlink_metadata(path) {
         Ok(_) => fs::canonicalize(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => in_its_directory(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let name = path.file_name().ok_or_else(|| SqliteError::NotAFile(path.into()))?;
+            let directory = path.parent().filter(|directory| *directory != Path::new(""));
+            match fs::canonicalize(directory.unwrap_or(Path::new("."))) {
+                Ok(directory) if !directory.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
+                directory => directory.map(|directory| directory.join(name)),
+            }
+        }
         Err(error) => Err(error),
-    }
-    .map_err(|error| not_reached(path, &error))?;
+    };
+    let path = resolved.map_err(|error| not_reached(path, &error))?;
     if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
         return Err(SqliteError::NotAFile(path));
     }
@@ -50,20 +57,6 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     match options.open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         Ok(_) | Err(_) => Ok(()),
-    }
-}
-
-/// The resolved path of a file that does not exist yet.
-fn in_its_directory(path: &Path) -> Result<io::Result<PathBuf>, SqliteError> {
-    let name = path.file_name().ok_or_else(|| SqliteError::NotAFile(path.into()))?;
-    let directory = match path.parent() {
-        Some(directory) if directory != Path::new("") => directory,
-        Some(_) | None => Path::new("."),
-    };
-    match fs::canonicalize(directory) {
-        Ok(directory) if !directory.is_dir() => Err(SqliteError::NoDirectory(path.into())),
-        Ok(directory) => Ok(Ok(directory.join(name))),
-        Err(error) => Ok(Err(error)),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::types::Mark;
 #[derive(Clone, Debug)]
 pub(super) struct Time {
     clock: Arc<dyn Clock>,
-    boot: Arc<str>,
+    pub(super) boot: Arc<str>,
 }
 
 impl Time {
@@ -25,10 +25,6 @@ impl Time {
     /// Nanoseconds, as SQLite holds them: for 292 years.
     pub(super) fn now(&self) -> i64 {
         self.clock.now().try_into().unwrap_or(i64::MAX)
-    }
-
-    pub(super) fn boot(&self) -> &str {
-        &self.boot
     }
 }
 

@@ -101,15 +101,15 @@ mod system {
 mod system {
     use std::io;
     use std::path::Path;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
-    use parking_lot::{Condvar, Mutex};
+    use crate::clock::Notifier;
+
+    /// How long to wait where there is no limit: whoever waits looks again.
+    const LONG: Duration = Duration::from_secs(3_600);
 
     #[derive(Debug, Default)]
-    pub(in super::super) struct Waker {
-        woken: Mutex<bool>,
-        waking: Condvar,
-    }
+    pub(in super::super) struct Waker(Notifier);
 
     impl Waker {
         #[allow(clippy::unnecessary_wraps, reason = "Linux may have too few file descriptors")]
@@ -118,8 +118,7 @@ mod system {
         }
 
         pub(in super::super) fn wake(&self) {
-            *self.woken.lock() = true;
-            self.waking.notify_all();
+            self.0.notify();
         }
 
         #[allow(clippy::unused_self, reason = "Linux has something to listen with")]
@@ -128,15 +127,8 @@ mod system {
         }
 
         pub(in super::super) fn wait(&self, until: Option<Instant>, _listening: bool) -> bool {
-            let mut woken = self.woken.lock();
-            let is_asleep = |woken: &mut bool| !*woken;
-            match until {
-                None => self.waking.wait_while(&mut woken, is_asleep),
-                Some(until) => {
-                    self.waking.wait_while_until(&mut woken, is_asleep, until);
-                }
-            }
-            *woken = false;
+            let at_most = until.map(|until| until.saturating_duration_since(Instant::now()));
+            self.0.wait(at_most.unwrap_or(LONG));
             false
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::{fmt, thread};
+use std::thread;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -69,11 +69,5 @@ impl Watches for SqliteWatches {
 impl Drop for SqliteWatches {
     fn drop(&mut self) {
         self.shared.hub.leave(self.set);
-    }
-}
-
-impl fmt::Debug for SqliteWatches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SqliteWatches").field(&self.open).finish()
     }
 }

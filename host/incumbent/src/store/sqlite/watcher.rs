@@ -134,16 +134,16 @@ impl Watcher {
 
     fn read_from(&mut self, database: &Database) -> rusqlite::Result<Duration> {
         database.wait_until(Instant::now() + LOCK_TIMEOUT);
-        let connection = database.connection();
+        let connection = &database.connection;
         if self.opening.is_empty() {
             // In most cases nothing is new.
-            let head = head(connection, self.time.boot())?;
+            let head = head(connection, &self.time.boot)?;
             if head.revision == self.seen {
                 return Ok(self.until(&head));
             }
         }
         let reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
-        let head = head(connection, self.time.boot())?;
+        let head = head(connection, &self.time.boot)?;
         // Everything is read before any of it is told, so that a failure leaves nothing half
         // told.
         let mut changes = Vec::new();

@@ -3,6 +3,7 @@
 //! Each commit waits for the disk, and a thousand claims must not wait for it a thousand times. An
 //! operation is answered once it is committed, and once the watches are notified.
 
+use std::iter::repeat;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
@@ -18,8 +19,8 @@ use super::notification::Notifier;
 use super::quota::Quota;
 use super::reading;
 use super::time::Time;
-use super::writing::{Answer, Writing};
-use crate::types::{Failure, Operation};
+use super::writing::Writing;
+use crate::types::{Answer, Failure, Operation};
 
 /// How many operations share a commit at most.
 const TOGETHER: usize = 512;
@@ -71,8 +72,8 @@ impl Writer {
         hub: Arc<Hub>,
         quota: u64,
     ) -> Self {
-        let notifier = Notifier::new(database.path());
-        let quota = Quota::new(database.path(), quota);
+        let notifier = Notifier::new(&database.path);
+        let quota = Quota::new(&database.path, quota);
         let compaction = i64::MIN;
         Self { database, time, requests, hub, notifier, quota, compaction, restart_log: None }
     }
@@ -86,7 +87,7 @@ impl Writer {
                 continue;
             }
             if let Err(failure) = self.follow_file() {
-                waiting.answer_all(&Err(failure));
+                waiting.answer(repeat(Err(failure)));
                 continue;
             }
             match self.perform(&waiting) {
@@ -98,7 +99,7 @@ impl Writer {
                 Err(error) if is_busy(&error) => waiting.sweep = false,
                 Err(error) => {
                     tracing::debug!(%error, "the store's file fails");
-                    waiting.answer_all(&Err(failure(self.database.path(), &error)));
+                    waiting.answer(repeat(Err(failure(&self.database.path, &error))));
                 }
             }
         }
@@ -109,7 +110,7 @@ impl Writer {
         if self.database.is_in_place() {
             return Ok(());
         }
-        tracing::warn!(path = %self.database.path().display(), "the store's file was replaced");
+        tracing::warn!(path = %self.database.path.display(), "the store's file was replaced");
         match self.database.successor(&self.time) {
             Ok(database) => {
                 self.database = database;
@@ -129,7 +130,7 @@ impl Writer {
         }
         self.restart_log = Some(now + LOG_PAUSE);
         self.database.wait_until(now + LOG_TIMEOUT);
-        let connection = self.database.connection();
+        let connection = &self.database.connection;
         let restarted =
             connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
         match restarted {
@@ -151,9 +152,9 @@ impl Writer {
 
     /// None if a lease is over: it has to be ended first.
     fn read(&self, jobs: &[Job]) -> Result<Option<Vec<Answer>>> {
-        let connection = self.database.connection();
+        let connection = &self.database.connection;
         let _reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
-        let head = reading::head(connection, self.time.boot())?;
+        let head = reading::head(connection, &self.time.boot)?;
         if head.is_due(self.time.now()) {
             return Ok(None);
         }
@@ -172,7 +173,7 @@ impl Writer {
 
     /// All of them, or none.
     fn write(&mut self, jobs: &[Job]) -> Result<Vec<Answer>> {
-        let connection = self.database.connection();
+        let connection = &self.database.connection;
         let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
         let mut writing = Writing::begin(connection, &self.time, &self.quota)?;
         // Getting the lock took its time.
@@ -254,19 +255,11 @@ impl Waiting {
         longest.unwrap_or(turn).min(turn)
     }
 
-    fn answer(&mut self, answers: Vec<Answer>) {
+    fn answer(&mut self, answers: impl IntoIterator<Item = Answer>) {
         self.sweep = false;
         self.bytes = 0;
         for (job, answer) in self.jobs.drain(..).zip(answers) {
             job.answer(answer);
-        }
-    }
-
-    fn answer_all(&mut self, answer: &Answer) {
-        self.sweep = false;
-        self.bytes = 0;
-        for job in self.jobs.drain(..) {
-            job.answer(answer.clone());
         }
     }
 }

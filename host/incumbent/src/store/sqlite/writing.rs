@@ -9,11 +9,8 @@ use super::quota::Quota;
 use super::reading::{entry, head, read};
 use super::time::Time;
 use crate::types::{
-    Claim, Claimed, Entry, Failure, Grant, Guarded, LeaseId, Mutation, Operation, Response,
-    Revision,
+    Answer, Claim, Claimed, Entry, Grant, Guarded, LeaseId, Mutation, Operation, Response, Revision,
 };
-
-pub(super) type Answer = std::result::Result<Response, Failure>;
 
 /// The shortest lease, in nanoseconds.
 const SHORTEST_LEASE: u64 = SECOND;
@@ -51,7 +48,7 @@ impl<'a> Writing<'a> {
     /// Ends the leases that are over, now that no other process writes.
     pub(super) fn begin(connection: &'a Connection, time: &Time, quota: &'a Quota) -> Result<Self> {
         let now = time.now();
-        let head = head(connection, time.boot())?;
+        let head = head(connection, &time.boot)?;
         let revision = head.revision;
         let mut writing = Self {
             connection,
@@ -64,7 +61,7 @@ impl<'a> Writing<'a> {
             put: 0,
         };
         if !head.this_boot {
-            writing.begin_anew(time.boot())?;
+            writing.begin_anew(&time.boot)?;
         } else if head.is_due(now) {
             writing.sweep(now)?;
         }

@@ -67,11 +67,9 @@ impl FromStr for EtcdUrl {
         let (tls, rest) = match text.split_once("://") {
             Some(("etcd", rest)) => (false, rest),
             Some(("etcds", rest)) => (true, rest),
-            Some(("http", rest)) if !rest.contains('@') => {
-                return Err(fault(format!("has to be written etcd://{rest}")));
-            }
-            Some(("https", rest)) if !rest.contains('@') => {
-                return Err(fault(format!("has to be written etcds://{rest}")));
+            Some((scheme @ ("http" | "https"), rest)) if !rest.contains('@') => {
+                let scheme = scheme.replace("http", "etcd");
+                return Err(fault(format!("has to be written {scheme}://{rest}")));
             }
             Some(_) => {
                 return Err(fault(
@@ -144,10 +142,8 @@ fn endpoint(text: &str) -> Result<String, String> {
         };
         (format!("[{address}]"), port)
     } else {
-        let (host, port) = match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        };
+        let (host, port) =
+            text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
         if port.is_some_and(|port| port.contains(':')) {
             return Err(format!(
                 "has a host {text:?}: an IPv6 address stands in brackets, as in [::1]:2379"
