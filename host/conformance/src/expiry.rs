@@ -32,10 +32,10 @@ struct Short {
 
 impl Short {
     async fn grant(stores: &Stores, handle: &Handle) -> Verdict<Self> {
-        let (id, sent) = (new_lease(), stores.now());
+        let (id, sent) = (new_lease(), stores.place.now());
         let answer = handle.grant(id, SHORT).await?;
         expect!(answer, Response::Granted(ttl), "a lease of a second is granted");
-        Ok(Self { id, ttl, sent, answered: stores.now() })
+        Ok(Self { id, ttl, sent, answered: stores.place.now() })
     }
 
     /// Until when it lives at least.
@@ -72,7 +72,7 @@ pub(super) async fn a_lease_lives_as_long_as_granted_and_ends(stores: Stores) ->
     let mut gone = Vec::new();
     while gone.len() < 2 {
         let watched = next_in_time(&stores, &mut listener, &lease).await?;
-        lease.may_be_gone(stores.now(), "its keys were gone")?;
+        lease.may_be_gone(stores.place.now(), "its keys were gone")?;
         expect!(watched, Change::Deleted(deletion), "the keys of a lease end with it");
         gone.push(deletion);
     }
@@ -116,10 +116,10 @@ pub(super) async fn a_renewed_lease_lives_on(stores: Stores) -> Verdict {
 
     // Beyond its first time, through either handle.
     for round in 0..2 {
-        stores.pass(lease.ttl / 2).await;
-        let sent = stores.now();
+        stores.place.pass(lease.ttl / 2).await;
+        let sent = stores.place.now();
         let answer = stores.handle(round).keep_alive(lease.id).await?;
-        let answered = stores.now();
+        let answered = stores.place.now();
         if matches!(answer, Response::Expired) {
             if answered >= lease.lives_until() {
                 return Err(Stop::Skip("the machine was too slow to keep a lease alive".into()));
@@ -130,7 +130,7 @@ pub(super) async fn a_renewed_lease_lives_on(stores: Stores) -> Verdict {
         (lease.ttl, lease.sent, lease.answered) = (ttl, sent, answered);
     }
     let deletion = next_in_time(&stores, &mut listener, &lease).await?;
-    lease.may_be_gone(stores.now(), "since its last renewal its key was gone")?;
+    lease.may_be_gone(stores.place.now(), "since its last renewal its key was gone")?;
     expect!(deletion, Change::Deleted(_), "the key of a lease ends with it");
     Ok(())
 }
@@ -139,8 +139,8 @@ pub(super) async fn a_lease_that_is_over_is_not_renewed(stores: Stores) -> Verdi
     let lease = Short::grant(&stores, &stores.here).await?;
     stores.here.claimed("k", lease.id).await?;
     // Right after its time, however long the store takes to notice.
-    while stores.now() <= lease.answered.saturating_add(lease.ttl) {
-        stores.pass(lease.ttl / STEPS).await;
+    while stores.place.now() <= lease.answered.saturating_add(lease.ttl) {
+        stores.place.pass(lease.ttl / STEPS).await;
     }
     for handle in [&stores.there, &stores.here] {
         let answer = handle.keep_alive(lease.id).await?;
@@ -150,10 +150,10 @@ pub(super) async fn a_lease_that_is_over_is_not_renewed(stores: Stores) -> Verdi
     loop {
         let Some(entry) = stores.there.get("k").await? else { return Ok(()) };
         ensure!(
-            stores.now() < lease.answered.saturating_add(lease.ttl + SOON),
+            stores.place.now() < lease.answered.saturating_add(lease.ttl + SOON),
             "a lease ends soon after its time, but after {SOON} ns there was still {entry:?}"
         );
-        stores.pass(lease.ttl / STEPS).await;
+        stores.place.pass(lease.ttl / STEPS).await;
     }
 }
 
@@ -164,13 +164,13 @@ async fn next_in_time(stores: &Stores, listener: &mut Listener, lease: &Short) -
             return Ok(watched.change);
         }
         ensure!(
-            stores.now() < lease.answered.saturating_add(lease.ttl + SOON),
+            stores.place.now() < lease.answered.saturating_add(lease.ttl + SOON),
             "a lease ends soon after its time, and a watch tells that, but after {SOON} ns more \
              it had told nothing"
         );
         tokio::select! {
             watched = listener.told() => return Ok(watched.change),
-            () = stores.pass(lease.ttl / STEPS) => {}
+            () = stores.place.pass(lease.ttl / STEPS) => {}
         }
     }
 }

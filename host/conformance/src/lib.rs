@@ -127,7 +127,10 @@ where
 }
 
 /// Runs one check in a task of its own, on a place of its own.
-async fn judged<P: Place>(check: Check, place: impl Future<Output = P> + Send + 'static) -> Judged {
+async fn judged<P: Place>(
+    check: Check,
+    place: impl Future<Output = P> + Send + 'static,
+) -> (&'static str, Outcome) {
     let verdict = tokio::spawn(async move {
         let place = place.await;
         let at_most = place.timeout() * TIMEOUTS;
@@ -143,7 +146,7 @@ async fn judged<P: Place>(check: Check, place: impl Future<Output = P> + Send + 
         Ok(Err(Stop::Skip(reason))) => Outcome::Skipped(reason),
         Err(error) => Outcome::Failed(format!("the store, or its place, panicked: {error}")),
     };
-    Judged { check: check.name, outcome: result }
+    (check.name, result)
 }
 
 /// The same with keys and values as text, which print as lists of numbers.
@@ -171,13 +174,8 @@ fn readable(sentence: &str) -> String {
 /// The outcomes of all checks, in the order of the contract.
 #[derive(Clone, Debug)]
 pub struct Report {
-    results: Vec<Judged>,
-}
-
-#[derive(Clone, Debug)]
-struct Judged {
-    check: &'static str,
-    outcome: Outcome,
+    /// By the names of the checks.
+    results: Vec<(&'static str, Outcome)>,
 }
 
 #[derive(Clone, Debug)]
@@ -196,31 +194,31 @@ impl Report {
     /// The checks that have failed, each with a sentence that says what the contract demands
     /// and what the store did.
     pub fn failed(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.results.iter().filter_map(|judged| match &judged.outcome {
-            Outcome::Failed(sentence) => Some((judged.check, &**sentence)),
+        self.results.iter().filter_map(|(check, outcome)| match outcome {
+            Outcome::Failed(sentence) => Some((*check, &**sentence)),
             Outcome::Passed | Outcome::Skipped(_) => None,
         })
     }
 
     /// The checks that were skipped, and why.
     pub fn skipped(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.results.iter().filter_map(|judged| match &judged.outcome {
-            Outcome::Skipped(reason) => Some((judged.check, &**reason)),
+        self.results.iter().filter_map(|(check, outcome)| match outcome {
+            Outcome::Skipped(reason) => Some((*check, &**reason)),
             Outcome::Passed | Outcome::Failed(_) => None,
         })
     }
 
     /// The names of the checks that have passed.
     pub fn passed(&self) -> impl Iterator<Item = &'static str> {
-        let passed = |judged: &&Judged| matches!(judged.outcome, Outcome::Passed);
-        self.results.iter().filter(passed).map(|judged| judged.check)
+        let passed = self.results.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Passed));
+        passed.map(|(check, _)| *check)
     }
 }
 
 /// A line a check.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Judged { check, outcome } in &self.results {
+        for (check, outcome) in &self.results {
             match outcome {
                 Outcome::Passed => writeln!(f, "passed   {check}")?,
                 Outcome::Skipped(reason) => writeln!(f, "skipped  {check}: {reason}")?,

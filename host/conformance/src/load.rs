@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use super::listener::{Listener, of_all, of_key};
 use super::stores::{Handle, Stores, all, delete, guard_of, put};
 use super::verdict::{Verdict, name};
-use incumbent::types::{Change, Entry, RequestId, Response, Revision, Watch};
+use incumbent::types::{Change, Entry, Response, Revision, Watch};
 
 const WRITERS: usize = 6;
 const ROUNDS: usize = 15;
@@ -19,9 +19,9 @@ pub(super) async fn watches_under_load_miss_and_repeat_nothing(stores: Stores) -
     let mut listeners = Vec::new();
     for handle in stores.handles() {
         let mut listener = handle.listener();
-        let mut watches = vec![Told::begin(&mut listener, of_all(1, "w/"), None).await?];
+        let mut watches = vec![Told::begin(&mut listener, of_all(1, "w/")).await?];
         for (id, key) in (2..).zip(KEYS) {
-            watches.push(Told::begin(&mut listener, of_key(id, key), None).await?);
+            watches.push(Told::begin(&mut listener, of_key(id, key)).await?);
         }
         listeners.push((listener, watches));
     }
@@ -35,12 +35,11 @@ pub(super) async fn watches_under_load_miss_and_repeat_nothing(stores: Stores) -
         let mut begun = Vec::new();
         for handle in stores.handles() {
             let mut listener = handle.listener();
-            let since = newest.load(Ordering::SeqCst);
-            let past = Watch { since: Some(since), ..of_all(1, "w/") };
-            let past = Told::begin(&mut listener, past, Some(since)).await?;
+            let since = Some(newest.load(Ordering::SeqCst));
+            let past = Told::begin(&mut listener, Watch { since, ..of_all(1, "w/") }).await?;
             begun.push((listener, vec![past]));
             let mut listener = handle.listener();
-            let from_now = Told::begin(&mut listener, of_all(2, "w/"), None).await?;
+            let from_now = Told::begin(&mut listener, of_all(2, "w/")).await?;
             begun.push((listener, vec![from_now]));
         }
         Ok(begun)
@@ -87,31 +86,26 @@ async fn write(
         let mut keys = KEYS.iter().cycle().skip(number + round);
         let (Some(one), Some(two)) = (keys.next(), keys.next()) else { break };
         let value = format!("{number}.{round}");
-        let at = match round % 3 {
+        let (at, puts) = match round % 3 {
             0 => {
                 let both = vec![put(one, &value), put(two, &value)];
-                let at = handle.applied(&guard, both).await?;
-                written.push((at, two.as_bytes().to_vec()));
-                written.push((at, one.as_bytes().to_vec()));
-                at
+                (handle.applied(&guard, both).await?, vec![one, two])
             }
             1 => {
                 let change = vec![put(one, &value), delete(two)];
-                let at = handle.applied(&guard, change).await?;
-                written.push((at, one.as_bytes().to_vec()));
-                at
+                (handle.applied(&guard, change).await?, vec![one])
             }
             _ => {
                 let answer = handle.claim(two, lease).await?;
                 if let Response::Claimed(of) = answer {
-                    written.push((of.at, two.as_bytes().to_vec()));
-                    of.at
+                    (of.at, vec![two])
                 } else {
                     expect!(answer, Response::Taken(of), "a claim gives a key or its owner");
-                    of.at
+                    (of.at, vec![])
                 }
             }
         };
+        written.extend(puts.into_iter().map(|key| (at, key.as_bytes().to_vec())));
         newest.fetch_max(at, Ordering::SeqCst);
     }
     Ok(written)
@@ -126,12 +120,9 @@ struct Told {
 }
 
 impl Told {
-    async fn begin(
-        listener: &mut Listener,
-        watch: Watch,
-        since: Option<Revision>,
-    ) -> Verdict<Self> {
+    async fn begin(listener: &mut Listener, watch: Watch) -> Verdict<Self> {
         let started = listener.listen(watch.clone()).await?;
+        let since = watch.since;
         let after = since.map_or(started, |since| since - 1);
         ensure!(
             started <= after,
@@ -139,10 +130,6 @@ impl Told {
              that was {started}"
         );
         Ok(Self { watch, after, changes: Vec::new() })
-    }
-
-    fn id(&self) -> RequestId {
-        self.watch.id
     }
 
     fn sees(&self, key: &[u8]) -> bool {
@@ -160,7 +147,7 @@ impl Told {
         ensure!(
             is_change && self.sees(key) && at > self.after,
             "watch {} tells the changes of its keys after {}, but it told {change:?}",
-            self.id(),
+            self.watch.id,
             self.after
         );
         let last = self.changes.last().map_or(0, |last| place_of(last).0);
@@ -207,16 +194,14 @@ impl Told {
                 }
             }
         }
-        let missed = acknowledged.iter().find(|(at, key)| {
-            *at > self.after && self.sees(key) && !told.contains(&(*at, key.clone()))
-        });
-        if let Some((at, key)) = missed {
+        for written in acknowledged.iter().filter(|(at, key)| *at > self.after && self.sees(key)) {
             ensure!(
-                false,
-                "a watch tells each change after {}, but not that of `{}` at {at}, which was \
+                told.contains(written),
+                "a watch tells each change after {}, but not that of `{}` at {}, which was \
                  acknowledged",
                 self.after,
-                name(key)
+                name(&written.1),
+                written.0
             );
         }
         for entry in left.iter().filter(|entry| self.sees(&entry.key)) {

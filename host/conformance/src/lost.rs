@@ -116,7 +116,7 @@ pub(super) async fn a_stalled_call_gives_up_and_can_be_asked_again(stores: Store
     let lease = stores.here.lease().await?;
     let mut listener = stores.there.listener();
     listener.listen(of_all(1, "g/")).await?;
-    if !stores.stall(true).await {
+    if !stores.place.stall(true).await {
         return Err(Stop::Skip("this place cannot be kept from answering".into()));
     }
     let renewal = stores.here.call(Operation::KeepAlive(lease), SHORT);
@@ -135,7 +135,7 @@ pub(super) async fn a_stalled_call_gives_up_and_can_be_asked_again(stores: Store
             }
         })
         .await;
-    stores.stall(false).await;
+    stores.place.stall(false).await;
     for (outcome, after) in stalled? {
         ensure!(
             outcome == Err(Failure::Timeout) && after >= SHORT,

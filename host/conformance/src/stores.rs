@@ -14,8 +14,8 @@ use super::listener::Listener;
 use super::verdict::{Stop, Verdict};
 use incumbent::store::Store;
 use incumbent::types::{
-    Claim, Entry, Expectation, Failure, Grant, Guard, Guarded, LeaseId, Mark, Mutation, Operation,
-    Order, Put, Response, Revision, Selection, Snapshot,
+    Answer, Claim, Entry, Expectation, Grant, Guard, Guarded, LeaseId, Mark, Mutation, Operation,
+    Put, Response, Revision, Selection, Snapshot,
 };
 
 /// In nanoseconds: longer than any check.
@@ -24,7 +24,7 @@ pub(super) const HOUR: u64 = 3_600_000_000_000;
 /// A place, and two handles on it, as two processes would have them.
 #[derive(Clone)]
 pub(super) struct Stores {
-    place: Arc<dyn AnyPlace>,
+    pub(super) place: Arc<dyn AnyPlace>,
     pub(super) here: Handle,
     pub(super) there: Handle,
 }
@@ -48,22 +48,6 @@ impl Stores {
 
     pub(super) fn timeout(&self) -> Duration {
         self.here.timeout
-    }
-
-    pub(super) fn now(&self) -> Mark {
-        self.place.now()
-    }
-
-    pub(super) async fn pass(&self, time: u64) {
-        self.place.pass(Duration::from_nanos(time)).await;
-    }
-
-    pub(super) async fn compact(&self, revision: Revision) -> bool {
-        self.place.compact(revision).await
-    }
-
-    pub(super) async fn stall(&self, stalled: bool) -> bool {
-        self.place.stall(stalled).await
     }
 
     /// Has so many tasks do this side by side, through both handles in turn.
@@ -101,16 +85,12 @@ impl Handle {
         &self,
         operation: Operation,
         within: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
+    ) -> BoxFuture<'static, Answer> {
         self.store.call(operation, within)
     }
 
     /// The store's answer or failure.
-    pub(super) async fn outcome(
-        &self,
-        operation: Operation,
-        within: Duration,
-    ) -> Verdict<Result<Response, Failure>> {
+    pub(super) async fn outcome(&self, operation: Operation, within: Duration) -> Verdict<Answer> {
         let name = operation.name();
         let outcome = timeout(within + self.timeout, self.call(operation, within)).await;
         outcome.map_err(|_| {
@@ -147,21 +127,15 @@ impl Handle {
     /// A new lease that outlives the check.
     pub(super) async fn lease(&self) -> Verdict<LeaseId> {
         let lease = new_lease();
-        expect!(
-            self.grant(lease, HOUR).await?,
-            Response::Granted(_),
-            "a lease of a new id is granted"
-        );
+        let answer = self.grant(lease, HOUR).await?;
+        expect!(answer, Response::Granted(_), "a lease of a new id is granted");
         Ok(lease)
     }
 
     /// Claims a key that is free.
     pub(super) async fn claimed(&self, key: &str, lease: LeaseId) -> Verdict<Entry> {
-        expect!(
-            self.claim(key, lease).await?,
-            Response::Claimed(of),
-            "a key that is not there is claimed"
-        );
+        let answer = self.claim(key, lease).await?;
+        expect!(answer, Response::Claimed(of), "a key that is not there is claimed");
         Ok(of.entry)
     }
 
@@ -173,11 +147,8 @@ impl Handle {
 
     pub(super) async fn read(&self, selections: Vec<Selection>) -> Verdict<Snapshot> {
         let asked = selections.len();
-        expect!(
-            self.ask(Operation::Read(selections)).await?,
-            Response::Snapshot(snapshot),
-            "a read is answered by a snapshot"
-        );
+        let answer = self.ask(Operation::Read(selections)).await?;
+        expect!(answer, Response::Snapshot(snapshot), "a read is answered by a snapshot");
         ensure!(
             snapshot.found.len() == asked,
             "a read of {asked} selections is answered by as many lists, but there were {}",
@@ -187,7 +158,7 @@ impl Handle {
     }
 
     pub(super) async fn get(&self, key: &str) -> Verdict<Option<Entry>> {
-        Ok(self.read(vec![one(key)]).await?.found.into_iter().flatten().next())
+        Ok(self.read(vec![one(key)]).await?.found.concat().into_iter().next())
     }
 
     pub(super) async fn peek(&self, key: &str) -> Verdict<Option<Entry>> {
@@ -213,11 +184,8 @@ impl Handle {
         guard: &Guard,
         mutations: Vec<Mutation>,
     ) -> Verdict<Revision> {
-        expect!(
-            self.write(guard, vec![], mutations).await?,
-            Response::Applied(revision),
-            "a write whose guard holds is applied"
-        );
+        let answer = self.write(guard, vec![], mutations).await?;
+        expect!(answer, Response::Applied(revision), "a write whose guard holds is applied");
         Ok(revision)
     }
 
@@ -267,26 +235,18 @@ pub(super) fn delete(key: &str) -> Mutation {
 
 /// This key.
 pub(super) fn one(key: &str) -> Selection {
-    Selection {
-        key: key.into(),
-        prefix: false,
-        from: None,
-        created_before: None,
-        order: Order::OldestFirst,
-        limit: 0,
-        keys_only: false,
-    }
+    Selection::of_key(key)
 }
 
 /// All keys that begin so.
 pub(super) fn all(prefix: &str) -> Selection {
-    Selection { prefix: true, ..one(prefix) }
+    Selection::of_prefix(prefix)
 }
 
 /// [`Place`], behind a pointer.
-trait AnyPlace: Send + Sync {
+pub(super) trait AnyPlace: Send + Sync {
     fn now(&self) -> Mark;
-    fn pass(&self, time: Duration) -> BoxFuture<'_, ()>;
+    fn pass(&self, nanoseconds: u64) -> BoxFuture<'_, ()>;
     fn compact(&self, revision: Revision) -> BoxFuture<'_, bool>;
     fn stall(&self, stalled: bool) -> BoxFuture<'_, bool>;
 }
@@ -296,8 +256,8 @@ impl<P: Place> AnyPlace for P {
         Place::now(self)
     }
 
-    fn pass(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Place::pass(self, time).boxed()
+    fn pass(&self, nanoseconds: u64) -> BoxFuture<'_, ()> {
+        Place::pass(self, Duration::from_nanos(nanoseconds)).boxed()
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, bool> {
