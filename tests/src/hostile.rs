@@ -44,31 +44,42 @@ pub const SEED: i64 = 0x5345_4544_0000_0000;
 /// nothing otherwise.
 pub fn fearing(word: [u8; 8]) -> Vec<u8> {
     let word = i64::from_le_bytes(word);
+    let handle = format!(
+        r#"(local $at i32)
+        (local.set $at (i32.const {HEAP}))
+        (loop $on
+            (if (i64.eq (i64.load (local.get $at)) (i64.const {word}))
+                (then unreachable))
+            (local.set $at (i32.add (local.get $at) (i32.const 1)))
+            (br_if $on (i32.lt_u (local.get $at) (global.get $free))))
+        (memory.fill (i32.const {HEAP}) (i32.const 0)
+            (i32.sub (global.get $free) (i32.const {HEAP})))
+        (global.set $free (i32.const {HEAP}))
+        i32.const {STEPS}"#
+    );
+    of_text(256, HEAP, "", "", &handle)
+}
+
+/// An elector in WebAssembly's text format: it has so many pages of memory, free from `free` on,
+/// and other items, and does this when it is opened and when it handles events.
+fn of_text(pages: u32, free: usize, items: &str, open: &str, handle: &str) -> Vec<u8> {
     of_elector(
         &format!(
             r#"(module
             (import "[export]incumbent:election/elector@0.1.0" "[resource-new]elector"
                 (func $new (param i32) (result i32)))
-            (memory (export "memory") 256)
-            (global $free (mut i32) (i32.const {HEAP}))
+            (memory (export "memory") {pages})
+            (global $free (mut i32) (i32.const {free}))
+            {items}
             {REALLOC}
             (func (export "incumbent:election/elector@0.1.0#[static]elector.open")
                 (param i64 i64 i64 i64 i64 i64) (result i32)
+                {open}
                 (i32.store (i32.const 4) (call $new (i32.const 0)))
                 i32.const 0)
             (func (export "incumbent:election/elector@0.1.0#[method]elector.handle")
                 (param i32 i64 i32 i32) (result i32)
-                (local $at i32)
-                (local.set $at (i32.const {HEAP}))
-                (loop $on
-                    (if (i64.eq (i64.load (local.get $at)) (i64.const {word}))
-                        (then unreachable))
-                    (local.set $at (i32.add (local.get $at) (i32.const 1)))
-                    (br_if $on (i32.lt_u (local.get $at) (global.get $free))))
-                (memory.fill (i32.const {HEAP}) (i32.const 0)
-                    (i32.sub (global.get $free) (i32.const {HEAP})))
-                (global.set $free (i32.const {HEAP}))
-                i32.const {STEPS}))"#
+                {handle}))"#
         ),
         "",
     )
@@ -135,36 +146,23 @@ fn saying(steps: &[Step], after: &str) -> Vec<u8> {
             Some(format!("(i64.store (i32.const {at}) {value})"))
         })
         .collect();
-    of_elector(
-        &format!(
-            r#"(module
-            (import "[export]incumbent:election/elector@0.1.0" "[resource-new]elector"
-                (func $new (param i32) (result i32)))
-            (memory (export "memory") 64)
-            (global $next (mut i32) (i32.const 0))
-            (global $free (mut i32) (i32.const {end}))
-            (global $seed (mut i64) (i64.const 0))
-            (data (i32.const 0) "{data}")
-            {REALLOC}
-            (func $again (call $again))
-            (func (export "incumbent:election/elector@0.1.0#[static]elector.open")
-                (param i64 i64 i64 i64 i64 i64) (result i32)
-                (global.set $seed (local.get 3))
-                (i32.store (i32.const 4) (call $new (i32.const 0)))
-                i32.const 0)
-            (func (export "incumbent:election/elector@0.1.0#[method]elector.handle")
-                (param i32 i64 i32 i32) (result i32)
-                (local $step i32)
-                (global.set $free (i32.const {end}))
-                (if (i32.eq (global.get $next) (i32.const {many})) (then {after}))
-                {filled_in}
-                (local.set $step
-                    (i32.add (i32.const {STEPS}) (i32.mul (global.get $next) (i32.const {APART}))))
-                (global.set $next (i32.add (global.get $next) (i32.const 1)))
-                local.get $step))"#
-        ),
-        "",
-    )
+    let items = format!(
+        r#"(global $next (mut i32) (i32.const 0))
+        (global $seed (mut i64) (i64.const 0))
+        (data (i32.const 0) "{data}")
+        (func $again (call $again))"#
+    );
+    let handle = format!(
+        r"(local $step i32)
+        (global.set $free (i32.const {end}))
+        (if (i32.eq (global.get $next) (i32.const {many})) (then {after}))
+        {filled_in}
+        (local.set $step
+            (i32.add (i32.const {STEPS}) (i32.mul (global.get $next) (i32.const {APART}))))
+        (global.set $next (i32.add (global.get $next) (i32.const 1)))
+        local.get $step"
+    );
+    of_text(64, end, &items, "(global.set $seed (local.get 3))", &handle)
 }
 
 /// A memory that holds these steps, as a component would return them. To find out, a

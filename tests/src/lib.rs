@@ -20,6 +20,8 @@ pub mod job;
 pub mod load;
 #[cfg(feature = "etcd")]
 pub mod netns;
+#[cfg(feature = "component")]
+pub mod operations;
 #[cfg(feature = "etcd")]
 pub mod program;
 pub mod properties;

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use incumbent::store::memory::{Contents, Rules};
 use incumbent::types::{
-    Call, Candidacy, Change, Claimed, Command, Config, Contest, Deletion, ElectionId, Entry, Event,
-    Leadership, Notice, Operation, Reply, RequestId, Response, Snapshot, Term, Watched,
+    Call, Candidacy, Change, Command, Config, Contest, Deletion, ElectionId, Event, GuardedWrite,
+    Leadership, Notice, Operation, Reply, RequestId, Response, Term, Watched,
 };
 use incumbent::{Component, Elector};
+
+use crate::operations::put;
 
 /// The bytes of the names that are measured, up to the longest: all begin alike.
 pub const NAMES: [usize; 3] = [12, 200, 1_024];
@@ -53,7 +56,7 @@ pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
     costs.push(("expiry", load.expiry()));
     assert_eq!(load.leads.len(), all.len(), "all lead again");
     costs.push(("all left", load.leave(&all)));
-    assert!(load.keys.is_empty(), "nothing is left: {:?}", load.keys);
+    assert_eq!(load.store.keys_from(b"").count(), 1, "only what was written is left");
     costs
 }
 
@@ -73,8 +76,7 @@ struct Load {
     deadline: Option<u64>,
     name: usize,
     value: Vec<u8>,
-    revision: i64,
-    keys: BTreeMap<Vec<u8>, Entry>,
+    store: Contents,
     /// The watch of each key.
     watches: BTreeMap<Vec<u8>, RequestId>,
     leads: BTreeMap<ElectionId, Leadership>,
@@ -94,8 +96,7 @@ impl Load {
             deadline: None,
             name,
             value: b"worker-1".to_vec(),
-            revision: 1,
-            keys: BTreeMap::new(),
+            store: Contents::new(Rules { shortest: 0, unit: 1 }),
             watches: BTreeMap::new(),
             leads: BTreeMap::new(),
             events: VecDeque::new(),
@@ -131,23 +132,21 @@ impl Load {
     }
 
     fn write(&mut self, election: ElectionId) -> Cost {
-        let key = format!("{:n>width$}", "/data/0123456789abcde!", width = self.name).into_bytes();
-        let put = incumbent::types::Put { key, value: b"value".to_vec() };
-        self.events.push_back(Event::Write(incumbent::types::GuardedWrite {
+        let key = format!("{:n>width$}", "/data/0123456789abcde!", width = self.name);
+        self.events.push_back(Event::Write(GuardedWrite {
             term: self.leads[&election].term,
             ticket: 1,
             expect: Vec::new(),
-            mutations: vec![incumbent::types::Mutation::Put(put)],
+            mutations: vec![put(&key, "value")],
         }));
         self.settle()
     }
 
     fn delete(&mut self, election: ElectionId) {
         let key = self.leads[&election].key.clone();
-        self.keys.remove(&key);
-        self.revision += 1;
+        self.store.delete(&key);
         if let Some(id) = self.watches.get(&key) {
-            let change = Change::Deleted(Deletion { key, at: self.revision });
+            let change = Change::Deleted(Deletion { key, at: self.store.revision() });
             self.events.push_back(Event::Watched(Watched { id: *id, change }));
         }
     }
@@ -229,13 +228,13 @@ impl Load {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Call(Call { id, operation, .. }) => {
-                if let Some(response) = self.perform(operation) {
+                if let Some(response) = self.perform(&operation) {
                     self.events.push_back(Event::Reply(Reply { id, outcome: Ok(response) }));
                 }
             }
             Command::Watch(watch) => {
                 self.watches.insert(watch.key, watch.id);
-                let change = Change::Started(self.revision);
+                let change = Change::Started(self.store.revision());
                 self.events.push_back(Event::Watched(Watched { id: watch.id, change }));
             }
             Command::Unwatch(id) => self.watches.retain(|_, watch| *watch != id),
@@ -243,43 +242,12 @@ impl Load {
         }
     }
 
-    fn perform(&mut self, operation: Operation) -> Option<Response> {
-        Some(match operation {
-            Operation::Grant(_) => Response::Granted(TTL),
-            Operation::KeepAlive(_) if self.silent => return None,
-            Operation::KeepAlive(_) => Response::Renewed(TTL),
-            Operation::Revoke(_) => Response::Revoked,
-            Operation::Claim(claim) => {
-                self.revision += 1;
-                let (created, modified) = (self.revision, self.revision);
-                let entry = Entry {
-                    key: claim.key.clone(),
-                    value: claim.value,
-                    lease: claim.lease,
-                    created,
-                    modified,
-                };
-                self.keys.insert(claim.key, entry.clone());
-                Response::Claimed(Claimed { entry, at: self.revision })
-            }
-            Operation::Read(selections) => {
-                let found = selections.iter().map(|selection| match selection.prefix {
-                    // Nobody else is there.
-                    true => Vec::new(),
-                    false => self.keys.get(&selection.key).cloned().into_iter().collect(),
-                });
-                Response::Snapshot(Snapshot { at: self.revision, found: found.collect() })
-            }
-            Operation::Guarded(guarded) => {
-                self.revision += 1;
-                for mutation in guarded.mutations {
-                    if let incumbent::types::Mutation::Delete(key) = mutation {
-                        self.keys.remove(&key);
-                    }
-                }
-                Response::Applied(self.revision)
-            }
-        })
+    fn perform(&mut self, operation: &Operation) -> Option<Response> {
+        if self.silent && matches!(operation, Operation::KeepAlive(_)) {
+            return None;
+        }
+        // No lease runs out here.
+        Some(self.store.perform(0, operation).expect("it is done"))
     }
 
     fn noticed(&mut self, notice: Notice) {

@@ -71,10 +71,6 @@ struct File {
 }
 
 impl File {
-    fn new() -> Self {
-        Self { folder: TempDir::new().unwrap(), lock: Mutex::default() }
-    }
-
     fn path(&self) -> PathBuf {
         self.folder.path().join("store.db")
     }
@@ -115,7 +111,8 @@ impl Place for File {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sqlite() {
-    let report = incumbent_conformance::check(|| async { File::new() }).await;
+    let place = || async { File { folder: TempDir::new().unwrap(), lock: Mutex::default() } };
+    let report = incumbent_conformance::check(place).await;
     conforms(&report, &[]);
 }
 
@@ -123,13 +120,6 @@ async fn sqlite() {
 struct Memory {
     clock: ManualClock,
     store: MemoryStore,
-}
-
-impl Memory {
-    fn new() -> Self {
-        let clock = ManualClock::default();
-        Self { store: MemoryStore::new(Arc::new(clock.clone())), clock }
-    }
 }
 
 impl Place for Memory {
@@ -152,7 +142,11 @@ impl Place for Memory {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn memory() {
-    let report = incumbent_conformance::check(|| async { Memory::new() }).await;
+    let report = incumbent_conformance::check(|| async {
+        let clock = ManualClock::default();
+        Memory { store: MemoryStore::new(Arc::new(clock.clone())), clock }
+    });
+    let report = report.await;
     conforms(&report, &["a_stalled_call_gives_up_and_can_be_asked_again"]);
 }
 

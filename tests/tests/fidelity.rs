@@ -1,25 +1,18 @@
-//! The model of the store and a real etcd, side by side: whatever they are asked,
-//! they answer alike, and tell their watches alike.
-//!
-//! The model speaks the guest's types and the store the host's, which are the same
-//! in all but the path: what comes back is compared as it prints.
+//! The contents of a store, as the library and the simulation have them, and a real etcd, side by
+//! side: whatever they are asked, they answer alike, and tell their watches alike.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 use etcd_client::{AlarmAction, AlarmType, Client, PutOptions};
 use incumbent::store::etcd::{Credentials, EtcdStore};
+use incumbent::store::memory::{Contents, Rules};
 use incumbent::store::{Store as _, Watches};
-use incumbent::types as host;
-use incumbent_guest::types::{
-    Change, Claim, Expectation, Failure, Grant, Guard, Guarded, LeaseId, Mark, Mutation, Operation,
-    Order, Put, Revision, Selection,
-};
-use incumbent_simulation::store::{SHORTEST_LEASE, Store};
+use incumbent::types::*;
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
+use incumbent_tests::operations::{AtRandom, SECOND, all, claim, grant, number};
 use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
 use tokio::time::timeout;
 
@@ -27,12 +20,12 @@ on_each_version!(whatever_is_asked, what_time_takes);
 
 /// How many steps are taken, unless `INCUMBENT_FIDELITY_STEPS` says.
 const STEPS: u64 = 4_000;
-const SECOND: u64 = 1_000_000_000;
+/// etcd's, with its default election timeout.
+const SHORTEST_LEASE: u64 = 2 * SECOND;
 
 /// Few, so that they collide, with all that prefixes can be wrong about. Not more
 /// than six: of more, etcd sorts those of one revision in no order.
 const KEYS: [&[u8]; 6] = [b"a", b"a/", b"a/b", b"a0", b"a\xff", b"\xff\xff"];
-const VALUES: [&[u8]; 3] = [b"", b"one", b"two"];
 const LEASES: [LeaseId; 5] = [1, 2, 3, 4, LeaseId::MAX];
 /// None that could run out during the test.
 const TTLS: [u64; 6] = [
@@ -67,13 +60,10 @@ const WATCHES: usize = 12;
 const EVERYTHING: u64 = 0;
 
 async fn whatever_is_asked(version: Version) {
-    let seed = number("INCUMBENT_FIDELITY_SEED")
-        .unwrap_or_else(|| std::hash::RandomState::new().hash_one(()));
+    let mut random = AtRandom::new("INCUMBENT_FIDELITY_SEED", &KEYS, &LEASES, &TTLS);
     let steps = number("INCUMBENT_FIDELITY_STEPS").unwrap_or(STEPS);
-    // Shown where the test fails.
-    println!("{version:?}: INCUMBENT_FIDELITY_SEED={seed} INCUMBENT_FIDELITY_STEPS={steps}");
+    println!("{version:?}: INCUMBENT_FIDELITY_STEPS={steps}");
     let mut both = Both::start(version).await;
-    let mut random = Random(seed);
     both.watch(b"", true, None).await;
     for _ in 0..steps {
         both.step(&mut random).await;
@@ -95,11 +85,10 @@ async fn what_time_takes(version: Version) {
     let mut both = Both::start(version).await;
     both.watch(b"", true, None).await;
     for (lease, ttl) in [(1, 0), (2, SHORTEST_LEASE), (3, SHORTEST_LEASE + 1)] {
-        both.ask(Operation::Grant(Grant { lease, ttl })).await;
+        both.ask(grant(lease, ttl)).await;
     }
-    for (key, lease) in [(b"a", 1), (b"b", 1), (b"c", 1), (b"d", 2), (b"e", 2)] {
-        let (key, value) = (key.to_vec(), b"one".to_vec());
-        both.ask(Operation::Claim(Claim { key, value, lease })).await;
+    for (key, lease) in [("a", 1), ("b", 1), ("c", 1), ("d", 2), ("e", 2)] {
+        both.ask(claim(key, lease)).await;
     }
     // What is moved goes with the other lease, or with none.
     both.put(b"c", b"two", 2).await;
@@ -107,24 +96,19 @@ async fn what_time_takes(version: Version) {
 
     both.outlive(1, &[2, 3]).await;
     // The same id, and another lease.
-    both.ask(Operation::Grant(Grant { lease: 1, ttl: 1 })).await;
+    both.ask(grant(1, 1)).await;
     both.outlive(2, &[1, 3]).await;
-}
-
-/// A number from the environment.
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
 /// The model and etcd, which were asked the same from their beginning on.
 struct Both {
-    model: Store,
+    model: Contents,
     etcd: Etcd,
     store: EtcdStore,
     /// Of etcd itself.
     operator: Client,
     watches: Box<dyn Watches>,
-    watched: BTreeMap<u64, Watched>,
+    watched: BTreeMap<u64, Told>,
     next_watch: u64,
     since: Instant,
     /// How often each answer was given.
@@ -132,13 +116,12 @@ struct Both {
 }
 
 /// A watch, and what it did not settle yet.
-struct Watched {
+struct Told {
     key: Vec<u8>,
     prefix: bool,
     /// How many of the model's changes it is past, or why it ends.
     past: Result<usize, Failure>,
-    /// What it told, behind the revision.
-    told: Vec<(Revision, String)>,
+    told: Vec<Change>,
 }
 
 impl Both {
@@ -149,7 +132,7 @@ impl Both {
         let store = store.expect("a store");
         let operator = Client::connect([etcd.address().to_string()], None).await;
         Self {
-            model: Store::default(),
+            model: Contents::new(Rules { shortest: SHORTEST_LEASE, unit: SECOND }),
             watches: store.watches(),
             etcd,
             store,
@@ -162,20 +145,22 @@ impl Both {
     }
 
     /// Something, in about the shares in which it makes the most trouble.
-    async fn step(&mut self, random: &mut Random) {
-        match random.below(1_000) {
+    async fn step(&mut self, random: &mut AtRandom) {
+        match random.rng.u64(..1_000) {
             0..880 => {
-                let operation = operation(random, &self.model);
-                self.ask(operation).await;
+                random.entries = self.model.keys_from(b"").cloned().collect();
+                random.revision = self.model.revision();
+                self.ask(random.operation()).await;
             }
             880..930 => {
                 let lease = if random.one_in(2) { 0 } else { random.lease() };
-                self.put(random.of(&KEYS), random.of(&VALUES), lease).await;
+                let value = random.value();
+                self.put(random.of(&KEYS), &value, lease).await;
             }
             930..960 => self.delete(random.of(&KEYS)).await,
             960..970 => {
                 // Also one that is forgotten already, or not there yet.
-                let revision = self.model.revision() + 3 - random.number(80);
+                let revision = self.model.revision() + 3 - random.rng.i64(..80);
                 self.compact(revision.max(1)).await;
             }
             970..980 => {
@@ -184,7 +169,7 @@ impl Both {
                 }
                 for _ in 0..4 {
                     // Up to the one that is next.
-                    let since = self.model.revision() + 1 - random.number(100);
+                    let since = self.model.revision() + 1 - random.rng.i64(..100);
                     let since = if random.one_in(3) { None } else { Some(since.max(0)) };
                     let key = random.key_or_none();
                     self.watch(&key, key.is_empty() || random.one_in(2), since).await;
@@ -200,10 +185,10 @@ impl Both {
 
     /// One operation, asked of both.
     async fn ask(&mut self, operation: Operation) {
-        let ours = format!("{:?}", self.model.perform(self.now(), &operation));
-        let theirs = self.store.call(for_host(&operation), LIMIT).await;
-        assert_eq!(ours, format!("{theirs:?}"), "{operation:?}");
-        self.count(&ours);
+        let ours = self.model.perform(self.now(), &operation);
+        let theirs = self.store.call(operation.clone(), LIMIT).await;
+        assert_eq!(ours, theirs, "{operation:?}");
+        self.count(&format!("{ours:?}"));
     }
 
     fn count(&mut self, answer: &str) {
@@ -212,16 +197,8 @@ impl Both {
     }
 
     async fn read_everything(&mut self) {
-        let selection = |order| Selection {
-            key: Vec::new(),
-            prefix: true,
-            from: None,
-            created_before: None,
-            order,
-            limit: 0,
-            keys_only: false,
-        };
-        let both = [Order::OldestFirst, Order::NewestFirst].map(selection);
+        let both =
+            [Order::OldestFirst, Order::NewestFirst].map(|order| Selection { order, ..all("") });
         self.ask(Operation::Read(both.into())).await;
     }
 
@@ -281,18 +258,18 @@ impl Both {
         }
         // 0 is before everything, and so is 1.
         let started = since.map_or(self.model.revision(), |since| since.max(1) - 1);
-        let watched = Watched { key: key.into(), prefix, past, told: Vec::new() };
+        let watched = Told { key: key.into(), prefix, past, told: Vec::new() };
         self.watched.insert(id, watched);
-        self.watches.open(host::Watch { id, key: key.into(), prefix, since });
+        self.watches.open(Watch { id, key: key.into(), prefix, since });
         while self.watched[&id].told.is_empty() {
             self.listen().await;
         }
         let told = self.watched.get_mut(&id).expect("it was just opened").told.remove(0);
-        assert_eq!(told, (0, format!("{:?}", Change::Started(started))), "watch {key:?} {since:?}");
+        assert_eq!(told, Change::Started(started), "watch {key:?} {since:?}");
     }
 
     /// Closes some watch, however much it has to tell.
-    fn unwatch(&mut self, random: &mut Random) {
+    fn unwatch(&mut self, random: &mut AtRandom) {
         let ids: Vec<_> = self.watched.keys().copied().filter(|id| *id != EVERYTHING).collect();
         let id = random.of(&ids);
         self.watched.remove(&id);
@@ -302,14 +279,9 @@ impl Both {
     /// Waits for the next thing that any watch tells.
     async fn listen(&mut self) {
         let next = poll_fn(|context| self.watches.poll_next(context));
-        let host::Watched { id, change } = soon("a watch tells", next).await;
-        let at = match &change {
-            host::Change::Put(entry) => entry.modified,
-            host::Change::Deleted(deletion) => deletion.at,
-            host::Change::Started(_) | host::Change::Ended(_) => 0,
-        };
+        let Watched { id, change } = soon("a watch tells", next).await;
         let watched = self.watched.get_mut(&id).expect("a closed watch is silent");
-        watched.told.push((at, format!("{change:?}")));
+        watched.told.push(change);
     }
 
     /// Waits until every watch has told what it has to tell.
@@ -330,8 +302,8 @@ impl Both {
             let ours = watched.has_to_tell(&self.model);
             let mut theirs = std::mem::take(&mut watched.told);
             // What came before stays before: only within a revision there is no order.
-            assert!(theirs.is_sorted_by_key(|(at, _)| *at), "watch {id}: {theirs:?}");
-            theirs.sort();
+            assert!(theirs.is_sorted_by_key(|change| place(change).0), "watch {id}: {theirs:?}");
+            theirs.sort_by_key(place);
             assert_eq!(ours, theirs, "watch {id} of {:?}, prefix {}", watched.key, watched.prefix);
             watched.past = watched.past.clone().map(|_| self.model.changes());
         }
@@ -355,191 +327,47 @@ impl Both {
             }
             // Often enough, and the watch is seen at once.
             if timeout(Duration::from_millis(300), self.listen()).await.is_ok() {
-                let (at, _) = self.watched[&EVERYTHING].told.last().expect("it told something");
-                if *at > before {
+                let last = self.watched[&EVERYTHING].told.last().expect("it told something");
+                if place(last).0 > before {
                     break;
                 }
             }
         }
         assert!(ends <= self.now(), "etcd ended lease {lease} early");
-        assert!(self.model.end_of(lease).is_some());
+        assert!(self.model.clone().end_lease(lease));
         self.model.tick(self.now());
-        assert!(self.model.end_of(lease).is_none());
+        assert!(!self.model.clone().end_lease(lease));
         self.settle().await;
         self.ask(Operation::KeepAlive(lease)).await;
         self.ask(Operation::Revoke(lease)).await;
-        let claim = Claim { key: b"z".to_vec(), value: Vec::new(), lease };
-        self.ask(Operation::Claim(claim)).await;
+        self.ask(claim("z", lease)).await;
         self.read_everything().await;
     }
 }
 
-impl Watched {
+impl Told {
     /// What the model says that is to be told yet.
-    fn has_to_tell(&self, model: &Store) -> Vec<(Revision, String)> {
-        let matches = |key: &Vec<u8>| {
-            if self.prefix { key.starts_with(&self.key) } else { *key == self.key }
-        };
+    fn has_to_tell(&self, model: &Contents) -> Vec<Change> {
         let past = match &self.past {
             Ok(past) => *past,
-            Err(failure) => return vec![(0, format!("{:?}", Change::Ended(failure.clone())))],
+            Err(failure) => return vec![Change::Ended(failure.clone())],
         };
-        let mut told: Vec<_> = model
-            .changes_after(past)
-            .iter()
-            .filter(|(_, change)| match change {
-                Change::Put(entry) => matches(&entry.key),
-                Change::Deleted(deletion) => matches(&deletion.key),
-                Change::Started(_) | Change::Ended(_) => false,
-            })
-            .map(|(at, change)| (*at, format!("{change:?}")))
-            .collect();
-        told.sort();
+        let is_seen = |change: &Change| {
+            let (_, key) = place(change);
+            if self.prefix { key.starts_with(&self.key) } else { key == self.key }
+        };
+        let changes = model.changes_after(past).iter().map(|(_, change)| change.clone());
+        let mut told: Vec<_> = changes.filter(is_seen).collect();
+        told.sort_by_key(place);
         told
     }
 }
 
-/// What a client could ask, more often to the point than not.
-fn operation(random: &mut Random, model: &Store) -> Operation {
-    match random.below(16) {
-        0..2 => Operation::Grant(Grant { lease: random.lease(), ttl: random.of(&TTLS) }),
-        2..3 => Operation::KeepAlive(random.lease()),
-        3..4 => Operation::Revoke(random.lease()),
-        4..8 => Operation::Claim(Claim {
-            key: random.key(),
-            value: random.of(&VALUES).into(),
-            lease: random.lease(),
-        }),
-        8..10 => Operation::Read(random.some(4, |random| Selection {
-            prefix: random.one_in(2),
-            key: random.key_or_none(),
-            from: random.one_in(4).then(|| random.key_or_none()),
-            created_before: match random.below(4) {
-                0 => Some(random.number(3)),
-                1 => Some(model.revision() + 2 - random.number(30)),
-                _ => None,
-            },
-            order: random.of(&[Order::OldestFirst, Order::NewestFirst, Order::ByKey]),
-            limit: random.of(&[0, 0, 1, 2, 3, 100]),
-            keys_only: random.one_in(3),
-        })),
-        _ => guarded(random, model),
-    }
-}
-
-fn guarded(random: &mut Random, model: &Store) -> Operation {
-    let there: Vec<_> = model.keys().map(|entry| &entry.key).collect();
-    let key =
-        if there.is_empty() || random.one_in(8) { random.key() } else { random.of(&there).clone() };
-    let entry = model.key(&key);
-    let epoch = entry.map_or(1, |entry| entry.created);
-    let lease = entry.map(|entry| entry.lease).filter(|lease| *lease != 0);
-    Operation::Guarded(Guarded {
-        guard: Guard {
-            epoch: if random.one_in(6) { 1 + random.number(model.revision()) } else { epoch },
-            lease: match random.below(6) {
-                0 => Some(random.lease()),
-                1..4 => lease,
-                _ => None,
-            },
-            key,
-        },
-        expect: random.some(3, |random| {
-            let key = random.key();
-            let modified = model.key(&key).map_or(0, |entry| entry.modified);
-            let wrong = random.number(model.revision() + 2);
-            Expectation { key, modified: if random.one_in(5) { wrong } else { modified } }
-        }),
-        mutations: random.some(4, |random| match random.below(5) {
-            0..2 => Mutation::Put(Put { key: random.key(), value: random.of(&VALUES).into() }),
-            2 => Mutation::Proclaim(random.of(&VALUES).into()),
-            _ => Mutation::Delete(random.key()),
-        }),
-    })
-}
-
-/// An operation in the host's types.
-fn for_host(operation: &Operation) -> host::Operation {
-    match operation.clone() {
-        Operation::Grant(Grant { lease, ttl }) => {
-            host::Operation::Grant(host::Grant { lease, ttl })
-        }
-        Operation::KeepAlive(lease) => host::Operation::KeepAlive(lease),
-        Operation::Revoke(lease) => host::Operation::Revoke(lease),
-        Operation::Claim(Claim { key, value, lease }) => {
-            host::Operation::Claim(host::Claim { key, value, lease })
-        }
-        Operation::Read(selections) => {
-            let selection = |selection| {
-                let Selection { key, prefix, from, created_before, order, limit, keys_only } =
-                    selection;
-                let order = match order {
-                    Order::OldestFirst => host::Order::OldestFirst,
-                    Order::NewestFirst => host::Order::NewestFirst,
-                    Order::ByKey => host::Order::ByKey,
-                };
-                host::Selection { key, prefix, from, created_before, order, limit, keys_only }
-            };
-            host::Operation::Read(selections.into_iter().map(selection).collect())
-        }
-        Operation::Guarded(Guarded { guard, expect, mutations }) => {
-            let Guard { key, epoch, lease } = guard;
-            let expectation = |Expectation { key, modified }| host::Expectation { key, modified };
-            let mutation = |mutation| match mutation {
-                Mutation::Put(Put { key, value }) => host::Mutation::Put(host::Put { key, value }),
-                Mutation::Proclaim(value) => host::Mutation::Proclaim(value),
-                Mutation::Delete(key) => host::Mutation::Delete(key),
-            };
-            host::Operation::Guarded(host::Guarded {
-                guard: host::Guard { key, epoch, lease },
-                expect: expect.into_iter().map(expectation).collect(),
-                mutations: mutations.into_iter().map(mutation).collect(),
-            })
-        }
-    }
-}
-
-/// Numbers that look random, from the seed: splitmix64.
-struct Random(u64);
-
-impl Random {
-    /// From 0 up to, and not including, `bound`.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    /// The same, for revisions.
-    fn number(&mut self, bound: i64) -> i64 {
-        self.below(bound.unsigned_abs()) as i64
-    }
-
-    fn one_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-
-    fn of<T: Copy>(&mut self, choice: &[T]) -> T {
-        choice[self.below(choice.len() as u64) as usize]
-    }
-
-    /// Fewer than `bound`.
-    fn some<T>(&mut self, bound: u64, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
-        (0..self.below(bound)).map(|_| make(self)).collect()
-    }
-
-    fn lease(&mut self) -> LeaseId {
-        self.of(&LEASES)
-    }
-
-    /// A key, or once in a while none, which etcd does not take.
-    fn key(&mut self) -> Vec<u8> {
-        if self.one_in(200) { Vec::new() } else { self.of(&KEYS).into() }
-    }
-
-    /// A key, or none, which all keys begin with.
-    fn key_or_none(&mut self) -> Vec<u8> {
-        if self.one_in(6) { Vec::new() } else { self.of(&KEYS).into() }
+/// The revision and the key of a change.
+fn place(change: &Change) -> (Revision, Vec<u8>) {
+    match change {
+        Change::Put(entry) => (entry.modified, entry.key.clone()),
+        Change::Deleted(deletion) => (deletion.at, deletion.key.clone()),
+        Change::Started(_) | Change::Ended(_) => (0, Vec::new()),
     }
 }

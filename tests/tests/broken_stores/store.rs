@@ -92,11 +92,7 @@ impl fmt::Debug for Broken {
 }
 
 impl Store for Broken {
-    fn call(
-        &self,
-        operation: Operation,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Response, Failure>> {
+    fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
         let mut this = self.clone();
         async move {
             let renewal = matches!(operation, Operation::KeepAlive(_));
@@ -106,21 +102,18 @@ impl Store for Broken {
             } else if tokio::time::timeout(within, flows).await.is_err() {
                 return Err(Failure::Timeout);
             }
-            let again = Again { this: &this, operation: Some(operation.clone()) };
+            let (goes_on, given_up) = oneshot::channel();
             if this.how == GivenUpIsTriedAgain {
+                tokio::spawn(this.clone().try_again(operation.clone(), given_up));
                 tokio::time::sleep(Duration::from_micros(300)).await;
             }
-            again.done();
+            let _ = goes_on.send(());
             this.act(operation).await
         }
         .boxed()
     }
 
-    fn peek(
-        &self,
-        key: Vec<u8>,
-        within: Duration,
-    ) -> BoxFuture<'static, Result<Option<Entry>, Failure>> {
+    fn peek(&self, key: Vec<u8>, within: Duration) -> BoxFuture<'static, Answer<Option<Entry>>> {
         let invents = self.how == PeeksAreInvented;
         let peeked = self.store.peek(key, within);
         async move {
@@ -142,43 +135,26 @@ impl Store for Broken {
     }
 }
 
-/// What is not done when it is dropped is done then.
-pub struct Again<'a> {
-    pub this: &'a Broken,
-    pub operation: Option<Operation>,
-}
-
-impl Again<'_> {
-    pub fn done(mut self) {
-        self.operation = None;
-    }
-}
-
-impl Drop for Again<'_> {
-    fn drop(&mut self) {
-        let tries = self.this.how == GivenUpIsTriedAgain;
-        if let Some(Operation::Guarded(guarded)) = self.operation.take_if(|_| tries) {
-            let store = self.this.store.clone();
-            let before = store.revision();
-            tokio::spawn(async move {
-                // After the caller has asked again: a retry before that is the first write.
-                while store.revision() == before {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-                for mutation in guarded.mutations {
-                    operate(&store, mutation);
-                }
-            });
-        }
-    }
-}
-
 impl Broken {
-    pub async fn ask(&self, operation: Operation) -> Result<Response, Failure> {
+    /// Does a write whose caller has gone before it was done.
+    async fn try_again(self, operation: Operation, given_up: oneshot::Receiver<()>) {
+        let Operation::Guarded(guarded) = operation else { return };
+        if given_up.await.is_ok() {
+            return;
+        }
+        // After the caller has asked again: a retry before that is the first write.
+        let before = self.store.revision();
+        while self.store.revision() == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        guarded.mutations.into_iter().for_each(|mutation| operate(&self.store, mutation));
+    }
+
+    pub async fn ask(&self, operation: Operation) -> Answer {
         self.store.call(operation, Duration::MAX).await
     }
 
-    pub async fn act(&self, operation: Operation) -> Result<Response, Failure> {
+    pub async fn act(&self, operation: Operation) -> Answer {
         let operation = self.misunderstood(operation);
         if let Some(answer) = self.instead(&operation).await {
             return answer;
@@ -239,7 +215,7 @@ impl Broken {
     }
 
     /// Something else than to do it.
-    pub async fn instead(&self, operation: &Operation) -> Option<Result<Response, Failure>> {
+    pub async fn instead(&self, operation: &Operation) -> Option<Answer> {
         match (self.how, operation) {
             (Panics, Operation::Revoke(_)) => panic!("by design"),
             (RenewsInWordsOnly, Operation::KeepAlive(lease)) => {
@@ -281,13 +257,9 @@ impl Broken {
             (MutationsAreOneByOne, Operation::Guarded(guarded)) if guarded.mutations.len() > 1 => {
                 let mut answer = None;
                 for mutation in &guarded.mutations {
-                    let (expect, mutations) = (vec![], vec![mutation.clone()]);
-                    let one = Operation::Guarded(incumbent::types::Guarded {
-                        guard: guarded.guard.clone(),
-                        expect,
-                        mutations,
-                    });
-                    answer = Some(self.ask(one).await);
+                    let (guard, mutations) = (guarded.guard.clone(), vec![mutation.clone()]);
+                    let one = Guarded { guard, expect: vec![], mutations };
+                    answer = Some(self.ask(Operation::Guarded(one)).await);
                     tokio::task::yield_now().await;
                 }
                 return answer;
@@ -298,11 +270,7 @@ impl Broken {
     }
 
     /// The answer, or another one.
-    pub async fn distorted(
-        &self,
-        operation: Operation,
-        answer: Result<Response, Failure>,
-    ) -> Result<Response, Failure> {
+    pub async fn distorted(&self, operation: Operation, answer: Answer) -> Answer {
         if self.how == InvalidIsApplied && matches!(answer, Err(Failure::Invalid(_))) {
             return Ok(Response::Applied(self.store.revision()));
         }
@@ -330,7 +298,7 @@ impl Broken {
                 Response::Granted(ttl)
             }
             (RenewsTheDead, Operation::KeepAlive(lease), Response::Expired) => {
-                self.ask(Operation::Grant(Grant { lease, ttl: SECOND })).await?;
+                self.ask(grant(lease, SECOND)).await?;
                 Response::Renewed(SECOND)
             }
             (ClaimsOverwrite, Operation::Claim(claim), Response::Taken(_)) => {
@@ -379,16 +347,7 @@ impl Broken {
     }
 
     pub async fn keys_of(&self, lease: LeaseId) -> Vec<Entry> {
-        let everything = incumbent::types::Selection {
-            key: vec![],
-            prefix: true,
-            from: None,
-            created_before: None,
-            order: Order::OldestFirst,
-            limit: 0,
-            keys_only: false,
-        };
-        match self.ask(Operation::Read(vec![everything])).await {
+        match self.ask(Operation::Read(vec![all("")])).await {
             Ok(Response::Snapshot(snapshot)) => {
                 let entries = snapshot.found.concat().into_iter();
                 entries.filter(|entry| entry.lease == lease).collect()
@@ -414,12 +373,6 @@ pub struct BrokenWatches {
     pub shared: Arc<Shared>,
     pub next: VecDeque<Watched>,
     pub held_back: Option<Watched>,
-}
-
-impl fmt::Debug for BrokenWatches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.how)
-    }
 }
 
 impl Watches for BrokenWatches {

@@ -2,19 +2,10 @@
 
 use std::io::Write as _;
 
-use incumbent::store::Store;
-use incumbent::store::etcd::{ConnectError, Credentials};
-use incumbent::types::{Change, Failure, Operation, Response};
 use incumbent_tests::certificates::Certificates;
-use incumbent_tests::etcd::{Etcd, Version};
-use incumbent_tests::on_each_version;
-use incumbent_tests::relay::Relay;
 use tempfile::TempDir;
 
-use super::{
-    SECOND, all, call, claim, claim_operation, connect_as, grant, leader, next, next_put,
-    next_watched, says, started_at, try_connect, watch,
-};
+use super::*;
 
 on_each_version! {
     what_is_forbidden_is_denied,
@@ -32,17 +23,15 @@ async fn what_is_forbidden_is_denied(etcd: Etcd) {
     etcd.enable_users("root's", "me", "mine", "my/");
     // Of all keys, this user may not read the one that `connect` asks for.
     let store = connect_as(&etcd.url(), "me", "mine").await.unwrap();
-    for operation in [Operation::Read(vec![all("your/")]), claim_operation("your/k", 7)] {
+    for operation in [Operation::Read(vec![all("your/")]), operations::claim("your/k", 7)] {
         if let Operation::Claim(_) = operation {
             grant(&store, 7, 10).await.unwrap();
         }
         let answer = call(&store, operation).await;
         assert!(matches!(answer, Err(Failure::Denied(_))), "{answer:?}");
     }
-    let mut watches = store.watches();
-    watches.open(watch(1, "my/k", false));
-    started_at(&mut watches, 1).await;
-    watches.open(watch(2, "your/k", false));
+    let mut watches = watching(&store, "my/k").await;
+    watches.open(watch(2, "your/k"));
     let watched = next_watched(&mut watches).await;
     assert_eq!(watched.id, 2);
     assert!(matches!(watched.change, Change::Ended(Failure::Denied(_))), "{watched:?}");
@@ -58,9 +47,7 @@ async fn logins_are_renewed(etcd: Etcd) {
     let store = connect_as(&url, "me", "mine").await.unwrap();
     grant(&store, 7, 60).await.unwrap();
     call(&store, Operation::KeepAlive(7)).await.unwrap();
-    let mut watches = store.watches();
-    watches.open(watch(1, "k", false));
-    started_at(&mut watches, 1).await;
+    let mut watches = watching(&store, "k").await;
     // A user that is made anew has to log in anew. (etcd remembers logins over a
     // restart: they are in its log.)
     let forget = || {
@@ -103,18 +90,23 @@ async fn a_user_is_no_harm_where_nobody_logs_in(etcd: Etcd) {
 async fn a_wrong_password_is_refused(etcd: Etcd) {
     etcd.enable_users("root's", "me", "mine", "my/");
     for (name, password) in [("me", "not-mine"), ("you", "yours")] {
-        let error = connect_as(&etcd.url(), name, password).await.unwrap_err();
-        assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
-        says(&error, &["--password-file", &etcd.address().to_string()]);
+        let parts = ["--password-file", &etcd.address().to_string()];
+        let error = refused(&etcd.url(), &user(name, password), &parts).await;
         assert!(!format!("{error} {error:?}").contains("not-mine"));
     }
 }
 
 async fn a_missing_user_is_refused(etcd: Etcd) {
     etcd.enable_users("root's", "me", "mine", "my/");
-    let error = try_connect(&etcd.url(), &Credentials::default()).await.unwrap_err();
+    refused(&etcd.url(), &Credentials::default(), &["--user"]).await;
+}
+
+/// What etcd refuses, with a sentence that holds these parts.
+async fn refused(url: &str, credentials: &Credentials, parts: &[&str]) -> ConnectError {
+    let error = try_connect(url, credentials).await.unwrap_err();
     assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
-    says(&error, &["--user"]);
+    says(&error, parts);
+    error
 }
 
 // TLS.
@@ -127,30 +119,23 @@ async fn tls_lets_in_whom_it_knows(version: Version) {
     leader(&store, "k", 7).await;
     assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "k"]), "by 7\n");
 
-    // Without the CA, with another CA, without a certificate, with another one.
     let directory = TempDir::new().unwrap();
     let unknown = Certificates::make(directory.path());
-    let mut without_ca = known.credentials();
-    without_ca.ca = None;
-    let mut other_ca = known.credentials();
-    other_ca.ca = Some(unknown.ca.clone());
-    for (credentials, flag) in [(without_ca, "--cacert"), (other_ca, "--cacert")] {
-        let error = try_connect(&etcd.url(), &credentials).await.unwrap_err();
-        // Unless this machine has no authorities at all.
-        if !error.is_configuration() {
-            assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
-        }
-        says(&error, &[flag]);
-    }
-    let mut without_cert = known.credentials();
-    (without_cert.cert, without_cert.key) = (None, None);
-    let mut other_cert = known.credentials();
-    other_cert.cert = Some(unknown.client_cert.clone());
-    other_cert.key = Some(unknown.client_key.clone());
-    for credentials in [without_cert, other_cert] {
-        let error = try_connect(&etcd.url(), &credentials).await.unwrap_err();
+    let without_ca = with(&known, |c| c.ca = None);
+    let error = try_connect(&etcd.url(), &without_ca).await.unwrap_err();
+    // Unless this machine has no authorities at all.
+    if !error.is_configuration() {
         assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
-        says(&error, &["--cert", "--key"]);
+    }
+    says(&error, &["--cacert"]);
+    let other_ca = with(&known, |c| c.ca = Some(unknown.ca.clone()));
+    refused(&etcd.url(), &other_ca, &["--cacert"]).await;
+    let without_cert = with(&known, |c| (c.cert, c.key) = (None, None));
+    let other_cert = with(&known, |c| {
+        (c.cert, c.key) = (Some(unknown.client_cert.clone()), Some(unknown.client_key.clone()));
+    });
+    for credentials in [without_cert, other_cert] {
+        refused(&etcd.url(), &credentials, &["--cert", "--key"]).await;
     }
 }
 
@@ -160,13 +145,16 @@ async fn tls_and_plain_are_told_apart(version: Version) {
     let secret = Etcd::start_tls(version, &certificates);
     let plain = Etcd::start(version);
     let url = format!("etcd://{}", secret.address());
-    let error = try_connect(&url, &Credentials::default()).await.unwrap_err();
-    assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
-    says(&error, &["etcds://"]);
+    refused(&url, &Credentials::default(), &["etcds://"]).await;
     let url = format!("etcds://{}", plain.address());
-    let error = try_connect(&url, &certificates.credentials()).await.unwrap_err();
-    assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
-    says(&error, &["does not speak TLS"]);
+    refused(&url, &certificates.credentials(), &["does not speak TLS"]).await;
+}
+
+/// The client's credentials, but for something.
+fn with(certificates: &Certificates, change: impl FnOnce(&mut Credentials)) -> Credentials {
+    let mut credentials = certificates.credentials();
+    change(&mut credentials);
+    credentials
 }
 
 #[tokio::test]
@@ -183,22 +171,17 @@ async fn credentials_that_cannot_be_used_are_named() {
     let torn = file("torn.pem", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
     let not_a_key =
         file("torn.key", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
-    let wrong = |change: &dyn Fn(&mut Credentials)| {
-        let mut wrong = good.credentials();
-        change(&mut wrong);
-        wrong
-    };
     for (credentials, parts) in [
-        (wrong(&|c| c.ca = missing.clone()), ["--cacert", "missing.pem"]),
-        (wrong(&|c| c.cert = missing.clone()), ["--cert", "missing.pem"]),
-        (wrong(&|c| c.key = missing.clone()), ["--key", "missing.pem"]),
-        (wrong(&|c| c.ca = empty.clone()), ["--cacert", "empty.pem"]),
-        (wrong(&|c| c.ca = torn.clone()), ["--cacert", "torn.pem"]),
-        (wrong(&|c| c.cert = torn.clone()), ["--cert", "torn.pem"]),
-        (wrong(&|c| c.key = not_a_key.clone()), ["--key", "torn.key"]),
-        (wrong(&|c| c.key = Some(good.server_key.clone())), ["--key", "server.key"]),
-        (wrong(&|c| c.cert = None), ["--cert", "both"]),
-        (wrong(&|c| c.user = Some("u".into())), ["--user", "both"]),
+        (with(&good, |c| c.ca = missing.clone()), ["--cacert", "missing.pem"]),
+        (with(&good, |c| c.cert = missing.clone()), ["--cert", "missing.pem"]),
+        (with(&good, |c| c.key = missing.clone()), ["--key", "missing.pem"]),
+        (with(&good, |c| c.ca = empty.clone()), ["--cacert", "empty.pem"]),
+        (with(&good, |c| c.ca = torn.clone()), ["--cacert", "torn.pem"]),
+        (with(&good, |c| c.cert = torn.clone()), ["--cert", "torn.pem"]),
+        (with(&good, |c| c.key = not_a_key.clone()), ["--key", "torn.key"]),
+        (with(&good, |c| c.key = Some(good.server_key.clone())), ["--key", "server.key"]),
+        (with(&good, |c| c.cert = None), ["--cert", "both"]),
+        (with(&good, |c| c.user = Some("u".into())), ["--user", "both"]),
     ] {
         let error = try_connect("etcds://127.0.0.1:1", &credentials).await.unwrap_err();
         assert!(error.is_configuration(), "{error:?}");

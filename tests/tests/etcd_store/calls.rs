@@ -1,24 +1,8 @@
 //! What etcd answers, and its limits: leases, reads, guarded writes, the prefix.
 
-use std::time::Duration;
-
 use incumbent::admin;
-use incumbent::store::Store;
-use incumbent::store::etcd::EtcdStore;
-use incumbent::types::{
-    Change, Expectation, Failure, Grant, Guard, Guarded, Mutation, Operation, Order, Put, Response,
-    Selection,
-};
-use incumbent_tests::etcd::{Etcd, Version};
-use incumbent_tests::on_each_version;
-use incumbent_tests::relay::Relay;
-use incumbent_tests::wait::{LIMIT, until};
-use tokio::time::timeout;
 
-use super::{
-    SECOND, all, call, claim, claim_operation, client, connect, connect_as, grant, leader, names,
-    next, next_put, one, put, set, snapshot, started, started_at, watch,
-};
+use super::*;
 
 on_each_version! {
     a_lease_is_granted_for_whole_seconds,
@@ -38,7 +22,7 @@ on_each_version! {
 
 async fn a_lease_is_granted_for_whole_seconds(version: Version) {
     let (_etcd, store) = started(version).await;
-    let ask = |lease, ttl| call(&store, Operation::Grant(Grant { lease, ttl }));
+    let ask = |lease, ttl| call(&store, operations::grant(lease, ttl));
     assert_eq!(ask(1, 3 * SECOND + 1).await, Ok(Response::Granted(4 * SECOND)));
     // etcd's shortest.
     assert_eq!(ask(2, 1).await, Ok(Response::Granted(2 * SECOND)));
@@ -53,9 +37,7 @@ async fn large_values_of_others_are_carried(version: Version) {
     let etcd = Etcd::start_with(version, &["--max-request-bytes", "20000000"]);
     let store = connect(&etcd.url()).await;
     grant(&store, 7, 30).await.unwrap();
-    let mut watches = store.watches();
-    watches.open(watch(1, "k", false));
-    started_at(&mut watches, 1).await;
+    let mut watches = watching(&store, "k").await;
     let mut client = client(&etcd).await;
     client.put("k", vec![b'v'; LARGE], None).await.unwrap();
     assert_eq!(next_put(&mut watches).await.value.len(), LARGE);
@@ -77,9 +59,7 @@ async fn an_answer_without_measure_fails_alone(version: Version) {
     for key in ["k/1", "k/2"] {
         client.put(key, vec![b'v'; LARGE], None).await.unwrap();
     }
-    let mut watches = store.watches();
-    watches.open(watch(1, "k", false));
-    started_at(&mut watches, 1).await;
+    let mut watches = watching(&store, "k").await;
     let slow = tokio::spawn({
         let store = store.clone();
         async move { call(&store, Operation::Read(vec![one("k/1"), one("k/2")])).await }
@@ -241,7 +221,7 @@ async fn a_write_beyond_the_limits_is_invalid(version: Version) {
         // Beyond etcd's own limit, and beyond its gRPC server's; and too many.
         write(vec![put(vec![0; 1_600_000])]).await,
         write(vec![put(vec![0; 10_000_000])]).await,
-        write((0..200).map(|n| set(&n.to_string(), "")).collect()).await,
+        write((0..200).map(|n| operations::put(&n.to_string(), "")).collect()).await,
     ] {
         assert!(matches!(impossible, Err(Failure::Invalid(_))), "{impossible:?}");
     }
@@ -256,7 +236,7 @@ async fn keys_have_the_prefix_in_etcd_and_nowhere_else(etcd: Etcd) {
     put(&etcd, "team/a").await;
 
     let mut watches = store.watches();
-    watches.open(watch(1, "", true));
+    watches.open(Watch { prefix: true, ..watch(1, "") });
     started_at(&mut watches, 1).await;
 
     let epoch = leader(&store, "lead", 7).await;
@@ -266,7 +246,7 @@ async fn keys_have_the_prefix_in_etcd_and_nowhere_else(etcd: Etcd) {
     let guarded = Operation::Guarded(Guarded {
         guard: Guard { key: b"lead".to_vec(), epoch, lease: Some(7) },
         expect: vec![Expectation { key: b"k".to_vec(), modified: 0 }],
-        mutations: vec![set("k", "v"), Mutation::Proclaim(b"p".to_vec())],
+        mutations: vec![operations::put("k", "v"), Mutation::Proclaim(b"p".to_vec())],
     });
     assert!(matches!(call(&store, guarded).await, Ok(Response::Applied(_))));
     assert_eq!(names(&snapshot(&store, vec![all(""), one("k")]).await), ["lead k", "k"]);
@@ -302,11 +282,10 @@ async fn more_calls_than_etcd_takes_at_once_are_answered(version: Version) {
 /// Row 37: the request has arrived, and its reply has not.
 async fn a_claim_that_was_given_up_is_committed_late(version: Version) {
     let (etcd, direct) = started(version).await;
-    let relay = Relay::start(etcd.address()).await;
-    let store = connect(&relay.url()).await;
+    let (relay, store) = relayed(&etcd).await;
     grant(&direct, 7, 30).await.unwrap();
     relay.stall_replies();
-    let operation = claim_operation("k", 7);
+    let operation = operations::claim("k", 7);
     let answer = store.call(operation, Duration::from_millis(200)).await;
     assert_eq!(answer, Err(Failure::Timeout));
     let mut found = None;

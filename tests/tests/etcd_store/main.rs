@@ -9,17 +9,18 @@ mod renewals;
 mod watches;
 
 use std::future::poll_fn;
+use std::time::{Duration, Instant};
 
 use incumbent::store::etcd::{ConnectError, Credentials, EtcdStore};
 use incumbent::store::{Store, Watches};
-use incumbent::types::{
-    Change, Claim, Claimed, Entry, Failure, Grant, Mutation, Operation, Order, Put, Response,
-    Selection, Snapshot, Watch, Watched,
-};
+use incumbent::types::*;
 use incumbent_tests::etcd::{Etcd, Version, user};
-use incumbent_tests::wait::{LIMIT, soon};
+use incumbent_tests::on_each_version;
+use incumbent_tests::operations::{self, SECOND, all, one, watch};
+use incumbent_tests::relay::Relay;
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
+use tokio::time::timeout;
 
-const SECOND: u64 = 1_000_000_000;
 /// How often a watch stream was opened, in etcd's figures.
 const WATCH_STREAMS: &str = "grpc_server_started_total{grpc_method=\"Watch\",\
      grpc_service=\"etcdserverpb.Watch\",grpc_type=\"bidi_stream\"}";
@@ -28,6 +29,13 @@ async fn started(version: Version) -> (Etcd, EtcdStore) {
     let etcd = Etcd::start(version);
     let store = connect(&etcd.url()).await;
     (etcd, store)
+}
+
+/// A store that reaches this etcd through a relay.
+async fn relayed(etcd: &Etcd) -> (Relay, EtcdStore) {
+    let relay = Relay::start(etcd.address()).await;
+    let store = connect(&relay.url()).await;
+    (relay, store)
 }
 
 async fn connect(url: &str) -> EtcdStore {
@@ -42,7 +50,7 @@ async fn try_connect(url: &str, credentials: &Credentials) -> Result<EtcdStore, 
     EtcdStore::connect(&url.parse().unwrap(), credentials, LIMIT).await
 }
 
-async fn call(store: &EtcdStore, operation: Operation) -> Result<Response, Failure> {
+async fn call(store: &EtcdStore, operation: Operation) -> Answer {
     store.call(operation, LIMIT).await
 }
 
@@ -50,30 +58,21 @@ async fn is_up(store: &EtcdStore) -> bool {
     call(store, Operation::Read(vec![one("k")])).await.is_ok()
 }
 
-async fn grant(store: &EtcdStore, lease: i64, seconds: u64) -> Result<Response, Failure> {
-    let ttl = seconds * SECOND;
-    call(store, Operation::Grant(Grant { lease, ttl })).await
+async fn grant(store: &EtcdStore, lease: i64, seconds: u64) -> Answer {
+    call(store, operations::grant(lease, seconds * SECOND)).await
 }
 
-fn claim_operation(key: &str, lease: i64) -> Operation {
-    Operation::Claim(Claim { key: key.into(), value: format!("by {lease}").into(), lease })
-}
-
-async fn claim(store: &EtcdStore, key: &str, lease: i64) -> Result<Response, Failure> {
-    call(store, claim_operation(key, lease)).await
-}
-
-fn claimed(answer: Result<Response, Failure>) -> Claimed {
-    match answer {
-        Ok(Response::Claimed(claimed)) => claimed,
-        other => panic!("{other:?}"),
-    }
+async fn claim(store: &EtcdStore, key: &str, lease: i64) -> Answer {
+    call(store, operations::claim(key, lease)).await
 }
 
 /// Claims the key under a new lease, and gives its create revision.
 async fn leader(store: &EtcdStore, key: &str, lease: i64) -> i64 {
     grant(store, lease, 30).await.unwrap();
-    claimed(claim(store, key, lease).await).entry.created
+    match claim(store, key, lease).await {
+        Ok(Response::Claimed(claimed)) => claimed.entry.created,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Puts `v` past the store, and gives the revision.
@@ -85,26 +84,6 @@ async fn put(etcd: &Etcd, key: &str) -> i64 {
 
 async fn client(etcd: &Etcd) -> etcd_client::Client {
     etcd_client::Client::connect([etcd.address().to_string()], None).await.unwrap()
-}
-
-fn set(key: &str, value: &str) -> Mutation {
-    Mutation::Put(Put { key: key.into(), value: value.into() })
-}
-
-fn one(key: &str) -> Selection {
-    Selection {
-        key: key.into(),
-        prefix: false,
-        from: None,
-        created_before: None,
-        order: Order::OldestFirst,
-        limit: 0,
-        keys_only: false,
-    }
-}
-
-fn all(prefix: &str) -> Selection {
-    Selection { prefix: true, ..one(prefix) }
 }
 
 async fn snapshot(store: &EtcdStore, selections: Vec<Selection>) -> Snapshot {
@@ -121,8 +100,12 @@ fn names(snapshot: &Snapshot) -> Vec<String> {
     snapshot.found.iter().map(names).collect()
 }
 
-fn watch(id: u64, key: &str, prefix: bool) -> Watch {
-    Watch { id, key: key.into(), prefix, since: None }
+/// A set with one watch, which has started.
+async fn watching(store: &EtcdStore, key: &str) -> Box<dyn Watches> {
+    let mut watches = store.watches();
+    watches.open(watch(1, key));
+    started_at(&mut watches, 1).await;
+    watches
 }
 
 async fn next_watched(watches: &mut Box<dyn Watches>) -> Watched {

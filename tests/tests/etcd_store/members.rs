@@ -1,22 +1,9 @@
 //! Members that are down or silent, and what is no etcd.
 
-use std::time::Duration;
-
-use incumbent::store::Store;
-use incumbent::store::etcd::{ConnectError, Credentials, EtcdStore};
 use incumbent::store::url::EtcdUrl;
-use incumbent::types::{Failure, Operation, Response};
-use incumbent_tests::etcd::Etcd;
-use incumbent_tests::on_each_version;
-use incumbent_tests::relay::Relay;
-use incumbent_tests::wait::soon;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
 
-use super::{
-    SECOND, call, claim, connect, connect_as, grant, next_put, one, says, started_at, try_connect,
-    watch,
-};
+use super::*;
 
 on_each_version! {
     the_next_member_is_asked_where_one_is_down,
@@ -31,9 +18,7 @@ async fn the_next_member_is_asked_where_one_is_down(etcd: Etcd) {
     let store = connect(&url).await;
     grant(&store, 7, 60).await.unwrap();
     call(&store, Operation::KeepAlive(7)).await.unwrap();
-    let mut watches = store.watches();
-    watches.open(watch(1, "k", false));
-    started_at(&mut watches, 1).await;
+    let mut watches = watching(&store, "k").await;
     relay.refuse();
     let moved = soon("the next member is asked", async {
         loop {
@@ -81,7 +66,7 @@ async fn a_refusal_is_told_rather_than_a_member_that_is_down(etcd: Etcd) {
         etcd.etcdctl(&["--user", "root:root's", "user", "delete", "me"]);
         // Its connection is given up.
         silent.black_hole();
-        let read = store.call(Operation::Read(vec![self::one("k")]), Duration::from_millis(100));
+        let read = store.call(Operation::Read(vec![all("k")]), Duration::from_millis(100));
         assert_eq!(read.await, Err(Failure::Timeout));
         silent.refuse();
         let answer = claim(&store, "k", 7).await;

@@ -1,16 +1,6 @@
 //! Renewals that are late, lost, or asked of two members.
 
-use std::time::{Duration, Instant};
-
-use incumbent::store::Store;
-use incumbent::types::{Failure, Grant, Operation, Response};
-use incumbent_tests::etcd::{Etcd, Version};
-use incumbent_tests::on_each_version;
-use incumbent_tests::relay::Relay;
-use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
-use tokio::time::timeout;
-
-use super::{SECOND, call, claim_operation, connect, grant, is_up, one, renewal_streams, started};
+use super::*;
 
 on_each_version! {
     a_late_renewal_still_counts,
@@ -60,8 +50,7 @@ async fn renewals_under_way_side_by_side_are_all_answered(version: Version) {
 
 async fn a_renewal_outlives_a_broken_connection(version: Version) {
     let (etcd, direct) = started(version).await;
-    let relay = Relay::start(etcd.address()).await;
-    let store = connect(&relay.url()).await;
+    let (relay, store) = relayed(&etcd).await;
     grant(&direct, 7, 60).await.unwrap();
     call(&store, Operation::KeepAlive(7)).await.unwrap();
     // Broken while it was idle: the next attempt does not notice.
@@ -160,15 +149,14 @@ async fn a_stream_ends_with_its_lease(version: Version) {
 }
 
 async fn a_lost_connection_is_unavailable(etcd: Etcd) {
-    let relay = Relay::start(etcd.address()).await;
-    let store = connect(&relay.url()).await;
+    let (relay, store) = relayed(&etcd).await;
     relay.refuse();
     for operation in [
         Operation::Read(vec![one("k")]),
-        Operation::Grant(Grant { lease: 1, ttl: SECOND }),
+        operations::grant(1, SECOND),
         Operation::KeepAlive(1),
         Operation::Revoke(1),
-        claim_operation("k", 1),
+        operations::claim("k", 1),
     ] {
         assert_eq!(call(&store, operation).await, Err(Failure::Unavailable));
     }

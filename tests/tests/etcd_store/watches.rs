@@ -1,18 +1,8 @@
 //! Watches, and their repair.
 
-use std::time::{Duration, Instant};
+use tokio::time::sleep;
 
-use incumbent::store::Store;
-use incumbent::types::{Change, Failure};
-use incumbent_tests::etcd::{Etcd, Version};
-use incumbent_tests::on_each_version;
-use incumbent_tests::relay::Relay;
-use incumbent_tests::wait::LIMIT;
-use tokio::time::{sleep, timeout};
-
-use super::{
-    WATCH_STREAMS, connect, metric, next, next_put, next_watched, put, started, started_at, watch,
-};
+use super::*;
 
 on_each_version! {
     many_watches_share_a_stream,
@@ -28,7 +18,7 @@ async fn many_watches_share_a_stream(version: Version) {
     let (etcd, store) = started(version).await;
     let mut watches = store.watches();
     for id in 0..MANY {
-        watches.open(watch(id, &format!("k{id}"), false));
+        watches.open(watch(id, &format!("k{id}")));
     }
     for _ in 0..MANY {
         assert!(matches!(next(&mut watches).await, Change::Started(_)));
@@ -64,7 +54,7 @@ async fn a_slow_etcd_gets_to_all_watches() {
     let mut watches = store.watches();
     let start = Instant::now();
     for id in 0..MANY {
-        watches.open(watch(id, &format!("{id:0>1000}"), false));
+        watches.open(watch(id, &format!("{id:0>1000}")));
     }
     let slow = async {
         loop {
@@ -89,11 +79,10 @@ async fn a_slow_etcd_gets_to_all_watches() {
 }
 
 async fn watches_resume_over_a_broken_connection(etcd: Etcd) {
-    let relay = Relay::start(etcd.address()).await;
-    let store = connect(&relay.url()).await;
+    let (relay, store) = relayed(&etcd).await;
     let mut watches = store.watches();
-    watches.open(watch(1, "a", false));
-    watches.open(watch(2, "b/", true));
+    watches.open(watch(1, "a"));
+    watches.open(Watch { prefix: true, ..watch(2, "b/") });
     for _ in 0..2 {
         assert!(matches!(next(&mut watches).await, Change::Started(_)));
     }
@@ -120,11 +109,10 @@ async fn watches_resume_over_a_broken_connection(etcd: Etcd) {
 }
 
 async fn a_watch_that_was_not_started_is_asked_again(etcd: Etcd) {
-    let relay = Relay::start(etcd.address()).await;
-    let store = connect(&relay.url()).await;
+    let (relay, store) = relayed(&etcd).await;
     let mut watches = store.watches();
     relay.stall_replies();
-    watches.open(watch(1, "k", false));
+    watches.open(watch(1, "k"));
     // Polled without an answer.
     assert!(timeout(Duration::from_millis(200), next(&mut watches)).await.is_err());
     let missed = put(&etcd, "k").await;
@@ -140,9 +128,7 @@ async fn a_watch_that_was_not_started_is_asked_again(etcd: Etcd) {
 
 async fn a_watch_outlives_a_restart_of_etcd(version: Version) {
     let (mut etcd, store) = started(version).await;
-    let mut watches = store.watches();
-    watches.open(watch(1, "k", false));
-    started_at(&mut watches, 1).await;
+    let mut watches = watching(&store, "k").await;
     etcd.restart();
     let revision = put(&etcd, "k").await;
     assert_eq!(next_put(&mut watches).await.modified, revision);
@@ -150,11 +136,8 @@ async fn a_watch_outlives_a_restart_of_etcd(version: Version) {
 
 /// Row 18.
 async fn a_watch_that_resumes_too_late_says_so(etcd: Etcd) {
-    let relay = Relay::start(etcd.address()).await;
-    let store = connect(&relay.url()).await;
-    let mut watches = store.watches();
-    watches.open(watch(1, "k", false));
-    started_at(&mut watches, 1).await;
+    let (relay, store) = relayed(&etcd).await;
+    let mut watches = watching(&store, "k").await;
     relay.refuse();
     put(&etcd, "k").await;
     let oldest = put(&etcd, "k").await;
@@ -165,11 +148,8 @@ async fn a_watch_that_resumes_too_late_says_so(etcd: Etcd) {
 
 async fn a_stalled_watch_is_opened_again(etcd: Etcd) {
     let on = async || {
-        let relay = Relay::start(etcd.address()).await;
-        let store = connect(&relay.url()).await;
-        let mut watches = store.watches();
-        watches.open(watch(1, "k", false));
-        started_at(&mut watches, 1).await;
+        let (relay, store) = relayed(&etcd).await;
+        let watches = watching(&store, "k").await;
         (relay, store, watches)
     };
     let (silent, _store, mut idle) = on().await;
@@ -178,7 +158,7 @@ async fn a_stalled_watch_is_opened_again(etcd: Etcd) {
     let before = streams();
     silent.freeze();
     owing.freeze();
-    asking.open(watch(2, "l", false));
+    asking.open(watch(2, "l"));
     let seen = put(&etcd, "k").await;
     // Nobody asks for anything: the stream has to be asked whether it lives. That
     // is sooner than pings of the connection notice anything, after 15 s.

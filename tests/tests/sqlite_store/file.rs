@@ -15,9 +15,7 @@ async fn the_file_is_a_store_and_says_so() {
 
 #[tokio::test]
 async fn a_link_leads_to_the_same_store() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (place, store) = Place::with_lease().await;
     let link = place.folder.path().join("link");
     symlink(place.file(), &link).expect("a link");
     let linked = open(&link).await;
@@ -41,9 +39,7 @@ async fn many_can_make_the_file_at_once() {
 
 #[tokio::test]
 async fn what_is_put_in_the_place_of_the_file_is_the_store() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (place, store) = Place::with_lease().await;
     claimed(&store, "old", 1).await;
     let mut watches = started(&store).await;
     for ending in ["", "-wal", "-shm"] {

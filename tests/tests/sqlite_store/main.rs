@@ -13,7 +13,8 @@ use std::time::Duration;
 use incumbent::store::sqlite::{SharedWith, shared_with};
 use incumbent::types::*;
 use incumbent::{ManualClock, SqliteStore, Store, Watches};
-use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
+use incumbent_tests::operations::{SECOND, all, claim, grant, guarded, put};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -25,7 +26,6 @@ mod refusals;
 mod space;
 mod waits;
 
-const SECOND: u64 = 1_000_000_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A place for a store.
@@ -36,6 +36,14 @@ struct Place {
 impl Place {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    /// A place and a store there, which has granted lease 1.
+    async fn with_lease() -> (Self, SqliteStore) {
+        let place = Self::new();
+        let store = place.open().await;
+        ask(&store, grant(1, 60 * SECOND)).await;
+        (place, store)
     }
 
     fn file(&self) -> PathBuf {
@@ -62,6 +70,13 @@ impl Place {
         database
     }
 
+    /// Whoever drops it gives the lock back.
+    fn lock(&self) -> rusqlite::Connection {
+        let database = self.database();
+        database.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+        database
+    }
+
     fn number(&self, query: &str) -> i64 {
         self.database().query_row(query, [], |row| row.get(0)).expect("a number")
     }
@@ -82,36 +97,8 @@ async fn ask(store: &SqliteStore, operation: Operation) -> Response {
     store.call(operation, LIMIT).expect_soon("an answer").await
 }
 
-fn grant(lease: LeaseId, ttl: u64) -> Operation {
-    Operation::Grant(Grant { lease, ttl })
-}
-
-fn claim(key: &str, lease: LeaseId) -> Operation {
-    Operation::Claim(Claim { key: key.into(), value: b"value".into(), lease })
-}
-
-fn read(key: &str) -> Operation {
-    Operation::Read(vec![Selection {
-        key: key.into(),
-        prefix: true,
-        from: None,
-        created_before: None,
-        order: Order::OldestFirst,
-        limit: 0,
-        keys_only: false,
-    }])
-}
-
 fn put_under(guard: &Entry, key: &str, value: &str) -> Operation {
-    change_under(guard, Mutation::Put(Put { key: key.into(), value: value.into() }))
-}
-
-fn change_under(guard: &Entry, mutation: Mutation) -> Operation {
-    Operation::Guarded(Guarded {
-        guard: Guard { key: guard.key.clone(), epoch: guard.created, lease: None },
-        expect: Vec::new(),
-        mutations: vec![mutation],
-    })
+    guarded(guard, vec![put(key, value)])
 }
 
 /// Asks for all of this while the file is locked, so that it waits together.
@@ -119,13 +106,12 @@ async fn asked_together(
     place: &Place,
     store: &SqliteStore,
     operations: impl Iterator<Item = Operation>,
-) -> Vec<Result<Response, Failure>> {
-    let lock = place.database();
-    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+) -> Vec<Answer> {
+    let lock = place.lock();
     let asked: Vec<_> =
         operations.map(|operation| tokio::spawn(store.call(operation, LIMIT))).collect();
     tokio::task::yield_now().await;
-    lock.execute_batch("ROLLBACK").expect("it is free");
+    drop(lock);
     let mut answers = Vec::new();
     for answer in asked {
         answers.push(answer.expect_soon("no panic").await);
@@ -134,7 +120,7 @@ async fn asked_together(
 }
 
 async fn keys(store: &SqliteStore) -> Vec<String> {
-    match ask(store, read("")).await {
+    match ask(store, Operation::Read(vec![all("")])).await {
         Response::Snapshot(snapshot) => {
             let found = snapshot.found.concat();
             found.into_iter().map(|entry| String::from_utf8(entry.key).expect("text")).collect()
@@ -181,18 +167,10 @@ async fn started(store: &SqliteStore) -> Box<dyn Watches> {
 
 #[tokio::test]
 async fn what_etcd_would_refuse_is_refused() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (_place, store) = Place::with_lease().await;
     let guard = claimed(&store, "guard", 1).await;
-    let guarded = |mutations| {
-        Operation::Guarded(Guarded {
-            guard: Guard { key: guard.key.clone(), epoch: guard.created, lease: None },
-            expect: Vec::new(),
-            mutations,
-        })
-    };
-    let put = |key: &str, bytes| Mutation::Put(Put { key: key.into(), value: vec![0; bytes] });
+    let guarded = |mutations| guarded(&guard, mutations);
+    let put = |key: &str, bytes| put(key, vec![0; bytes]);
     for refused in [
         grant(2, 9_000_000_000 * SECOND + 1),
         claim("", 1),

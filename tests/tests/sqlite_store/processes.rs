@@ -14,8 +14,9 @@ use incumbent::{Options, Session, SqliteStore, Store as _};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::timeout;
 
-use super::{Place, SECOND, ask, claim, claimed, grant, keys, open, put_under, refusals};
-use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
+use super::{Place, ask, claimed, keys, open, refusals};
+use incumbent_tests::operations::{SECOND, claim, grant, guarded, put};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
 
 /// What this program is to do instead of testing, and on what file or folder.
 const ROLE: &str = "INCUMBENT_SQLITE_ROLE";
@@ -78,57 +79,42 @@ impl Process {
     /// With 1 MB of memory as its disk, mounted at `folder`; none where that is not
     /// allowed.
     pub(super) fn on_a_small_disk(role: &str, folder: &Path) -> Option<Self> {
-        Self::mounted(role, folder, r#"mount -t tmpfs -o size=1m tmpfs "$0""#)
+        let mount = r#"mount -t tmpfs -o size=1m tmpfs "$0""#;
+        Self::unshared(role, folder, &["--mount"], mount)
     }
 
     /// Where the store of `folder` is a mount of its own; none where that is not allowed.
     pub(super) fn with_the_file_mounted(role: &str, folder: &Path) -> Option<Self> {
-        Self::mounted(role, folder, r#"mount --bind "$0/store.db" "$0/store.db""#)
+        let mount = r#"mount --bind "$0/store.db" "$0/store.db""#;
+        Self::unshared(role, folder, &["--mount"], mount)
     }
 
     /// Where this user has no inotify instance left; none where that cannot be arranged.
     fn deaf(role: &str, place: &Path) -> Option<Self> {
-        let limit = "/proc/sys/user/max_inotify_instances";
-        let deaf = |then: &str| {
-            let mut command = Command::new("unshare");
-            command.args(["--user", "--map-root-user", "sh", "-c"]);
-            command.arg(format!("echo 0 > {limit} && {then}")).arg("sh");
-            command
-        };
-        let allowed = deaf("true").stderr(Stdio::null()).status();
-        if !allowed.is_ok_and(|status| status.success()) {
-            return None;
-        }
-        let mut command = deaf(r#"exec "$@""#);
-        command.arg(std::env::current_exe().expect("a program"));
-        Some(Self::run(command, role, place, 0))
-    }
-
-    fn mounted(role: &str, folder: &Path, mount: &str) -> Option<Self> {
-        let in_place = |then: &str| {
-            let mut command = Command::new("unshare");
-            command.args(["--mount", "sh", "-c"]).arg(format!("{mount} && {then}")).arg(folder);
-            command
-        };
-        let allowed = in_place("true").stderr(Stdio::null()).status();
-        if !allowed.is_ok_and(|status| status.success()) {
-            return None;
-        }
-        let mut command = in_place(r#"exec "$@""#);
-        command.arg(std::env::current_exe().expect("a program"));
-        Some(Self::run(command, role, folder, 0))
+        let limit = "echo 0 > /proc/sys/user/max_inotify_instances";
+        Self::unshared(role, place, &["--user", "--map-root-user"], limit)
     }
 
     /// A day ahead of everybody else's clock; none where that is not allowed.
     fn ahead(role: &str, place: &Path) -> Option<Self> {
         let ahead = ["--time", "--boottime", "86400", "--fork", "--kill-child"];
-        let mut allowed = Command::new("unshare");
-        allowed.args(ahead).arg("true").stderr(Stdio::null());
-        if !allowed.status().is_ok_and(|status| status.success()) {
+        Self::unshared(role, place, &ahead, "true")
+    }
+
+    /// In namespaces of its own, after a command of the shell, which knows the place as `$0`;
+    /// none where that is not allowed.
+    fn unshared(role: &str, place: &Path, namespaces: &[&str], first: &str) -> Option<Self> {
+        let unshared = |then: &str| {
+            let mut command = Command::new("unshare");
+            command.args(namespaces).args(["sh", "-c", &format!("{first} && {then}")]).arg(place);
+            command
+        };
+        let allowed = unshared("true").stderr(Stdio::null()).status();
+        if !allowed.is_ok_and(|status| status.success()) {
             return None;
         }
-        let mut command = Command::new("unshare");
-        command.args(ahead).arg(std::env::current_exe().expect("a program"));
+        let mut command = unshared(r#"exec "$@""#);
+        command.arg(std::env::current_exe().expect("a program"));
         Some(Self::run(command, role, place, 0))
     }
 
@@ -213,16 +199,8 @@ async fn write_for_ever(path: &Path) {
                     Response::Claimed(_) => say(format!("claim/{name}")),
                     other => panic!("{other:?}"),
                 }
-                let Operation::Guarded(mut pair) = put_under(&guard, &format!("left/{name}"), "")
-                else {
-                    unreachable!()
-                };
-                let Operation::Guarded(other) = put_under(&guard, &format!("right/{name}"), "")
-                else {
-                    unreachable!()
-                };
-                pair.mutations.extend(other.mutations);
-                match ask(&store, Operation::Guarded(pair)).await {
+                let pair = ["left", "right"].map(|side| put(&format!("{side}/{name}"), ""));
+                match ask(&store, guarded(&guard, pair.into())).await {
                     Response::Applied(_) => say(format!("left/{name}")),
                     other => panic!("{other:?}"),
                 }
@@ -282,9 +260,7 @@ fn hold(path: &Path) {
 
 #[tokio::test]
 async fn who_is_stopped_in_a_transaction_holds_up_the_others() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (place, store) = Place::with_lease().await;
     for killed in [false, true] {
         let mut holder = Process::start("holder", &place.file());
         assert_eq!(holder.line(), "held");
@@ -397,9 +373,7 @@ async fn of_many_processes_one_wins() {
 
 #[tokio::test]
 async fn a_time_namespace_ends_no_lease() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (place, store) = Place::with_lease().await;
     claimed(&store, "key", 1).await;
     let Some(mut ahead) = Process::ahead("reader", &place.file()) else {
         return skipped("no time namespace");
@@ -433,11 +407,7 @@ async fn threads(path: &Path) {
     // Watches are the store's.
     assert_eq!(threads(), 2);
     drop(watches);
-    let began = Instant::now();
-    while threads() > 0 {
-        assert!(began.elapsed() < LIMIT, "{} threads are left", threads());
-        tokio::task::yield_now().await;
-    }
+    until("no thread is left", async || threads() == 0).await;
     say("none");
 }
 
@@ -470,11 +440,7 @@ async fn sessions(path: &Path) {
     leadership.resign().expect_soon("its key is gone").await;
 
     drop((sessions, late));
-    let began = Instant::now();
-    while writers() > 0 {
-        assert!(began.elapsed() < LIMIT, "{} threads are left", writers());
-        tokio::task::yield_now().await;
-    }
+    until("no thread is left", async || writers() == 0).await;
     connect().await;
     say("one after the other");
 }

@@ -5,15 +5,15 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use incumbent::types::{Failure, Response};
 use incumbent::{SqliteError, SqliteStore, Store as _};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::processes::{Process, skipped};
-use super::{Place, SECOND, ask, claim, claimed, grant, keys};
-use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
+use super::{Place, ask, claimed, keys};
+use incumbent_tests::operations::{SECOND, claim, grant};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
 
 /// The sentence, without the folder.
 async fn refusal(path: &Path, folder: &Path) -> String {
@@ -111,9 +111,7 @@ pub(super) async fn mounted_alone(folder: &Path) {
 /// Whoever made it anew meanwhile would share the memory of those who have it open.
 #[tokio::test]
 async fn a_file_that_went_without_what_lies_beside_it() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (place, store) = Place::with_lease().await;
     fs::remove_file(place.file()).expect("it is there");
     let refused = store.call(claim("key", 1), LIMIT).await;
     let Err(Failure::Other(sentence)) = refused else { panic!("{refused:?}") };
@@ -160,9 +158,7 @@ async fn a_newer_version() {
 
 #[tokio::test]
 async fn a_damaged_file() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (place, store) = Place::with_lease().await;
     for number in 0..200 {
         claimed(&store, &format!("key/{number}"), 1).await;
     }
@@ -247,15 +243,10 @@ pub(super) async fn full_disk(folder: &Path) {
 pub(super) async fn read_only(folder: &Path) {
     drop(SqliteStore::open(folder.join("store.db")).expect_soon("a store").await);
     // As long as the store's thread has the file open, it may be written.
-    let began = Instant::now();
-    loop {
-        let mut mount = Command::new("mount");
-        mount.args(["-o", "remount,ro"]).arg(folder).stderr(Stdio::null());
-        if mount.status().expect("mount").success() {
-            break;
-        }
-        assert!(began.elapsed() < LIMIT, "it can be written all the time");
-    }
+    let mut mount = Command::new("mount");
+    mount.args(["-o", "remount,ro"]).arg(folder).stderr(Stdio::null());
+    let mounted = async || mount.status().expect("mount").success();
+    until("it cannot be written any more", mounted).await;
     for name in ["store.db", "absent.db"] {
         super::processes::say(refusal(&folder.join(name), folder).await);
     }

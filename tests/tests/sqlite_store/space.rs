@@ -75,7 +75,7 @@ async fn a_full_store_keeps_its_leaders() {
     assert_eq!(refused, Failure::Other(sentence.clone()));
     let large =
         Operation::Claim(Claim { key: b"new".into(), value: value.clone().into(), lease: 1 });
-    let proclaimed = change_under(&guard, Mutation::Proclaim(value.clone().into()));
+    let proclaimed = guarded(&guard, vec![Mutation::Proclaim(value.clone().into())]);
     for refused in [large, proclaimed] {
         assert_eq!(store.call(refused, LIMIT).await, Err(Failure::Other(sentence.clone())));
     }
@@ -85,8 +85,9 @@ async fn a_full_store_keeps_its_leaders() {
     assert_eq!(ask(&store, Operation::Revoke(2)).await, Response::Revoked);
     assert_eq!(keys(&store).await.len(), made + 1);
     for number in 0..5 {
-        let delete = change_under(&guard, Mutation::Delete(format!("key/{number}").into()));
-        assert!(matches!(ask(&store, delete).await, Response::Applied(_)));
+        let delete = Mutation::Delete(format!("key/{number}").into());
+        let deleted = ask(&store, guarded(&guard, vec![delete])).await;
+        assert!(matches!(deleted, Response::Applied(_)));
     }
     // And there is room again, for as much as that was, also where it is asked for together.
     let puts = (0..20).map(|number| put_under(&guard, &format!("key/{number}"), &value));
@@ -126,11 +127,7 @@ async fn who_stops_in_the_middle_of_a_read_does_not_fill_the_disk() {
     assert_eq!(ask(&store, Operation::KeepAlive(1)).await, Response::Renewed(60 * SECOND));
     drop(reader);
     // It goes on by itself.
-    let began = std::time::Instant::now();
-    while put().await.is_err() {
-        assert!(began.elapsed() < LIMIT, "it stays full");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("there is room again", async || put().await.is_ok()).await;
     assert!(place.length("-wal") < 5 * MIB, "{} bytes", place.length("-wal"));
 }
 

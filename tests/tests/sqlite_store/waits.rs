@@ -4,9 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn what_waits_together_is_one_commit() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (place, store) = Place::with_lease().await;
     let before = place.commits();
     let claims = (0..50).map(|number| claim(&format!("key/{number}"), 1));
     let mut revisions = BTreeSet::new();
@@ -23,9 +21,7 @@ async fn what_waits_together_is_one_commit() {
 
 #[tokio::test]
 async fn no_commit_is_of_more_than_four_mebibytes() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (place, store) = Place::with_lease().await;
     let guard = claimed(&store, "guard", 1).await;
     let value = "v".repeat(1_000_000);
     let puts = (0..15).map(|number| put_under(&guard, &number.to_string(), &value));
@@ -39,11 +35,8 @@ async fn no_commit_is_of_more_than_four_mebibytes() {
 
 #[tokio::test]
 async fn what_was_given_up_before_it_began_never_happens() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
-    let lock = place.database();
-    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let (place, store) = Place::with_lease().await;
+    let lock = place.lock();
     let late = store.call(claim("late", 1), Duration::from_millis(50));
     assert_eq!(late.await, Err(Failure::Timeout));
     let renewal = store.call(Operation::KeepAlive(1), Duration::from_millis(50));
@@ -51,7 +44,7 @@ async fn what_was_given_up_before_it_began_never_happens() {
     let dropped = timeout(Duration::from_millis(50), store.call(claim("dropped", 1), LIMIT));
     assert!(dropped.await.is_err());
     let patient = tokio::spawn(store.call(claim("patient", 1), LIMIT));
-    lock.execute_batch("ROLLBACK").expect("it is free");
+    drop(lock);
     patient.expect_soon("no panic").await.expect("an answer");
     assert_eq!(keys(&store).await, ["patient"]);
 }
@@ -59,28 +52,22 @@ async fn what_was_given_up_before_it_began_never_happens() {
 /// The store asks for the lock again, as long as the caller waits.
 #[tokio::test]
 async fn a_lock_that_is_held_for_long_is_waited_for() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
-    let lock = place.database();
-    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let (place, store) = Place::with_lease().await;
+    let lock = place.lock();
     let patient = tokio::spawn(store.call(claim("patient", 1), LIMIT));
     // Longer than the store waits at once.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!patient.is_finished());
-    lock.execute_batch("ROLLBACK").expect("it is free");
+    drop(lock);
     let claimed = patient.expect_soon("no panic").await;
     assert!(matches!(claimed, Ok(Response::Claimed(_))), "{claimed:?}");
 }
 
 #[tokio::test]
 async fn reads_wait_for_no_writer() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (place, store) = Place::with_lease().await;
     claimed(&store, "key", 1).await;
-    let lock = place.database();
-    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let lock = place.lock();
     assert_eq!(keys(&store).await, ["key"]);
     drop(lock);
 }
@@ -200,9 +187,7 @@ async fn history_is_kept_for_an_hour() {
 /// Watches that begin together, each from a revision of its own.
 #[tokio::test]
 async fn a_watch_from_now_on_is_not_told_what_was() {
-    let place = Place::new();
-    let store = place.open().await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (_place, store) = Place::with_lease().await;
     let last = claimed(&store, "key", 1).await.created;
     for _ in 0..50 {
         let mut watches = watch(&store, None);
