@@ -195,14 +195,14 @@ pub(super) async fn an_impossible_write_is_invalid(stores: Stores) -> Verdict {
         ("claims a key without a name", claim("", lead.lease)),
     ];
     for (number, (what, operation)) in impossible.into_iter().enumerate() {
-        let answer = stores.handle(number).outcome(operation, stores.timeout()).await?;
+        let answer = stores.handle(number).outcome(operation, stores.here.timeout).await?;
         ensure!(
             matches!(answer, Err(Failure::Invalid(_))),
             "a write that {what} is invalid, but the store said {answer:?}"
         );
     }
     let nameless = Operation::Read(vec![one("lead"), one("")]);
-    let answer = stores.here.outcome(nameless, stores.timeout()).await?;
+    let answer = stores.here.outcome(nameless, stores.here.timeout).await?;
     ensure!(
         matches!(answer, Err(Failure::Invalid(_))),
         "a read of a key without a name is invalid, but the store said {answer:?}"

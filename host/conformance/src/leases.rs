@@ -40,7 +40,7 @@ pub(super) async fn any_time_to_live_is_an_answer(stores: Stores) -> Verdict {
         );
     }
     let longest = Operation::Grant(Grant { lease: new_lease(), ttl: u64::MAX });
-    let answer = stores.here.outcome(longest, stores.timeout()).await?;
+    let answer = stores.here.outcome(longest, stores.here.timeout).await?;
     ensure!(
         matches!(answer, Ok(Response::Granted(_)) | Err(Failure::Invalid(_))),
         "a lease of 2^64 - 1 ns is granted or invalid, but the store said {answer:?}"

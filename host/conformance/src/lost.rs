@@ -148,7 +148,7 @@ pub(super) async fn a_stalled_call_gives_up_and_can_be_asked_again(stores: Store
         asked_again(stores.handle(number), key, lease).await?;
     }
     // The answer to a renewal still counts; or the call ends because none can come.
-    let late = timeout(stores.timeout(), renewal).await;
+    let late = timeout(stores.here.timeout, renewal).await;
     ensure!(
         matches!(late, Ok(Ok(Ok(Response::Renewed(_)) | Err(_)))),
         "a renewal that is late is answered, or ends, but it was {late:?}"

@@ -314,7 +314,7 @@ pub(super) async fn a_peek_finds_the_key_in_the_end(stores: Stores) -> Verdict {
                 tokio::task::yield_now().await;
             }
         };
-        let seen = tokio::time::timeout(stores.timeout(), see).await;
+        let seen = tokio::time::timeout(stores.here.timeout, see).await;
         ensure!(seen.is_ok(), "a peek finds a key in the end, but it never did");
         seen.unwrap_or(Ok(()))?;
     }

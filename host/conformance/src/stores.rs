@@ -46,10 +46,6 @@ impl Stores {
         if number.is_multiple_of(2) { &self.here } else { &self.there }
     }
 
-    pub(super) fn timeout(&self) -> Duration {
-        self.here.timeout
-    }
-
     /// Has so many tasks do this side by side, through both handles in turn.
     pub(super) async fn at_once<T, F>(
         &self,
@@ -76,7 +72,7 @@ impl Stores {
 #[derive(Clone)]
 pub(super) struct Handle {
     store: Arc<dyn Store>,
-    timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 impl Handle {

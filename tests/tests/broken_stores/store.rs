@@ -4,11 +4,10 @@ use super::*;
 
 /// A place in memory, broken or not.
 pub struct BrokenPlace {
-    pub broken: Break,
-    pub clock: ManualClock,
-    pub store: MemoryStore,
-    pub shared: Arc<Shared>,
-    pub stalled: watch::Sender<bool>,
+    clock: ManualClock,
+    /// What is opened.
+    store: Broken,
+    stall: watch::Sender<bool>,
 }
 
 /// What a broken store has to remember.
@@ -30,27 +29,21 @@ impl Shared {
 }
 
 impl BrokenPlace {
-    pub fn new(broken: Break) -> Self {
+    pub fn new(how: Break) -> Self {
         let clock = ManualClock::default();
-        Self {
-            broken,
-            store: MemoryStore::new(Arc::new(clock.clone())),
-            clock,
-            shared: Arc::default(),
-            stalled: watch::Sender::new(false),
-        }
+        let store = MemoryStore::new(Arc::new(clock.clone()));
+        let (stall, stalled) = watch::channel(false);
+        Self { clock, store: Broken { how, store, shared: Arc::default(), stalled }, stall }
     }
 }
 
 impl Place for BrokenPlace {
     async fn open(&self) -> Arc<dyn Store> {
-        let stranger = MemoryStore::new(Arc::new(self.clock.clone()));
-        Arc::new(Broken {
-            how: self.broken,
-            store: if self.broken == HandlesAreStrangers { stranger } else { self.store.clone() },
-            shared: Arc::clone(&self.shared),
-            stalled: self.stalled.subscribe(),
-        })
+        let mut opened = self.store.clone();
+        if opened.how == HandlesAreStrangers {
+            opened.store = MemoryStore::new(Arc::new(self.clock.clone()));
+        }
+        Arc::new(opened)
     }
 
     fn now(&self) -> Mark {
@@ -62,18 +55,18 @@ impl Place for BrokenPlace {
     }
 
     async fn compact(&self, revision: Revision) -> bool {
-        *self.shared.forgotten.lock() = revision;
-        self.store.compact(revision)
+        *self.store.shared.forgotten.lock() = revision;
+        self.store.store.compact(revision)
     }
 
     async fn stall(&self, stalled: bool) -> bool {
-        self.stalled.send_replace(stalled);
+        self.stall.send_replace(stalled);
         true
     }
 
     fn timeout(&self) -> Duration {
         // One that keeps its word has all the time.
-        if self.broken == Nothing { Duration::from_secs(10) } else { PATIENCE }
+        if self.store.how == Nothing { Duration::from_secs(10) } else { PATIENCE }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::iter;
 use std::panic::catch_unwind;
-use std::time::Duration;
 
 use etcd_client::{
     Client, Compare, CompareOp, Error, GetOptions, GetResponse, LeaseGrantOptions, PutOptions,
@@ -186,10 +185,7 @@ pub(super) async fn peek(
 
 /// What etcd grants, in nanoseconds.
 pub(super) fn time_to_live(seconds: i64) -> u64 {
-    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
-        .as_nanos()
-        .try_into()
-        .unwrap_or(u64::MAX)
+    u64::try_from(seconds).unwrap_or(0).saturating_mul(NANOSECONDS)
 }
 
 /// A client with a limit on the length of an answer, because other applications may put large

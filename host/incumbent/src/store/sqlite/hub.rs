@@ -1,7 +1,6 @@
 //! Where the sets of watches and the writer reach the thread that serves the watches.
 
 use std::io;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -22,7 +21,7 @@ pub(super) enum WatchRequest {
 #[derive(Debug)]
 pub(super) struct Hub {
     state: Mutex<State>,
-    waker: Waker,
+    pub(super) waker: Waker,
 }
 
 #[derive(Debug, Default)]
@@ -47,11 +46,6 @@ impl Hub {
     pub(super) fn notify(&self) {
         self.state.lock().committed = true;
         self.waker.wake();
-    }
-
-    /// Listens to the file by which other processes notify of their commits.
-    pub(super) fn listen(&self, notifier: &Path) -> io::Result<()> {
-        self.waker.listen(notifier)
     }
 
     /// Waits until there is something to do, and no longer than this. None when no set is

@@ -137,7 +137,7 @@ impl Listener {
         self.file = None;
         open(&self.path, &self.database)?;
         let identity = Identity::of(&self.path)?;
-        self.hub.listen(&self.path)?;
+        self.hub.waker.listen(&self.path)?;
         self.file = Some(identity);
         Ok(())
     }

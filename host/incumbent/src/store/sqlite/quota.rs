@@ -34,11 +34,6 @@ impl Quota {
         i64::try_from(HISTORY.min(self.bytes / 4)).unwrap_or(i64::MAX)
     }
 
-    /// Whether readers have kept SQLite from restarting its log for long.
-    pub(super) fn has_long_log(&self) -> bool {
-        self.log_beyond() > 0
-    }
-
     /// Fails if there is no room for so many more bytes.
     pub(super) fn check(
         &self,
@@ -69,7 +64,8 @@ impl Quota {
         Ok(Err(Failure::Other(error.to_string())))
     }
 
-    fn log_beyond(&self) -> u64 {
+    /// How much longer than usual the log is: readers have kept SQLite from restarting it.
+    pub(super) fn log_beyond(&self) -> u64 {
         length(&self.log).saturating_sub(LOG_LENGTH)
     }
 }

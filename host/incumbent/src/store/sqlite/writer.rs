@@ -125,7 +125,7 @@ impl Writer {
     /// moment for long, this waits for the readers.
     fn restart_long_log(&mut self) {
         let now = Instant::now();
-        if self.restart_log.is_some_and(|again| now < again) || !self.quota.has_long_log() {
+        if self.restart_log.is_some_and(|again| now < again) || self.quota.log_beyond() == 0 {
             return;
         }
         self.restart_log = Some(now + LOG_PAUSE);

@@ -156,7 +156,8 @@ impl<'a> Writing<'a> {
         if let Some(entry) = self.entry(&claim.key)? {
             return Ok(Some(Response::Taken(Claimed { entry, at: self.revision })));
         }
-        let is_over = claim.lease != 0 && !self.has_lease(claim.lease)?;
+        let mut lease = self.prepare("SELECT 1 FROM leases WHERE id = ?1")?;
+        let is_over = claim.lease != 0 && !lease.exists([claim.lease])?;
         Ok(is_over.then_some(Response::Expired))
     }
 
@@ -325,10 +326,6 @@ impl<'a> Writing<'a> {
                 Ok(Standing { lease: row.get(0)?, created: row.get(1)?, modified: row.get(2)? })
             })
             .optional()
-    }
-
-    fn has_lease(&self, lease: LeaseId) -> Result<bool> {
-        self.prepare("SELECT 1 FROM leases WHERE id = ?1")?.exists([lease])
     }
 
     /// A time to live as SQLite holds it, and when it is over.
