@@ -76,15 +76,7 @@ async fn ask(bytes: Vec<u8>) {
 }
 
 fn operations() -> Vec<Operation> {
-    let selection = Selection {
-        key: b"jobs/".into(),
-        prefix: true,
-        from: None,
-        created_before: None,
-        order: Order::OldestFirst,
-        limit: 1,
-        keys_only: false,
-    };
+    let selection = Selection { limit: 1, ..Selection::of_prefix("jobs/") };
     let guard = Guard { key: b"jobs/1".into(), epoch: 5, lease: Some(1) };
     vec![
         Operation::Grant(Grant { lease: 1, ttl: 2_000_000_000 }),

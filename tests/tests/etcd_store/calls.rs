@@ -98,7 +98,7 @@ async fn pages_stay_below_the_prefix(etcd: Etcd) {
                 keys.extend(found);
             }
         }
-        keys.iter().map(|entry| String::from_utf8_lossy(&entry.key).into_owned()).collect()
+        keys.iter().map(|entry| String::from_utf8_lossy(&entry.key)).collect::<Vec<_>>().join(" ")
     };
     let everything = connect(&etcd.url()).await;
     let below = connect(&format!("{}/my", etcd.url())).await;
@@ -113,21 +113,18 @@ async fn pages_stay_below_the_prefix(etcd: Etcd) {
         (&below, "a/", "a", "a/1 a/2"),
         (&below, "a/", "a0", ""),
     ] {
-        let found: Vec<String> = pages(store, prefix, from.as_bytes()).await;
-        assert_eq!(found.join(" "), expected, "{prefix:?} from {from:?}");
+        let found = pages(store, prefix, from.as_bytes()).await;
+        assert_eq!(found, expected, "{prefix:?} from {from:?}");
     }
     // 0xff ends the prefix of nobody, and is behind all that begins with letters.
-    let found: Vec<String> = pages(&everything, "", &[0xff, 0xff, 0]).await;
-    assert!(found.is_empty(), "{found:?}");
-    let found: Vec<String> = pages(&below, "", &[0xff]).await;
-    assert!(found.is_empty(), "{found:?}");
+    assert_eq!(pages(&everything, "", &[0xff, 0xff, 0]).await, "");
+    assert_eq!(pages(&below, "", &[0xff]).await, "");
 
     // Whoever may read a list may read every page of it, and what is behind the last one.
     etcd.enable_users("root's", "me", "mine", "my/a/");
     let store = connect_as(&format!("{}/my", etcd.url()), "me", "mine").await.unwrap();
     for (from, expected) in [("", "a/1 a/2"), ("a/2", "a/2"), ("a/3", ""), ("b", "")] {
-        let found: Vec<String> = pages(&store, "a/", from.as_bytes()).await;
-        assert_eq!(found.join(" "), expected, "from {from:?}");
+        assert_eq!(pages(&store, "a/", from.as_bytes()).await, expected, "from {from:?}");
     }
 }
 

@@ -124,17 +124,9 @@ async fn a_bell_that_is_not_ours_is_not_rung() {
     let (one, other) = (place.open().await, place.open().await);
     let mut watches = started(&other).await;
     ask(&one, grant(1, 60 * SECOND)).await;
-    type Put = fn(&Path, &Path);
-    let kinds: [(&str, Put); 3] = [
-        ("symbolic link", |victim, path| symlink(victim, path).expect("a link")),
-        ("hard link", |victim, path| std::fs::hard_link(victim, path).expect("a link")),
-        ("named pipe", |_, path| {
-            mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
-        }),
-    ];
-    for (kind, put) in kinds {
+    for (kind, plant) in FOREIGN {
         let planted = place.folder.path().join("planted");
-        put(&victim, &planted);
+        plant(&victim, &planted);
         std::fs::rename(planted, place.beside("-bell")).expect("it is put there");
         soon("nobody waits at it", claimed(&one, kind, 1)).await;
         assert_eq!(seen(&mut watches).await.1, kind);

@@ -28,6 +28,20 @@ mod waits;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
+/// Puts something at a path that may lead to a victim's file.
+type Plant = fn(victim: &Path, path: &Path);
+
+/// What is not a file of the store's own, in the words of its refusal.
+const FOREIGN: [(&str, Plant); 3] = [
+    ("a symbolic link", |victim, path| symlink(victim, path).expect("a link")),
+    ("a file that has another name as well (a hard link)", |victim, path| {
+        std::fs::hard_link(victim, path).expect("a link");
+    }),
+    ("a named pipe", |_, path| {
+        mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
+    }),
+];
+
 /// A place for a store.
 struct Place {
     folder: TempDir,

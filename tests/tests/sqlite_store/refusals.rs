@@ -2,16 +2,15 @@
 
 use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use incumbent::types::{Failure, Response};
 use incumbent::{SqliteError, SqliteStore, Store as _};
-use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::processes::{Process, skipped};
-use super::{Place, ask, claimed, keys};
+use super::{FOREIGN, Place, Plant, ask, claimed, keys};
 use incumbent_tests::operations::{SECOND, claim, grant};
 use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
 
@@ -61,9 +60,12 @@ async fn what_lies_beside_it_and_is_not_its_own() {
     let folder = place.folder.path();
     let victim = folder.join("victim");
     fs::write(&victim, "precious").expect("a file");
+    let directory: Plant = |_, path| fs::create_dir(path).expect("a folder");
+    let kinds = || FOREIGN.into_iter().chain([("a directory", directory)]);
     for ending in ["-journal", "-wal", "-shm", "-bell"] {
-        let beside = place.beside(ending);
-        let refused = async |kind: &str| {
+        for (kind, plant) in kinds() {
+            let beside = place.beside(ending);
+            plant(&victim, &beside);
             let said = soon("an answer", refusal(&place.file(), folder)).await;
             let expected = format!(
                 "store.db{ending} is {kind}, and the store needs a file of its own there: stop \
@@ -71,19 +73,10 @@ async fn what_lies_beside_it_and_is_not_its_own() {
             );
             assert_eq!(said, expected);
             assert!(!place.file().exists(), "nothing is made");
-        };
-        symlink(&victim, &beside).expect("a link");
-        refused("a symbolic link").await;
-        fs::remove_file(&beside).expect("it is there");
-        fs::hard_link(&victim, &beside).expect("a link");
-        refused("a file that has another name as well (a hard link)").await;
-        fs::remove_file(&beside).expect("it is there");
-        mknodat(CWD, &beside, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
-        refused("a named pipe").await;
-        fs::remove_file(&beside).expect("it is there");
-        fs::create_dir(&beside).expect("a folder");
-        refused("a directory").await;
-        fs::remove_dir(&beside).expect("it is there");
+            let removed =
+                if beside.is_dir() { fs::remove_dir(&beside) } else { fs::remove_file(&beside) };
+            removed.expect("it is there");
+        }
     }
     assert_eq!(fs::read(victim).expect("a file"), b"precious");
     drop(place.open().await);
