@@ -3,19 +3,15 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
-use crate::etcd::process::{Ports, Process, Settings};
-use crate::etcd::{Version, run};
+use crate::etcd::process::{Ports, Settings, local};
+use crate::etcd::{Etcd, Version, run};
 use crate::relay::{Link, PeerRelay, Relay};
 use crate::wait::LIMIT;
 
-/// A running cluster, with its data in a directory that goes away with it. Needs
-/// a tokio runtime, as [`Relay`] does.
+/// A running cluster. Needs a tokio runtime, as [`Relay`] does.
 #[derive(Debug)]
 pub struct Cluster {
     version: Version,
@@ -23,12 +19,11 @@ pub struct Cluster {
     more: Vec<String>,
     /// How many members there have ever been.
     made: usize,
-    directory: TempDir,
 }
 
 #[derive(Debug)]
 struct Member {
-    process: Process,
+    etcd: Etcd,
     state: State,
     /// etcd's own id for it.
     id: u64,
@@ -53,20 +48,14 @@ impl Cluster {
 
     /// Starts one with more arguments of etcd's own for each member.
     pub async fn start_with(version: Version, members: usize, more: &[&str]) -> Self {
-        let more: Vec<_> = more.iter().map(ToString::to_string).collect();
         let since = Instant::now();
         loop {
-            match Self::launch(version, members, &more).await {
+            match Self::launch(version, members, more).await {
                 Ok(cluster) => return cluster,
                 // Someone else may have been given a port of ours meanwhile.
                 Err(excuse) => assert!(since.elapsed() < LIMIT, "{excuse}"),
             }
         }
-    }
-
-    /// Which etcd this is.
-    pub fn version(&self) -> Version {
-        self.version
     }
 
     /// How many members there are, whatever becomes of them.
@@ -84,7 +73,7 @@ impl Cluster {
 
     /// Where clients find a member without anything in between.
     pub fn address(&self, member: usize) -> SocketAddr {
-        self.members[member].process.settings().ports.client()
+        self.members[member].etcd.address()
     }
 
     /// All members without anything in between.
@@ -97,12 +86,6 @@ impl Cluster {
         &self.members[member].clients
     }
 
-    /// The link over which a member asks another. etcd's members talk over the
-    /// links of both directions.
-    pub fn peer(&self, from: usize, to: usize) -> Link {
-        self.members[to].peers.link(self.members[from].id)
-    }
-
     /// The member that leads among those that can; waits until there is one.
     pub fn leader(&self) -> usize {
         let since = Instant::now();
@@ -110,8 +93,8 @@ impl Cluster {
             let leads = |member: &Member| {
                 member.state == State::Runs
                     && member
-                        .process
-                        .metrics()
+                        .etcd
+                        .get("/metrics")
                         .is_some_and(|metrics| metrics.contains("\netcd_server_is_leader 1\n"))
             };
             if let Some(leader) = self.members.iter().position(leads) {
@@ -129,58 +112,44 @@ impl Cluster {
         (0..self.members()).find(follows).expect("a cluster has followers")
     }
 
-    /// The process of a member.
-    pub fn pid(&self, member: usize) -> u32 {
-        self.members[member].process.pid()
-    }
-
     /// What a member has written to its log.
     pub fn log(&self, member: usize) -> String {
-        self.members[member].process.log()
-    }
-
-    /// A member's own figures, in Prometheus' form.
-    pub fn metrics(&self, member: usize) -> String {
-        self.members[member].process.metrics().expect("etcd answers with its metrics")
+        self.members[member].etcd.log()
     }
 
     /// Kills a member (SIGKILL), and waits for its end. Its data stays.
     pub fn kill(&mut self, member: usize) {
-        self.members[member].process.kill();
+        self.members[member].etcd.kill();
         self.members[member].state = State::Killed;
     }
 
     /// Starts a member again, with the same data and ports, and waits until it is
     /// healthy: until a quorum is there.
     pub fn restart(&mut self, member: usize) {
-        self.members[member].process.restart();
+        self.members[member].etcd.restart();
         self.members[member].state = State::Runs;
     }
 
     /// Starts all that were killed again, and waits until they are healthy.
     pub fn restart_killed(&mut self) {
-        let since = Instant::now();
         let mut killed: Vec<_> =
             self.members.iter_mut().filter(|member| member.state == State::Killed).collect();
-        killed.iter_mut().for_each(|member| member.process.start_again());
+        killed.iter_mut().for_each(|member| member.etcd.start_again());
         for member in killed {
-            while !member.process.wait_until_healthy() {
-                assert!(since.elapsed() < LIMIT, "{}", member.process.excuse());
-                member.process.start_again();
-            }
+            member.etcd.expect_healthy();
             member.state = State::Runs;
         }
     }
 
     /// Stops a member in its tracks (SIGSTOP).
     pub fn pause(&mut self, member: usize) {
-        self.members[member].process.pause();
+        self.members[member].etcd.pause();
         self.members[member].state = State::Paused;
     }
 
     /// Lets a paused member go on.
     pub fn resume(&mut self, member: usize) {
-        self.members[member].process.resume();
+        self.members[member].etcd.resume();
         self.members[member].state = State::Runs;
     }
 
@@ -209,23 +178,17 @@ impl Cluster {
                 State::Runs | State::Killed => {}
             }
             self.members[at].clients.heal();
-            self.members[at].clients.accept();
         }
         self.restart_killed();
         for member in &mut self.members {
-            assert!(member.process.wait_until_healthy(), "{}", member.process.excuse());
+            assert!(member.etcd.wait_until_healthy(), "{}", member.etcd.excuse());
         }
-    }
-
-    /// etcdctl of the same version, for all members.
-    pub fn etcdctl_command(&self, arguments: &[&str]) -> Command {
-        self.version.etcdctl_command(&self.endpoints(), arguments)
     }
 
     /// Runs etcdctl of the same version with all members, and gives what it prints.
     /// Panics where it fails.
     pub fn etcdctl(&self, arguments: &[&str]) -> String {
-        run(self.etcdctl_command(arguments))
+        run(self.version.etcdctl_command(&self.endpoints(), arguments))
     }
 
     /// Runs etcdctl with one member.
@@ -242,35 +205,20 @@ impl Cluster {
 
     /// Adds a member, which comes last, and waits until it is healthy.
     pub async fn add(&mut self) {
-        let since = Instant::now();
         let name = format!("member-{}", self.made);
         self.made += 1;
-        let directory = self.directory.path().join(&name);
-        std::fs::create_dir(&directory).expect("a directory");
         let ports = Ports::free();
-        let peers = PeerRelay::start(ports.peer()).await;
+        let peers = PeerRelay::start(local(ports.peer)).await;
         let url = format!("--peer-urls=http://{}", peers.address());
         self.change(&["member", "add", &name, &url]);
         let mut all: Vec<_> = self.members.iter().map(Member::named).collect();
-        all.push(format!("{name}=http://{}", peers.address()));
-        let mut more = self.more.clone();
-        more.extend(["--initial-cluster-state".into(), "existing".into()]);
-        let mut process = Process::start(Settings {
-            version: self.version,
-            name,
-            directory,
-            certificates: None,
-            peer: peers.address(),
-            members: all.join(","),
-            more,
-            ports,
-        });
-        while !process.wait_until_healthy() {
-            assert!(since.elapsed() < LIMIT, "{}", process.excuse());
-            process.start_again();
-        }
-        let clients = Relay::start(ports.client()).await;
-        self.members.push(Member { process, state: State::Runs, id: 0, clients, peers });
+        all.push(named(&name, &peers));
+        let mut more: Vec<_> = self.more.iter().map(String::as_str).collect();
+        more.extend(["--initial-cluster-state", "existing"]);
+        let settings = Settings::alone(self.version, ports, &more);
+        let mut member = Member::start(settings, name, all.join(","), peers).await;
+        member.etcd.expect_healthy();
+        self.members.push(member);
         self.learn_ids();
     }
 
@@ -281,8 +229,8 @@ impl Cluster {
         let all = all.join(",");
         (0..self.members()).for_each(|at| self.kill(at));
         for at in 0..self.members() {
-            let settings = self.members[at].process.settings();
-            let data = settings.directory.join("data");
+            let settings = &self.members[at].etcd.settings;
+            let data = settings.directory.path().join("data");
             std::fs::remove_dir_all(&data).expect("it has data");
             let mut command = self.version.etcdctl_command(
                 "",
@@ -305,7 +253,8 @@ impl Cluster {
     fn change(&self, arguments: &[&str]) {
         let since = Instant::now();
         loop {
-            let output = self.etcdctl_command(arguments).output().expect("etcdctl runs");
+            let mut command = self.version.etcdctl_command(&self.endpoints(), arguments);
+            let output = command.output().expect("etcdctl runs");
             if output.status.success() {
                 return;
             }
@@ -314,41 +263,23 @@ impl Cluster {
         }
     }
 
-    async fn launch(version: Version, members: usize, more: &[String]) -> Result<Self, String> {
-        let directory = TempDir::with_prefix("incumbent-cluster-").expect("a directory");
+    async fn launch(version: Version, members: usize, more: &[&str]) -> Result<Self, String> {
         let mut peers = Vec::new();
-        for _ in 0..members {
+        for at in 0..members {
             let ports = Ports::free();
-            peers.push((ports, PeerRelay::start(ports.peer()).await));
+            peers.push((format!("member-{at}"), ports, PeerRelay::start(local(ports.peer)).await));
         }
-        let name = |at: usize| format!("member-{at}");
-        let all: Vec<_> = peers
-            .iter()
-            .enumerate()
-            .map(|(at, (_, relay))| format!("{}=http://{}", name(at), relay.address()))
-            .collect();
+        let all: Vec<_> = peers.iter().map(|(name, _, peers)| named(name, peers)).collect();
         let all = all.join(",");
-        let mut cluster =
-            Self { version, members: Vec::new(), more: more.to_owned(), made: members, directory };
-        for (at, (ports, peers)) in peers.into_iter().enumerate() {
-            let directory = cluster.directory.path().join(name(at));
-            std::fs::create_dir(&directory).expect("a directory");
-            let process = Process::start(Settings {
-                version,
-                name: name(at),
-                directory,
-                certificates: None,
-                peer: peers.address(),
-                members: all.clone(),
-                more: more.to_owned(),
-                ports,
-            });
-            let clients = Relay::start(ports.client()).await;
-            cluster.members.push(Member { process, state: State::Runs, id: 0, clients, peers });
+        let more_of_it = more.iter().map(ToString::to_string).collect();
+        let mut cluster = Self { version, members: Vec::new(), more: more_of_it, made: members };
+        for (name, ports, peers) in peers {
+            let settings = Settings::alone(version, ports, more);
+            cluster.members.push(Member::start(settings, name, all.clone(), peers).await);
         }
         for member in &mut cluster.members {
-            if !member.process.wait_until_healthy() {
-                return Err(member.process.excuse());
+            if !member.etcd.wait_until_healthy() {
+                return Err(member.etcd.excuse());
             }
         }
         cluster.learn_ids();
@@ -368,26 +299,35 @@ impl Cluster {
 
     /// All links between a member and the others.
     fn peers_of(&self, member: usize) -> impl Iterator<Item = Link> {
+        // etcd's members talk over the links of both directions.
+        let link = |from: usize, to: usize| self.members[to].peers.link(self.members[from].id);
         (0..self.members())
             .filter(move |other| *other != member)
-            .flat_map(move |other| [self.peer(member, other), self.peer(other, member)])
+            .flat_map(move |other| [link(member, other), link(other, member)])
             // What is asked of a leader on behalf of clients does not say by whom.
             .chain([self.members[member].peers.link(0)])
     }
 
     fn endpoints(&self) -> String {
-        let all: Vec<_> = self
-            .members
-            .iter()
-            .map(|member| member.process.settings().ports.client().to_string())
-            .collect();
+        let all: Vec<_> =
+            self.members.iter().map(|member| member.etcd.address().to_string()).collect();
         all.join(",")
     }
 }
 
 impl Member {
-    /// As etcd wants it in a list of members.
-    fn named(&self) -> String {
-        format!("{}=http://{}", self.process.settings().name, self.peers.address())
+    async fn start(alone: Settings, name: String, members: String, peers: PeerRelay) -> Self {
+        let etcd = Etcd::spawn(Settings { name, members, peer: peers.address(), ..alone });
+        let clients = Relay::start(etcd.address()).await;
+        Self { etcd, state: State::Runs, id: 0, clients, peers }
     }
+
+    fn named(&self) -> String {
+        named(&self.etcd.settings.name, &self.peers)
+    }
+}
+
+/// As etcd wants a member in a list of them.
+fn named(name: &str, peers: &PeerRelay) -> String {
+    format!("{name}=http://{}", peers.address())
 }

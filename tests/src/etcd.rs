@@ -3,17 +3,16 @@
 pub(crate) mod process;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 use std::time::Instant;
 
 use incumbent::Credentials;
-use tempfile::TempDir;
 use tokio::runtime::Builder;
 
-use self::process::{Ports, Process, Settings};
+pub use self::process::Etcd;
+use self::process::{Ports, Settings};
 use crate::certificates::Certificates;
 use crate::wait::LIMIT;
 
@@ -126,13 +125,6 @@ impl<A: From<Version>, F: FnOnce(A) -> R, R: Future<Output = ()>> Test<(A, R, ()
 /// For what is measured: an etcd that syncs its data, as it does in production.
 pub const SYNCED: &[&str] = &["--unsafe-no-fsync=false"];
 
-/// A running etcd, with its data in a directory that goes away with it.
-#[derive(Debug)]
-pub struct Etcd {
-    process: Process,
-    _directory: TempDir,
-}
-
 impl From<Version> for Etcd {
     fn from(version: Version) -> Self {
         Self::start(version)
@@ -155,59 +147,10 @@ impl Etcd {
         Self::launch(version, Some(certificates), &[])
     }
 
-    /// Which etcd this is.
-    pub fn version(&self) -> Version {
-        self.process.settings().version
-    }
-
-    /// Where clients connect to.
-    pub fn address(&self) -> SocketAddr {
-        self.process.settings().ports.client()
-    }
-
     /// As `--store` takes it.
     pub fn url(&self) -> String {
-        match self.process.settings().certificates {
-            Some(_) => format!("etcds://{}", self.address()),
-            None => format!("etcd://{}", self.address()),
-        }
-    }
-
-    /// The process.
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    /// What etcd has written to its log.
-    pub fn log(&self) -> String {
-        self.process.log()
-    }
-
-    /// etcd's own figures, in Prometheus' form.
-    pub fn metrics(&self) -> String {
-        self.process.metrics().expect("etcd answers with its metrics")
-    }
-
-    /// Stops the process in its tracks (SIGSTOP), and waits until all of its
-    /// threads stand still.
-    pub fn pause(&self) {
-        self.process.pause();
-    }
-
-    /// Lets a paused process go on.
-    pub fn resume(&self) {
-        self.process.resume();
-    }
-
-    /// Kills it, and waits for its end. Its data stays.
-    pub fn kill(&mut self) {
-        self.process.kill();
-    }
-
-    /// Kills it if it still runs, starts it again with the same data and ports,
-    /// and waits until it is healthy.
-    pub fn restart(&mut self) {
-        self.process.restart();
+        let scheme = if self.settings.certificates.is_some() { "etcds" } else { "etcd" };
+        format!("{scheme}://{}", self.address())
     }
 
     /// Where etcdctl of the same version is. It wants `ETCDCTL_API=3`.
@@ -218,7 +161,7 @@ impl Etcd {
     /// etcdctl of the same version, for this etcd.
     pub fn etcdctl_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.version().etcdctl_command(&self.address().to_string(), arguments);
-        if let Some(certificates) = &self.process.settings().certificates {
+        if let Some(certificates) = &self.settings.certificates {
             command
                 .arg("--cacert")
                 .arg(&certificates.ca)
@@ -252,23 +195,14 @@ impl Etcd {
     fn launch(version: Version, certificates: Option<&Certificates>, more: &[&str]) -> Self {
         let since = Instant::now();
         loop {
-            let directory = TempDir::with_prefix("incumbent-etcd-").expect("a directory");
-            let ports = Ports::free();
-            let mut process = Process::start(Settings {
-                version,
-                name: "test".into(),
-                directory: directory.path().to_owned(),
-                certificates: certificates.cloned(),
-                peer: ports.peer(),
-                members: format!("test=http://{}", ports.peer()),
-                more: more.iter().map(ToString::to_string).collect(),
-                ports,
-            });
-            if process.wait_until_healthy() {
-                return Self { process, _directory: directory };
+            let certificates = certificates.cloned();
+            let alone = Settings::alone(version, Ports::free(), more);
+            let mut etcd = Self::spawn(Settings { certificates, ..alone });
+            if etcd.wait_until_healthy() {
+                return etcd;
             }
             // Someone else may have been given a port of ours meanwhile.
-            assert!(since.elapsed() < LIMIT, "{}", process.excuse());
+            assert!(since.elapsed() < LIMIT, "{}", etcd.excuse());
         }
     }
 }

@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 /// Which way the bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+#[derive(Clone, Copy, Debug)]
+enum Way {
     /// From client to server.
     Requests,
     /// From server to client.
@@ -37,33 +37,11 @@ struct Flow {
     age: u64,
     /// New connections are closed at once.
     refuses: bool,
-    requests: Lane,
-    replies: Lane,
-}
-
-/// One way of a link.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lane {
-    stalled: bool,
+    /// By way.
+    stalled: [bool; 2],
     delay: Duration,
-    /// Up to this much more, differently for each piece; none overtakes another.
+    /// Up to this much longer, differently for each piece, which never overtakes another.
     jitter: Duration,
-}
-
-impl Flow {
-    fn lane(&self, way: Way) -> &Lane {
-        match way {
-            Way::Requests => &self.requests,
-            Way::Replies => &self.replies,
-        }
-    }
-
-    fn lane_mut(&mut self, way: Way) -> &mut Lane {
-        match way {
-            Way::Requests => &mut self.requests,
-            Way::Replies => &mut self.replies,
-        }
-    }
 }
 
 impl Default for Link {
@@ -100,50 +78,29 @@ impl Link {
         self.flow.send_modify(|flow| flow.age += 1);
     }
 
-    /// Holds back what goes this way, on new connections too.
-    pub fn stall(&self, way: Way) {
-        self.flow.send_modify(|flow| flow.lane_mut(way).stalled = true);
-    }
-
-    /// Holds back what the client sends.
+    /// Holds back what the client sends, on new connections too.
     pub fn stall_requests(&self) {
-        self.stall(Way::Requests);
+        self.flow.send_modify(|flow| flow.stalled[Way::Requests as usize] = true);
     }
 
     /// Holds back what the server answers.
     pub fn stall_replies(&self) {
-        self.stall(Way::Replies);
+        self.flow.send_modify(|flow| flow.stalled[Way::Replies as usize] = true);
     }
 
     /// Takes connections, and says nothing, and passes nothing on.
     pub fn black_hole(&self) {
-        self.stall(Way::Requests);
-        self.stall(Way::Replies);
+        self.flow.send_modify(|flow| flow.stalled = [true; 2]);
     }
 
     /// Lets everything through, what was held back first.
     pub fn flow(&self) {
-        self.flow.send_modify(|flow| {
-            flow.requests.stalled = false;
-            flow.replies.stalled = false;
-        });
+        self.flow.send_modify(|flow| flow.stalled = [false; 2]);
     }
 
-    /// From now on, every piece takes this long each way, and up to `jitter`
-    /// longer.
+    /// From now on, every piece takes this long each way, and up to `jitter` longer.
     pub fn slow(&self, delay: Duration, jitter: Duration) {
-        for way in [Way::Requests, Way::Replies] {
-            self.slow_one_way(way, delay, jitter);
-        }
-    }
-
-    /// The same, one way.
-    pub fn slow_one_way(&self, way: Way, delay: Duration, jitter: Duration) {
-        self.flow.send_modify(|flow| {
-            let lane = flow.lane_mut(way);
-            lane.delay = delay;
-            lane.jitter = jitter;
-        });
+        self.flow.send_modify(|flow| (flow.delay, flow.jitter) = (delay, jitter));
     }
 
     /// As new: everything passes, at once. What was held back comes first.
@@ -166,16 +123,10 @@ pub struct Relay {
 impl Relay {
     /// Opens a relay to `server` on a free port.
     pub async fn start(server: SocketAddr) -> Self {
-        let (listener, address) = listen().await;
         let link = Link::default();
-        let accepting = tokio::spawn({
-            let link = link.clone();
-            async move {
-                while let Ok((client, _)) = listener.accept().await {
-                    tokio::spawn(connect(client, Vec::new(), server, link.clone()));
-                }
-            }
-        });
+        let of_all = link.clone();
+        let carry = move |client| connect(client, Vec::new(), server, of_all.clone());
+        let (address, accepting) = listen(carry).await;
         Self { address, link, accepting }
     }
 
@@ -217,21 +168,17 @@ pub struct PeerRelay {
 impl PeerRelay {
     /// Opens a relay to the peer port of a member, on a free port.
     pub async fn start(member: SocketAddr) -> Self {
-        let (listener, address) = listen().await;
         let links = Arc::<Mutex<BTreeMap<u64, Link>>>::default();
-        let accepting = tokio::spawn({
-            let links = Arc::clone(&links);
+        let of_all = Arc::clone(&links);
+        let carry = move |mut client| {
+            let links = Arc::clone(&of_all);
             async move {
-                while let Ok((mut client, _)) = listener.accept().await {
-                    let links = Arc::clone(&links);
-                    tokio::spawn(async move {
-                        if let Some((head, from)) = introduction(&mut client).await {
-                            connect(client, head, member, link(&links, from)).await;
-                        }
-                    });
+                if let Some((head, from)) = introduction(&mut client).await {
+                    connect(client, head, member, link(&links, from)).await;
                 }
             }
-        });
+        };
+        let (address, accepting) = listen(carry).await;
         Self { address, links, accepting }
     }
 
@@ -277,10 +224,18 @@ async fn introduction(client: &mut TcpStream) -> Option<(Vec<u8>, u64)> {
     Some((head, from))
 }
 
-async fn listen() -> (TcpListener, SocketAddr) {
+/// Carries all connections to a free port.
+async fn listen<F: Future<Output = ()> + Send + 'static>(
+    carry: impl Fn(TcpStream) -> F + Send + 'static,
+) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    (listener, address)
+    let accepting = tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(carry(client));
+        }
+    });
+    (address, accepting)
 }
 
 /// Carries one connection, whose first bytes were read already.
@@ -299,8 +254,8 @@ async fn connect(client: TcpStream, first: Vec<u8>, server: SocketAddr, link: Li
     tokio::select! {
         biased;
         _ = flow.wait_for(|flow| flow.life != start.life) => {}
-        () = copy(from_client, first, to_server, link.clone(), Way::Requests, start) => {}
-        () = copy(from_server, Vec::new(), to_client, link.clone(), Way::Replies, start) => {}
+        () = copy(from_client, first, to_server, &link, Way::Requests, start) => {}
+        () = copy(from_server, Vec::new(), to_client, &link, Way::Replies, start) => {}
     }
 }
 
@@ -309,13 +264,13 @@ async fn copy(
     from: tcp::OwnedReadHalf,
     first: Vec<u8>,
     to: tcp::OwnedWriteHalf,
-    link: Link,
+    link: &Link,
     way: Way,
     start: Flow,
 ) {
     // Reading does not wait for writing: what is delayed is under way side by side.
     let (sender, pieces) = mpsc::unbounded_channel();
-    tokio::join!(take(from, first, sender, &link, way), give(pieces, to, &link, way, start));
+    tokio::join!(take(from, first, sender, link), give(pieces, to, link, way, start));
 }
 
 /// A piece of a stream, and when it is to arrive.
@@ -326,13 +281,12 @@ async fn take(
     first: Vec<u8>,
     pieces: mpsc::UnboundedSender<Piece>,
     link: &Link,
-    way: Way,
 ) {
     let mut arrives = Instant::now();
     let mut buffer = first;
     loop {
         if !buffer.is_empty() {
-            let Lane { delay, jitter, .. } = *link.flow.borrow().lane(way);
+            let Flow { delay, jitter, .. } = *link.flow.borrow();
             let late = delay + jitter.mul_f64(fastrand::f64());
             arrives = arrives.max(Instant::now() + late);
             if pieces.send((arrives, buffer)).is_err() {
@@ -358,8 +312,9 @@ async fn give(
     start: Flow,
 ) {
     let mut flow = link.flow.subscribe();
-    let passes =
-        |flow: &Flow| flow.life == start.life && flow.age == start.age && !flow.lane(way).stalled;
+    let passes = |flow: &Flow| {
+        flow.life == start.life && flow.age == start.age && !flow.stalled[way as usize]
+    };
     while let Some((arrives, bytes)) = pieces.recv().await {
         if arrives > Instant::now() {
             sleep_until(arrives).await;

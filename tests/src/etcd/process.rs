@@ -3,12 +3,12 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use super::Version;
 use crate::certificates::Certificates;
@@ -20,7 +20,7 @@ pub(crate) struct Settings {
     pub(crate) version: Version,
     pub(crate) name: String,
     /// Where its data and its log are.
-    pub(crate) directory: PathBuf,
+    pub(crate) directory: TempDir,
     pub(crate) ports: Ports,
     pub(crate) certificates: Option<Certificates>,
     /// Where the other members find it.
@@ -31,71 +31,99 @@ pub(crate) struct Settings {
     pub(crate) more: Vec<String>,
 }
 
+impl Settings {
+    /// An etcd of one member.
+    pub(crate) fn alone(version: Version, ports: Ports, more: &[&str]) -> Self {
+        Self {
+            version,
+            name: "test".into(),
+            directory: TempDir::with_prefix("incumbent-etcd-").expect("a directory"),
+            certificates: None,
+            peer: local(ports.peer),
+            members: format!("test=http://{}", local(ports.peer)),
+            more: more.iter().map(ToString::to_string).collect(),
+            ports,
+        }
+    }
+}
+
 /// The ports of one etcd, on 127.0.0.1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ports {
-    pub(crate) client: u16,
+    client: u16,
     pub(crate) peer: u16,
-    pub(crate) metrics: u16,
+    metrics: u16,
 }
 
 impl Ports {
     /// Somebody else may be given one of them before they are used.
     pub(crate) fn free() -> Self {
-        let listeners: Vec<_> =
-            (0..3).map(|_| TcpListener::bind(("127.0.0.1", 0)).expect("a free port")).collect();
-        let port = |at: usize| listeners[at].local_addr().expect("a port").port();
-        Self { client: port(0), peer: port(1), metrics: port(2) }
-    }
-
-    pub(crate) fn client(&self) -> SocketAddr {
-        local(self.client)
-    }
-
-    pub(crate) fn peer(&self) -> SocketAddr {
-        local(self.peer)
+        let listeners = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)).expect("a free port"));
+        let [client, peer, metrics] =
+            listeners.each_ref().map(|one| one.local_addr().expect("a port").port());
+        Self { client, peer, metrics }
     }
 }
 
-fn local(port: u16) -> SocketAddr {
+/// This port of this machine.
+pub(crate) fn local(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// A running etcd, or one that was killed; killed when it is dropped.
+/// A running etcd, or one that was killed: the only member, or one of a cluster. Killed when it
+/// is dropped; its data are in a directory that goes away with it.
 #[derive(Debug)]
-pub(crate) struct Process {
-    settings: Settings,
+pub struct Etcd {
+    pub(crate) settings: Settings,
     child: Child,
 }
 
-impl Process {
+impl Etcd {
     /// Starts one. It may come to be healthy.
-    pub(crate) fn start(settings: Settings) -> Self {
+    pub(crate) fn spawn(settings: Settings) -> Self {
         let child = spawn(&settings);
         Self { settings, child }
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
+    /// Which etcd this is.
+    pub fn version(&self) -> Version {
+        self.settings.version
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Where clients connect to.
+    pub fn address(&self) -> SocketAddr {
+        local(self.settings.ports.client)
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// What etcd has written to its log.
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.settings.directory.join("log")).unwrap_or_default()
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.settings.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// etcd's own figures, in Prometheus' form, unless it has ended.
-    pub(crate) fn metrics(&self) -> Option<String> {
-        get(self.settings.ports.metrics, "/metrics")
+    /// etcd's own figures, in Prometheus' form.
+    pub fn metrics(&self) -> String {
+        self.get("/metrics").expect("etcd answers with its metrics")
+    }
+
+    /// The body of what the port for metrics answers, unless etcd has ended.
+    pub(crate) fn get(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(local(self.settings.ports.metrics)).ok()?;
+        stream.set_read_timeout(Some(LIMIT)).ok()?;
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (_, body) = answer.split_once("\r\n\r\n")?;
+        Some(body.to_owned())
     }
 
     /// Stops the process in its tracks (SIGSTOP), and waits until all of its
     /// threads stand still.
-    pub(crate) fn pause(&self) {
+    pub fn pause(&self) {
         self.signal(Signal::STOP);
         let since = Instant::now();
         while !stands_still(self.pid()) {
@@ -105,12 +133,12 @@ impl Process {
     }
 
     /// Lets a paused process go on.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     /// Kills it, and waits for its end. Its data stays.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -121,15 +149,20 @@ impl Process {
         self.child = spawn(&self.settings);
     }
 
-    /// The same, and waits until it is healthy.
-    pub(crate) fn restart(&mut self) {
+    /// Kills it if it still runs, starts it again with the same data and ports, and waits until
+    /// it is healthy.
+    pub fn restart(&mut self) {
+        self.start_again();
+        self.expect_healthy();
+    }
+
+    /// Waits until it is healthy, and starts it again where it has ended: somebody else may have
+    /// had one of its ports for a moment.
+    pub(crate) fn expect_healthy(&mut self) {
         let since = Instant::now();
-        loop {
-            self.start_again();
-            if self.wait_until_healthy() {
-                return;
-            }
+        while !self.wait_until_healthy() {
             assert!(since.elapsed() < LIMIT, "{}", self.excuse());
+            self.start_again();
         }
     }
 
@@ -140,9 +173,9 @@ impl Process {
             if self.child.try_wait().expect("etcd is ours").is_some() {
                 return false;
             }
-            let health = get(self.settings.ports.metrics, "/health");
+            let health = self.get("/health");
             let is_healthy = health.is_some_and(|health| health.contains("\"health\":\"true\""));
-            if is_healthy && TcpStream::connect(self.settings.ports.client()).is_ok() {
+            if is_healthy && TcpStream::connect(self.address()).is_ok() {
                 return true;
             }
             sleep(Duration::from_millis(10));
@@ -153,18 +186,17 @@ impl Process {
     /// Why it does not start, as far as it says.
     pub(crate) fn excuse(&self) -> String {
         let log = self.log();
-        let tail: Vec<_> = log.lines().rev().take(20).collect();
-        let tail: Vec<_> = tail.into_iter().rev().collect();
-        format!("etcd {:?} does not start:\n{}", self.settings.version, tail.join("\n"))
+        let lines: Vec<_> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(20)..].join("\n");
+        format!("etcd {:?} does not start:\n{tail}", self.settings.version)
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.expect("a process id"), signal).expect("etcd takes signals");
+        kill_process(Pid::from_child(&self.child), signal).expect("etcd takes signals");
     }
 }
 
-impl Drop for Process {
+impl Drop for Etcd {
     fn drop(&mut self) {
         self.kill();
     }
@@ -173,9 +205,8 @@ impl Drop for Process {
 fn spawn(settings: &Settings) -> Child {
     let Settings { version, name, directory, ports, certificates, peer, members, more } = settings;
     let scheme = if certificates.is_some() { "https" } else { "http" };
-    let client = format!("{scheme}://{}", ports.client());
-    let listen_peer = format!("http://{}", ports.peer());
-    let metrics = format!("http://{}", local(ports.metrics));
+    let client = format!("{scheme}://{}", local(ports.client));
+    let directory = directory.path();
     let log = File::options().create(true).append(true).open(directory.join("log")).expect("a log");
     let mut command = Command::new(version.programs().join("etcd"));
     command
@@ -183,9 +214,9 @@ fn spawn(settings: &Settings) -> Child {
         .arg(directory.join("data"))
         .args(["--name", name, "--logger", "zap", "--log-level", "info"])
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &listen_peer])
+        .args(["--listen-peer-urls", &format!("http://{}", local(ports.peer))])
         .args(["--initial-advertise-peer-urls", &format!("http://{peer}")])
-        .args(["--listen-metrics-urls", &metrics])
+        .args(["--listen-metrics-urls", &format!("http://{}", local(ports.metrics))])
         .args(["--initial-cluster", members])
         // Data that survive a kill are enough. A disk that is busy with something else would
         // hold up each write, and be taken for a failure.
@@ -221,15 +252,4 @@ fn stands_still(pid: u32) -> bool {
         let state = stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('T'));
         state.unwrap_or(true)
     })
-}
-
-/// The body of an HTTP answer, where there is one.
-fn get(port: u16, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(LIMIT)).ok()?;
-    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (_, body) = answer.split_once("\r\n\r\n")?;
-    Some(body.to_owned())
 }
