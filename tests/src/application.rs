@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use wit_parser::abi::{AbiVariant, WasmType};
+use wit_parser::abi::AbiVariant;
 use wit_parser::{Type, TypeDefKind};
 
-use crate::text_component::{REALLOC, of_world, project};
+use crate::text_component::{REALLOC, declared, of_world, project};
 
 const LEADERSHIP: &str = "incumbent:election/leadership@0.1.0";
 
@@ -20,7 +20,7 @@ pub fn puppet() -> Vec<u8> {
     let (mut resolve, _) = project();
     resolve.push_str("puppet.wit", wit).expect("the WIT parses");
     let (_, strings) = resolve.interfaces.iter().next_back().expect("has an interface");
-    let (mut imports, mut exports) = (String::new(), String::new());
+    let mut exports = String::new();
     for (name, function) in &strings.functions {
         let is_handle = |id| matches!(resolve.types[id].kind, TypeDefKind::Handle(_));
         let of_term = function.params.first().is_some_and(|first| match first.ty {
@@ -32,21 +32,13 @@ pub fn puppet() -> Vec<u8> {
             (declared("param", &export.params), declared("result", &export.results));
         let mut call = String::new();
         if name != "forget" {
-            let import = resolve.wasm_signature(AbiVariant::GuestImport, function);
-            let asked = if of_term { format!("[method]term.{name}") } else { name.clone() };
-            let (given, answered) =
-                (declared("param", &import.params), declared("result", &import.results));
-            writeln!(
-                imports,
-                r#"(import "{LEADERSHIP}" "{asked}" (func ${name} {given} {answered}))"#
-            )
-            .expect("is written");
+            let asked = if of_term { format!("term.{name}") } else { name.clone() };
             let arguments: String =
                 (0..export.params.len()).map(|at| format!("(local.get {at})")).collect();
             call = if export.retptr {
-                format!("(call ${name} {arguments} (i32.const {ANSWER})) (i32.const {ANSWER})")
+                format!("(call ${asked} {arguments} (i32.const {ANSWER})) (i32.const {ANSWER})")
             } else {
-                format!("(call ${name} {arguments})")
+                format!("(call ${asked} {arguments})")
             };
         }
         // What was lent is given back, and what is to be forgotten dropped.
@@ -63,7 +55,6 @@ pub fn puppet() -> Vec<u8> {
     of_world(
         &format!(
             r#"(module
-            {imports}
             (import "{LEADERSHIP}" "[resource-drop]term" (func $drop (param i32)))
             (memory (export "memory") 64)
             {FREE}
@@ -81,28 +72,18 @@ const HEAP: u32 = 4_096;
 /// Where memory is given from. At the end of a call, or of a round, it is set back.
 const FREE: &str = "(global $free (mut i32) (i32.const 4096))";
 
-fn declared(what: &str, types: &[WasmType]) -> String {
-    let names = types.iter().map(|ty| match ty {
-        WasmType::I32 | WasmType::Pointer | WasmType::Length => " i32",
-        WasmType::I64 | WasmType::PointerOrI64 => " i64",
-        WasmType::F32 => " f32",
-        WasmType::F64 => " f64",
-    });
-    if types.is_empty() { String::new() } else { format!("({what}{})", names.collect::<String>()) }
-}
-
 /// A component that exports `epoch`: the one in which it leads, or 0.
 pub fn epoch() -> Vec<u8> {
     of_world(
         &format!(
             r#"(module
-            (import "{LEADERSHIP}" "leading" (func $leading (param i32)))
-            (import "{LEADERSHIP}" "[method]term.epoch" (func $epoch (param i32) (result i64)))
             (memory (export "memory") 1)
+            {FREE}
+            {REALLOC}
             (func (export "epoch") (result i64)
                 (call $leading (i32.const {ANSWER}))
                 (if (result i64) (i32.load8_u (i32.const {ANSWER}))
-                    (then (call $epoch (i32.load offset=4 (i32.const {ANSWER}))))
+                    (then (call $term.epoch (i32.load offset=4 (i32.const {ANSWER}))))
                     (else (i64.const 0)))))"#
         ),
         "package incumbent:test;
@@ -118,12 +99,6 @@ pub fn epoch() -> Vec<u8> {
 pub fn tally() -> Vec<u8> {
     command(&format!(
         r#"(module
-        (import "{LEADERSHIP}" "leading" (func $leading (param i32)))
-        (import "{LEADERSHIP}" "[method]term.get" (func $get (param i32 i32 i32 i32)))
-        (import "{LEADERSHIP}" "[method]term.put"
-            (func $put (param i32 i32 i32 i32 i32 i32 i64 i32)))
-        (import "{LEADERSHIP}" "[method]term.changed"
-            (func $changed (param i32 i32 i32 i32 i32 i32 i64 i32)))
         (memory (export "memory") 64)
         {FREE}
         {REALLOC}
@@ -134,7 +109,7 @@ pub fn tally() -> Vec<u8> {
             (local.set $term (i32.load offset=4 (i32.const {ANSWER})))
             (loop $again
                 (global.set $free (i32.const {HEAP}))
-                (call $get (local.get $term) (i32.const 0) (i32.const 16) (i32.const {ANSWER}))
+                (call $term.get (local.get $term) (i32.const 0) (i32.const 16) (i32.const {ANSWER}))
                 (if (i32.load8_u (i32.const {ANSWER})) (then (return (i32.const 1))))
                 (local.set $strokes (i32.const {HEAP}))
                 (local.set $many (i32.const 0))
@@ -145,12 +120,12 @@ pub fn tally() -> Vec<u8> {
                         (local.set $many (i32.load offset=28 (i32.const {ANSWER})))
                         (local.set $modified (i64.load offset=48 (i32.const {ANSWER})))))
                 (i32.store8 (i32.add (local.get $strokes) (local.get $many)) (i32.const 0x7c))
-                (call $put (local.get $term) (i32.const 0) (i32.const 16)
+                (call $term.put (local.get $term) (i32.const 0) (i32.const 16)
                     (local.get $strokes) (i32.add (local.get $many) (i32.const 1))
                     (i32.const 1) (local.get $modified) (i32.const {ANSWER}))
                 (if (i32.load8_u (i32.const {ANSWER})) (then (return (i32.const 1))))
                 ;; Unless the term changes, a rest of 5 ms.
-                (call $changed (local.get $term)
+                (call $term.changed (local.get $term)
                     (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
                     (i32.const 1) (i64.const 5_000_000) (i32.const {ANSWER}))
                 (br_if $again (i32.ne (i32.load8_u (i32.const {ANSWER})) (i32.const 2))))
@@ -162,16 +137,13 @@ pub fn tally() -> Vec<u8> {
 pub fn spin() -> Vec<u8> {
     command(&format!(
         r#"(module
-        (import "{LEADERSHIP}" "leading" (func $leading (param i32)))
-        (import "{LEADERSHIP}" "[method]term.put"
-            (func $put (param i32 i32 i32 i32 i32 i32 i64 i32)))
         (memory (export "memory") 1)
         {FREE}
         {REALLOC}
         (data (i32.const 0) "data/spin/begun")
         (func (export "wasi:cli/run@0.2.0#run") (result i32)
             (call $leading (i32.const {ANSWER}))
-            (call $put (i32.load offset=4 (i32.const {ANSWER})) (i32.const 0) (i32.const 15)
+            (call $term.put (i32.load offset=4 (i32.const {ANSWER})) (i32.const 0) (i32.const 15)
                 (i32.const 0) (i32.const 15) (i32.const 0) (i64.const 0) (i32.const {ANSWER}))
             (loop $again (br $again))
             unreachable))"#

@@ -103,6 +103,21 @@ macro_rules! on_each_version {
     };
 }
 
+/// Makes of each named function one test, with an etcd 3.5.
+#[macro_export]
+macro_rules! on_an_etcd {
+    ($($test:ident),+ $(,)?) => {
+        mod on_an_etcd {
+            $(
+                #[test]
+                fn $test() {
+                    $crate::etcd::Test::run(super::$test, $crate::etcd::Version::V3_5);
+                }
+            )+
+        }
+    };
+}
+
 /// A function that [`on_each_version`] makes tests of; `Kind` tells its arguments and its result.
 pub trait Test<Kind> {
     /// Runs it on this version.

@@ -7,7 +7,6 @@ use crate::text_component::{REALLOC, of_world};
 const WASI: &str = r"
     package incumbent:job;
     world job {
-        import incumbent:election/leadership@0.1.0;
         import wasi:cli/environment@0.2.12;
         import wasi:cli/exit@0.2.12;
         import wasi:cli/stdin@0.2.12;
@@ -90,29 +89,6 @@ const WASI: &str = r"
 
 /// What they work with. Answers are written to address 0.
 const TOOLS: &str = r#"
-    (import "wasi:cli/environment@0.2.12" "get-environment" (func $environment (param i32)))
-    (import "wasi:cli/environment@0.2.12" "get-arguments" (func $arguments (param i32)))
-    (import "wasi:cli/exit@0.2.12" "exit-with-code" (func $exit (param i32)))
-    (import "wasi:cli/stdin@0.2.12" "get-stdin" (func $stdin (result i32)))
-    (import "wasi:cli/stdout@0.2.12" "get-stdout" (func $stdout (result i32)))
-    (import "wasi:clocks/monotonic-clock@0.2.12" "now" (func $now (result i64)))
-    (import "wasi:clocks/monotonic-clock@0.2.12" "subscribe-duration"
-        (func $after (param i64) (result i32)))
-    (import "wasi:filesystem/preopens@0.2.12" "get-directories" (func $directories (param i32)))
-    (import "wasi:filesystem/types@0.2.12" "[method]descriptor.open-at"
-        (func $open-at (param i32 i32 i32 i32 i32 i32 i32)))
-    (import "wasi:filesystem/types@0.2.12" "[method]descriptor.append-via-stream"
-        (func $append-via-stream (param i32 i32)))
-    (import "wasi:io/poll@0.2.12" "[method]pollable.block" (func $block (param i32)))
-    (import "wasi:io/streams@0.2.12" "[method]input-stream.blocking-read"
-        (func $read (param i32 i64 i32)))
-    (import "wasi:io/streams@0.2.12" "[method]output-stream.check-write"
-        (func $check-write (param i32 i32)))
-    (import "wasi:io/streams@0.2.12" "[method]output-stream.write"
-        (func $write (param i32 i32 i32 i32)))
-    (import "wasi:io/streams@0.2.12" "[method]output-stream.blocking-write-and-flush"
-        (func $write-all (param i32 i32 i32 i32)))
-    (import "wasi:random/random@0.2.12" "get-random-bytes" (func $random (param i64 i32)))
     (memory (export "memory") 64)
     (global $free (mut i32) (i32.const 65536))
     (global $out (mut i32) (i32.const -1))
@@ -122,9 +98,12 @@ const TOOLS: &str = r#"
     (data (i32.const 1048) "jobs/last")
     (data (i32.const 1064) "done")
     (data (i32.const 1072) "told\n")
+    (func $write-all (param $to i32) (param $at i32) (param $len i32) (param $answer i32)
+        (call $output-stream.blocking-write-and-flush
+            (local.get $to) (local.get $at) (local.get $len) (local.get $answer)))
     ;; Prints some bytes.
     (func $print (param $at i32) (param $len i32)
-        (if (i32.eq (global.get $out) (i32.const -1)) (then (global.set $out (call $stdout))))
+        (if (i32.eq (global.get $out) (i32.const -1)) (then (global.set $out (call $get-stdout))))
         (call $write-all (global.get $out) (local.get $at) (local.get $len) (i32.const 0)))
     (func $at-work (call $print (i32.const 1024) (i32.const 8)))
     ;; Prints the strings that a list is made of: where the list is is at 0.
@@ -147,27 +126,17 @@ const TOOLS: &str = r#"
             (br $more))))
     ;; A stream that appends to the file `trace` in the first directory; traps without one.
     (func $trace (result i32)
-        (call $directories (i32.const 0))
+        (call $get-directories (i32.const 0))
         (if (i32.eqz (i32.load (i32.const 4))) (then unreachable))
-        (call $open-at (i32.load (i32.load (i32.const 0))) (i32.const 0)
+        (call $descriptor.open-at (i32.load (i32.load (i32.const 0))) (i32.const 0)
             (i32.const 1040) (i32.const 5) (i32.const 1) (i32.const 2) (i32.const 0))
         (if (i32.load8_u (i32.const 0)) (then unreachable))
-        (call $append-via-stream (i32.load (i32.const 4)) (i32.const 0))
+        (call $descriptor.append-via-stream (i32.load (i32.const 4)) (i32.const 0))
         (if (i32.load8_u (i32.const 0)) (then unreachable))
         (i32.load (i32.const 4)))
 "#;
 
 /// The same, for those who want to know of their leadership.
-const LEADERSHIP: &str = r#"
-    (import "incumbent:election/leadership@0.1.0" "leading" (func $leading (param i32)))
-    (import "incumbent:election/leadership@0.1.0" "[method]term.changed"
-        (func $changed (param i32 i32 i32 i32 i32 i32 i64 i32)))
-    (import "incumbent:election/leadership@0.1.0" "[method]term.put"
-        (func $put (param i32 i32 i32 i32 i32 i32 i64 i32)))
-    (import "incumbent:election/leadership@0.1.0" "[method]term.resign"
-        (func $resign (param i32)))
-"#;
-
 const TERM: &str = r#"
     ;; The term.
     (func $term (result i32)
@@ -176,12 +145,14 @@ const TERM: &str = r#"
         (i32.load (i32.const 4)))
     ;; How a term stands once it is not firm any more: 1 endangered, 2 over.
     (func $shaken (param $term i32) (result i32)
-        (call $changed (local.get $term) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+        (call $term.changed (local.get $term)
+            (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
             (i32.const 0) (i64.const 0) (i32.const 0))
         (i32.load8_u (i32.const 0)))
     ;; Writes `done` to the key `jobs/last`: 0, or 1 + the case of its refusal.
     (func $done (param $term i32) (result i32)
-        (call $put (local.get $term) (i32.const 1048) (i32.const 9) (i32.const 1064) (i32.const 4)
+        (call $term.put (local.get $term)
+            (i32.const 1048) (i32.const 9) (i32.const 1064) (i32.const 4)
             (i32.const 0) (i64.const 0) (i32.const 0))
         (if (result i32) (i32.load8_u (i32.const 0))
             (then (i32.add (i32.const 1) (i32.load8_u (i32.const 8))))
@@ -195,23 +166,32 @@ const TERM: &str = r#"
 ///
 /// If that is no WebAssembly.
 pub fn doing(deed: &str) -> Vec<u8> {
-    let (imports, tools) =
-        if deed.contains("(call $term)") { (LEADERSHIP, TERM) } else { ("", "") };
-    let module = format!(
-        r#"(module {imports} {TOOLS} {REALLOC} {tools}
-            (func (export "wasi:cli/run@0.2.12#run") (result i32)
-                (local $kept i32) (local $standing i32)
-                {deed}
-                (i32.const 0)))"#
-    );
-    of_world(&module, WASI)
+    let module = |tools: &str| {
+        format!(
+            r#"(module {TOOLS} {REALLOC} {tools}
+                (func (export "wasi:cli/run@0.2.12#run") (result i32)
+                    (local $kept i32) (local $standing i32)
+                    {deed}
+                    (i32.const 0)))"#
+        )
+    };
+    if deed.contains("(call $term)") {
+        of_world(&module(TERM), &importing("incumbent:election/leadership@0.1.0"))
+    } else {
+        of_world(&module(""), WASI)
+    }
+}
+
+/// What they use of WASI, and this interface.
+fn importing(interface: &str) -> String {
+    WASI.replacen("import", &format!("import {interface}; import"), 1)
 }
 
 /// Prints its arguments and variables, a line each.
 pub const TELLS: &str = "
-    (call $arguments (i32.const 0))
+    (call $get-arguments (i32.const 0))
     (call $print-strings (i32.const 1032) (i32.const 1))
-    (call $environment (i32.const 0))
+    (call $get-environment (i32.const 0))
     (call $print-strings (i32.const 1032) (i32.const 2))";
 
 /// Says that it is at work, and computes without end.
@@ -225,11 +205,12 @@ pub const RANDOM: &str = "
     (call $at-work)
     (loop
         (global.set $free (i32.const 65536))
-        (call $random (i64.const 65536) (i32.const 0))
+        (call $get-random-bytes (i64.const 65536) (i32.const 0))
         (br 0))";
 
 /// Sleeps for twenty seconds, in one call.
-pub const SLEEPS: &str = "(call $at-work) (call $block (call $after (i64.const 20000000000)))";
+pub const SLEEPS: &str =
+    "(call $at-work) (call $pollable.block (call $subscribe-duration (i64.const 20000000000)))";
 
 /// Fills a gigabyte of memory without end: an instruction each time.
 pub const FILLS: &str = "
@@ -240,7 +221,9 @@ pub const FILLS: &str = "
         (br 0))";
 
 /// Reads from standard input, in one call.
-pub const READS: &str = "(call $at-work) (call $read (call $stdin) (i64.const 1) (i32.const 0))";
+pub const READS: &str = "
+    (call $at-work)
+    (call $input-stream.blocking-read (call $get-stdin) (i64.const 1) (i32.const 0))";
 
 /// Appends a byte to the file `trace` without end.
 pub const WRITES: &str = "
@@ -262,7 +245,7 @@ pub const LISTENS: &str = "
     (call $at-work)
     (local.set $standing (call $shaken (local.get $kept)))
     (call $print (i32.const 1072) (i32.const 5))
-    (call $exit (i32.add
+    (call $exit-with-code (i32.add
         (i32.add (i32.const 1) (i32.mul (i32.const 10) (local.get $standing)))
         (call $done (local.get $kept))))";
 
@@ -274,14 +257,13 @@ pub const LISTENS: &str = "
 pub fn wanting(interface: &str) -> Vec<u8> {
     let (package, name) = interface.split_once('/').expect("PACKAGE/NAME@VERSION");
     let (name, version) = name.split_once('@').expect("PACKAGE/NAME@VERSION");
-    let wit = WASI.replacen("import", &format!("import {interface}; import"), 1)
-        + &format!("package {package}@{version} {{ interface {name} {{ use-it: func(); }} }}");
+    let package =
+        format!("package {package}@{version} {{ interface {name} {{ use-it: func(); }} }}");
     let module = format!(
-        r#"(module
-            (import "{interface}" "use-it" (func $use))
-            (func (export "wasi:cli/run@0.2.12#run") (result i32) (call $use) (i32.const 0)))"#
+        r#"(module {TOOLS} {REALLOC}
+            (func (export "wasi:cli/run@0.2.12#run") (result i32) (call $use-it) (i32.const 0)))"#
     );
-    of_world(&module, &wit)
+    of_world(&module, &(importing(interface) + &package))
 }
 
 #[cfg(test)]

@@ -10,8 +10,6 @@ pub mod cluster;
 pub mod counter;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-#[cfg(feature = "etcd")]
-pub mod example;
 #[cfg(feature = "component")]
 pub mod hostile;
 #[cfg(feature = "component")]

@@ -72,6 +72,39 @@ pub fn on<S: AsRef<OsStr>>(etcd: &Etcd, arguments: impl IntoIterator<Item = S>) 
     command
 }
 
+/// The command, started by another one.
+pub fn started_by(starter: &[&str], command: &Command) -> Command {
+    let mut whole = Command::new(starter[0]);
+    whole.args(&starter[1..]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => whole.env(name, value),
+            None => whole.env_remove(name),
+        };
+    }
+    whole.stdin(Stdio::null());
+    whole
+}
+
+/// The command, started by a shell that has done this.
+pub fn limited(deed: &str, command: &Command) -> Command {
+    started_by(&["bash", "-c", &format!("{deed} && exec \"$0\" \"$@\"")], command)
+}
+
+/// Starts the example of this name, on this etcd.
+///
+/// # Panics
+///
+/// Where cargo has not built it.
+pub fn example(etcd: &Etcd, name: &str, arguments: &[&str]) -> Running {
+    // Cargo builds the examples of a package with its tests, in `examples` beside `deps`.
+    let test = env::current_exe().expect("a test");
+    let built = test.ancestors().nth(2).expect("two directories");
+    let mut example = Command::new(built.join("examples").join(name));
+    example.args(arguments).env("INCUMBENT_STORE", etcd.url());
+    Running::start(example)
+}
+
 /// Runs it to its end: its status, and what it has printed.
 pub fn end(mut command: Command) -> End {
     let Output { status, stdout, stderr } = command.output().expect("the program runs");
@@ -95,6 +128,24 @@ impl End {
         assert_eq!(self.status, status, "{self:?}");
         assert!(!self.stderr.contains("panicked"), "{self:?}");
         self
+    }
+
+    /// It says all of this on standard error, in one sentence.
+    #[track_caller]
+    pub fn says(self, parts: &[&str]) -> Self {
+        assert!(self.stderr.starts_with("incumbent: "), "{self:?}");
+        assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
+        for part in parts {
+            assert!(self.stderr.contains(part), "no {part:?} in {self:?}");
+        }
+        self
+    }
+
+    /// It says all of this in one sentence, and prints nothing else.
+    #[track_caller]
+    pub fn only_says(self, parts: &[&str]) -> Self {
+        assert_eq!(self.stdout, "", "{self:?}");
+        self.says(parts)
     }
 
     /// The only line of standard output.
@@ -159,6 +210,19 @@ impl Running {
     pub fn stop(mut self) {
         self.signal(Signal::TERM);
         assert_eq!(self.wait(), 0, "{:?}", self.stderr);
+    }
+
+    /// Interrupts it, and holds it to an orderly end.
+    #[track_caller]
+    pub fn interrupt(mut self) {
+        self.signal(Signal::INT);
+        assert_eq!(self.wait(), 0, "{:?}", self.stderr);
+    }
+
+    /// The first line that it prints with this beginning, after the one asked for before.
+    #[track_caller]
+    pub fn prints(&self, beginning: &str) -> String {
+        self.stdout.find(beginning, |line| line.starts_with(beginning).then(|| line.to_owned()))
     }
 
     /// The first event of this name that it prints, which nobody has asked for
@@ -242,6 +306,12 @@ impl Lines {
         })
     }
 
+    /// How many events of this name there are by now, and whoever has asked for them.
+    pub fn count(&self, name: &str) -> usize {
+        let beginning = format!("{{\"event\":\"{name}\"");
+        self.0.0.lock().lines.iter().filter(|line| line.starts_with(&beginning)).count()
+    }
+
     /// All there is, once the pipe is closed.
     pub fn all(&self) -> Vec<String> {
         let mut state = self.0.0.lock();
@@ -272,6 +342,23 @@ impl Terminal {
         let mut running = Running::start(command);
         let keyboard = running.stdin();
         Self { running, keyboard }
+    }
+
+    /// A shell with job control, where the program runs this work.
+    #[track_caller]
+    pub fn shell(etcd: &Etcd, line: &str) -> Self {
+        let mut terminal = Self::start(etcd, "bash --norc --noprofile -i");
+        terminal.type_in("set -o notify; PS1=; echo shell is ready\n");
+        terminal.line_with("shell is ready");
+        terminal.type_in(&format!("{line}\n"));
+        terminal
+    }
+
+    /// Leaves the shell.
+    #[track_caller]
+    pub fn leave(mut self) {
+        self.type_in("exit\n");
+        self.wait();
     }
 
     /// Of what holds the terminal.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use incumbent::{Credentials, EtcdStore, admin};
 use incumbent_tests::etcd::{Etcd, SYNCED, Version};
+use incumbent_tests::program::parent;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a successor has been in line when its predecessor is killed.
@@ -64,7 +65,7 @@ fn round(etcd: &Etcd, victim: Victim) -> Result<Duration> {
     let run = ["run", "killed", "--ttl", ttl, "--restart-delay", "1m", "--"];
     let mut leader = Program::start(etcd, &[&run[..], &script].concat())?;
     let worker: i32 = leader.line()?.parse()?;
-    let guard = parent(worker)?;
+    let guard = parent(worker);
 
     let mut successor = Program::start(etcd, &["campaign", "killed", "-o", "json"])?;
     while !successor.line()?.contains("\"joined\"") {}
@@ -141,12 +142,6 @@ impl Drop for Program {
         self.signal(Signal::TERM);
         let _ = self.child.wait();
     }
-}
-
-fn parent(pid: i32) -> Result<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, rest) = stat.rsplit_once(") ").context("a name")?;
-    Ok(rest.split(' ').nth(1).context("a parent")?.parse()?)
 }
 
 fn print(victim: Victim, times: &mut [Duration], promised: Duration) {

@@ -3,18 +3,18 @@
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use incumbent_tests::etcd::{Etcd, Version};
-use incumbent_tests::example::Example;
+use incumbent_tests::program::example;
 
 #[test]
 fn leader_works_until_interrupted_and_the_next_one_goes_on() {
     let etcd = Etcd::start(Version::V3_5);
-    let mut observer = Example::start(&etcd, "observe", &["office"]);
+    let observer = example(&etcd, "observe", &["office"]);
     observer.prints("nobody leads");
 
-    let mut first = Example::start(&etcd, "leader", &["office", "first"]);
+    let first = example(&etcd, "leader", &["office", "first"]);
     first.prints("step 1 of epoch");
     observer.prints("first leads in epoch");
-    let mut second = Example::start(&etcd, "leader", &["office", "second"]);
+    let second = example(&etcd, "leader", &["office", "second"]);
     second.prints("waiting to lead office");
 
     first.interrupt();
@@ -27,7 +27,7 @@ fn leader_works_until_interrupted_and_the_next_one_goes_on() {
 #[test]
 fn a_paused_leaders_late_write_is_refused() {
     let etcd = Etcd::start(Version::V3_4);
-    let mut example = Example::start(&etcd, "fenced_write", &[]);
+    let mut writer = example(&etcd, "fenced_write", &[]);
     for line in [
         "sleeper leads in epoch",
         "sleeper wrote the result, and falls asleep",
@@ -38,9 +38,9 @@ fn a_paused_leaders_late_write_is_refused() {
         "the store refuses it as well, by its guard: stale",
         "sleeper was demoted: the deadline came before a renewal",
     ] {
-        example.prints(line);
+        writer.prints(line);
     }
-    example.succeeds();
+    assert_eq!(writer.wait(), 0);
     let result = etcd.etcdctl(&["get", "--print-value-only", "fenced-write-example-result"]);
     assert_eq!(result.trim_end(), "by the successor");
 }

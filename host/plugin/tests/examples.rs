@@ -4,8 +4,7 @@
 
 use incumbent_tests::application;
 use incumbent_tests::etcd::{Etcd, Version};
-use incumbent_tests::example::Example;
-use incumbent_tests::program::until as eventually;
+use incumbent_tests::program::{example, until as eventually};
 
 #[test]
 fn a_platform_runs_each_component_only_where_it_leads() {
@@ -24,7 +23,7 @@ fn a_platform_runs_each_component_only_where_it_leads() {
     let platform = |identity: &str| {
         let mut arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
         arguments[0] = identity;
-        Example::start(&etcd, "platform", &arguments)
+        example(&etcd, "platform", &arguments)
     };
     let get = |key: &str| etcd.etcdctl(&["get", "--print-value-only", key]).trim_end().to_owned();
     let strokes = || get("data/tally/count").len();
@@ -33,7 +32,7 @@ fn a_platform_runs_each_component_only_where_it_leads() {
         etcd.etcdctl(&all).trim_end().to_owned()
     };
 
-    let mut first = platform("platform-1");
+    let first = platform("platform-1");
     first.prints("sprawl failed in epoch");
     eventually("both are at work", || strokes() > 3 && !get("data/spin/begun").is_empty());
     let second = platform("platform-2");
@@ -52,7 +51,6 @@ fn a_platform_runs_each_component_only_where_it_leads() {
     let before = strokes();
     first.interrupt();
     eventually("the other one counts", || strokes() > before + 3);
-    let mut second = second;
     second.interrupt();
     // Nothing was lost and nothing done twice: each write has added one stroke.
     let count = etcd.etcdctl(&["get", "data/tally/count", "--write-out=fields"]);

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{on, path, pid_in};
+use super::{Running, on, path, pid_in};
 use crate::etcd::Etcd;
 
 /// How far beyond its leadership work may be found, on a machine that is busy. Printed is
@@ -47,6 +47,13 @@ impl Work {
         command
     }
 
+    /// Starts it, and waits until it has written its process id into `child`.
+    #[track_caller]
+    pub fn start(&self, etcd: &Etcd, more: &[&str]) -> (Running, i32) {
+        let running = Running::start(self.command(etcd, more));
+        (running, self.pid("child"))
+    }
+
     /// For a shell.
     pub fn line(&self, more: &[&str]) -> String {
         let script = self.path("script");
@@ -80,6 +87,11 @@ impl Work {
 
     pub fn events(&self) -> Vec<Value> {
         events_in(&self.path("events"))
+    }
+
+    /// Its events of this name.
+    pub fn events_of(&self, name: &str) -> Vec<Value> {
+        self.events().into_iter().filter(|event| event["event"] == name).collect()
     }
 }
 

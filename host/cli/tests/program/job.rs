@@ -1,27 +1,14 @@
 //! `incumbent run --component`: work that cannot outlive its leadership, on a real etcd.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
-
-use std::fs::{self, OpenOptions};
-use std::io::{Read, Write};
+use std::fs::OpenOptions;
+use std::io::{PipeWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, SystemTime};
+use std::process::Child;
 
-use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::job;
-use incumbent_tests::program::work::{BUSY, events_in, last_valid, run};
-use incumbent_tests::program::{Running, children, end, incumbent, on, process, until};
-use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
-use rustix::process::Signal;
-use tempfile::TempDir;
+use rustix::fs::OFlags;
+
+use super::*;
 
 /// To open a pipe for reading before anybody writes.
 const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
@@ -62,6 +49,18 @@ impl Job {
         self.directory.path().join(name).to_str().unwrap().to_owned()
     }
 
+    fn events(&self) -> Vec<Value> {
+        events_in(self.path("events").as_ref())
+    }
+
+    /// Starts it with an output that only the test reads, and waits until it is elected.
+    fn elected(&self, etcd: &Etcd, stdout: PipeWriter) -> Child {
+        let mut command = self.command(etcd, &["--once", "--ttl", "60s"]);
+        let child = command.stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
+        until("it is elected", || self.events().iter().any(|event| event["event"] == "elected"));
+        child
+    }
+
     /// Makes `trace` a pipe: to open it is a call to the system that goes on until
     /// somebody reads it.
     fn with_a_pipe(self) -> Self {
@@ -82,7 +81,11 @@ impl Job {
     }
 
     fn command(&self, etcd: &Etcd, more: &[&str]) -> Command {
-        let mut command = run(etcd, "office", more);
+        self.command_in(etcd, "office", more)
+    }
+
+    fn command_in(&self, etcd: &Etcd, election: &str, more: &[&str]) -> Command {
+        let mut command = run(etcd, election, more);
         command.args(["--events", &self.path("events"), "--component", &self.path("job.wasm")]);
         command
     }
@@ -113,14 +116,37 @@ incumbent_tests::on_each_version!(
     whatever_it_does_it_is_interrupted_in_time,
 );
 
+incumbent_tests::on_an_etcd!(
+    nothing_is_written_after_the_deadline,
+    a_component_whose_output_nobody_reads_is_interrupted,
+    all_that_it_prints_is_printed,
+    directories_are_what_was_granted,
+    its_end_is_ours_with_once,
+    one_that_fails_at_once_lets_others_have_their_turn,
+    it_runs_again_in_the_next_term,
+    a_paused_process_finds_its_time_over,
+    one_that_listens_has_time_to_stop,
+    one_that_resigns_ends_by_itself,
+    keys_are_what_was_granted,
+    keys_below_its_own_election_are_never_granted,
+    one_that_listens_and_goes_on_gets_the_stop_time_out_and_no_more,
+    nothing_is_given_back_before_a_call_to_the_system_has_returned,
+    a_call_to_the_system_that_never_returns_leaves_the_lease_to_itself,
+    it_takes_no_more_of_the_machine_than_it_may,
+    one_that_ends_because_its_term_is_over_has_lost_it,
+    what_is_granted_can_be_a_variable,
+    a_variable_that_grants_is_nothing_to_a_command,
+    nothing_is_left_when_the_process_is_killed,
+);
+
 fn a_component_is_told_and_given_what_was_granted(etcd: Etcd) {
     let job = Job::doing(job::TELLS);
     let mut command = job.command(&etcd, &["--once", "--id", "me"]);
     command.args(["--env", "A=b=c", "--env", "INHERITED", "--", "one", "--two"]);
     command.env("INHERITED", "from here").env("SECRET", "not for it");
     let ended = end(command).expect(0);
-    let epoch = &events_in(job.path("events").as_ref())[1]["epoch"];
-    let key = events_in(job.path("events").as_ref())[1]["key"].as_str().unwrap().to_owned();
+    let elected = &job.events()[1];
+    let (epoch, key) = (&elected["epoch"], elected["key"].as_str().unwrap());
     assert_eq!(
         ended.stdout.lines().collect::<Vec<_>>(),
         [
@@ -150,8 +176,7 @@ fn whatever_it_does_it_is_interrupted_in_time(etcd: Etcd) {
         ("a read from standard input", job::READS),
     ] {
         let job = Job::doing(deed);
-        let mut command = run(&etcd, name, &["--once", "-v"]);
-        command.args(["--component", &job.path("job.wasm")]);
+        let mut command = job.command_in(&etcd, name, &["--once", "-v"]);
         command.stdin(Stdio::piped());
         let mut running = Running::start(command);
         running.stdout.line_with("at work");
@@ -172,14 +197,12 @@ fn number_in(line: &str, name: &str) -> i64 {
     rest.split_whitespace().next().unwrap().parse().expect(line)
 }
 
-#[test]
-fn nothing_is_written_after_the_deadline() {
-    let etcd = Etcd::start(Version::V3_5);
+fn nothing_is_written_after_the_deadline(etcd: Etcd) {
     let job = Job::doing(job::WRITES);
     let mut running = job.at_work(&etcd, &["--once", "--dir", &job.path(""), "-v"]);
     etcd.pause();
     running.stderr.line_with("the component was interrupted");
-    let limit = last_valid(&events_in(job.path("events").as_ref()));
+    let limit = last_valid(&job.events());
     let written = fs::metadata(job.path("trace")).unwrap().modified().unwrap();
     assert!(written <= limit + BUSY, "{:?} late", written.duration_since(limit));
     etcd.resume();
@@ -187,52 +210,37 @@ fn nothing_is_written_after_the_deadline() {
 }
 
 /// A pipe that nobody reads holds up a thread in the kernel.
-#[test]
-fn a_component_whose_output_nobody_reads_is_interrupted() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_component_whose_output_nobody_reads_is_interrupted(etcd: Etcd) {
     let job = Job::doing(job::PRINTS);
     let (reader, writer) = std::io::pipe().unwrap();
-    let mut command = job.command(&etcd, &["--once", "--ttl", "60s"]);
-    let mut child = command.stdout(writer).stderr(Stdio::null()).spawn().unwrap();
-    drop(command);
-    until("it is elected", || {
-        events_in(job.path("events").as_ref()).iter().any(|event| event["event"] == "elected")
-    });
+    let mut child = job.elected(&etcd, writer);
     until("the pipe is full", || rustix::io::ioctl_fionread(&reader).unwrap() >= PIPE as u64);
-    incumbent_tests::program::kill(child.id().cast_signed(), Signal::TERM);
-    assert_eq!(incumbent_tests::program::status_of(child.wait().unwrap()), 0);
+    kill(child.id().cast_signed(), Signal::TERM);
+    assert_eq!(status_of(child.wait().unwrap()), 0);
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
 }
 
 /// It may take as long as the leadership lasts.
-#[test]
-fn all_that_it_prints_is_printed() {
-    let etcd = Etcd::start(Version::V3_5);
+fn all_that_it_prints_is_printed(etcd: Etcd) {
     // Not flushed: the stream takes it, and the program ends.
     let job = Job::doing(
-        "(local.set $kept (call $stdout))
-         (call $check-write (local.get $kept) (i32.const 0))
-         (call $write (local.get $kept) (i32.const 1024) (i32.const 8) (i32.const 0))",
+        "(local.set $kept (call $get-stdout))
+         (call $output-stream.check-write (local.get $kept) (i32.const 0))
+         (call $output-stream.write
+            (local.get $kept) (i32.const 1024) (i32.const 8) (i32.const 0))",
     );
     let (mut reader, mut writer) = std::io::pipe().unwrap();
     writer.write_all(&[b'.'; PIPE]).unwrap();
-    let mut command = job.command(&etcd, &["--once", "--ttl", "60s"]);
-    let mut child = command.stdout(writer).stderr(Stdio::null()).spawn().unwrap();
-    drop(command);
-    until("it is elected", || {
-        events_in(job.path("events").as_ref()).iter().any(|event| event["event"] == "elected")
-    });
+    let mut child = job.elected(&etcd, writer);
     sleep(Duration::from_millis(200));
     assert_eq!(child.try_wait().unwrap(), None, "it waits for its reader");
     let mut printed = String::new();
     reader.read_to_string(&mut printed).unwrap();
     assert_eq!(printed.trim_start_matches('.'), "at work\n");
-    assert_eq!(incumbent_tests::program::status_of(child.wait().unwrap()), 0);
+    assert_eq!(status_of(child.wait().unwrap()), 0);
 }
 
-#[test]
-fn directories_are_what_was_granted() {
-    let etcd = Etcd::start(Version::V3_5);
+fn directories_are_what_was_granted(etcd: Etcd) {
     let job =
         Job::doing("(call $write-all (call $trace) (i32.const 1024) (i32.const 8) (i32.const 0))");
     let denied = end(job.command(&etcd, &["--once"])).expect(134);
@@ -243,14 +251,12 @@ fn directories_are_what_was_granted() {
     assert_eq!(fs::read_to_string(format!("{inside}/trace")).unwrap(), "at work\n");
 }
 
-#[test]
-fn its_end_is_ours_with_once() {
-    let etcd = Etcd::start(Version::V3_5);
+fn its_end_is_ours_with_once(etcd: Etcd) {
     for (deed, status) in [
         ("", 0),
         ("(return (i32.const 1))", 1),
-        ("(call $exit (i32.const 0))", 0),
-        ("(call $exit (i32.const 7))", 7),
+        ("(call $exit-with-code (i32.const 0))", 0),
+        ("(call $exit-with-code (i32.const 7))", 7),
         ("(unreachable)", 134),
     ] {
         let ended = end(Job::doing(deed).command(&etcd, &["--once"])).expect(status);
@@ -259,9 +265,7 @@ fn its_end_is_ours_with_once() {
     }
 }
 
-#[test]
-fn one_that_fails_at_once_lets_others_have_their_turn() {
-    let etcd = Etcd::start(Version::V3_5);
+fn one_that_fails_at_once_lets_others_have_their_turn(etcd: Etcd) {
     let job = Job::doing("(unreachable)");
     let running = Running::start(job.command(&etcd, &["--restart-delay", "500ms"]));
     for _ in 0..2 {
@@ -272,9 +276,7 @@ fn one_that_fails_at_once_lets_others_have_their_turn() {
     running.stop();
 }
 
-#[test]
-fn it_runs_again_in_the_next_term() {
-    let etcd = Etcd::start(Version::V3_5);
+fn it_runs_again_in_the_next_term(etcd: Etcd) {
     let job = Job::doing(job::LOOPS);
     let mut running = job.at_work(&etcd, &["--ttl", "10m"]);
     for _ in 0..2 {
@@ -283,7 +285,7 @@ fn it_runs_again_in_the_next_term() {
     }
     running.signal(Signal::TERM);
     assert_eq!(running.wait(), 0);
-    let events = events_in(job.path("events").as_ref());
+    let events = job.events();
     let reasons: Vec<_> = events.iter().filter(|event| event["event"] == "demoted").collect();
     assert_eq!(reasons[0]["reason"], "deposed");
     assert_eq!(reasons[2]["reason"], "resigned");
@@ -307,9 +309,7 @@ fn the_example_counts_on_where_the_last_leader_stopped() {
     second.stop();
 }
 
-#[test]
-fn a_paused_process_finds_its_time_over() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_paused_process_finds_its_time_over(etcd: Etcd) {
     let job = Job::doing(job::WRITES);
     let mut running = job.at_work(&etcd, &["--once", "--dir", &job.path(""), "-v"]);
     running.signal(Signal::STOP);
@@ -329,9 +329,7 @@ fn a_paused_process_finds_its_time_over() {
     other.stop();
 }
 
-#[test]
-fn one_that_listens_has_time_to_stop() {
-    let etcd = Etcd::start(Version::V3_5);
+fn one_that_listens_has_time_to_stop(etcd: Etcd) {
     let job = Job::doing(job::LISTENS);
     let long = ["--ttl", "60s", "--allow-keys", "jobs/"];
     let mut running = job.at_work(&etcd, &long);
@@ -353,18 +351,14 @@ fn one_that_listens_has_time_to_stop() {
     running.stop();
 }
 
-#[test]
-fn one_that_resigns_ends_by_itself() {
-    let etcd = Etcd::start(Version::V3_5);
-    let job = Job::doing("(call $resign (call $term)) (call $exit (i32.const 7))");
+fn one_that_resigns_ends_by_itself(etcd: Etcd) {
+    let job = Job::doing("(call $term.resign (call $term)) (call $exit-with-code (i32.const 7))");
     end(job.command(&etcd, &["--once", "--ttl", "60s"])).expect(7);
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
 }
 
-#[test]
-fn keys_are_what_was_granted() {
-    let etcd = Etcd::start(Version::V3_5);
-    let job = Job::doing("(call $exit (call $done (call $term)))");
+fn keys_are_what_was_granted(etcd: Etcd) {
+    let job = Job::doing("(call $exit-with-code (call $done (call $term)))");
     for others in [&["--once", "--allow-keys", "others/"][..], &["--once"]] {
         let not_permitted = end(job.command(&etcd, others)).expect(4);
         let told = not_permitted.stderr.matches("not granted to it election=office key=jobs/last");
@@ -375,26 +369,19 @@ fn keys_are_what_was_granted() {
 }
 
 /// `etcdctl elect` would take what it writes there for a candidate.
-#[test]
-fn keys_below_its_own_election_are_never_granted() {
-    let etcd = Etcd::start(Version::V3_5);
-    let job = Job::doing("(call $exit (call $done (call $term)))");
+fn keys_below_its_own_election_are_never_granted(etcd: Etcd) {
+    let job = Job::doing("(call $exit-with-code (call $done (call $term)))");
     for (election, keys) in [("jobs", "jobs/"), ("jobs/last", "jobs/"), ("jobs", "jobs/last")] {
-        let mut command = run(&etcd, election, &["--once", "--allow-keys", keys]);
-        command.args(["--component", &job.path("job.wasm")]);
+        let command = job.command_in(&etcd, election, &["--once", "--allow-keys", keys]);
         let refused = end(command).expect(2);
         assert!(refused.stderr.contains(&format!("--allow-keys {keys} reaches")), "{refused:?}");
     }
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "jobs"]), "");
     // What is only named alike is something else.
-    let mut command = run(&etcd, "job", &["--once", "--allow-keys", "jobs/"]);
-    command.args(["--component", &job.path("job.wasm")]);
-    end(command).expect(0);
+    end(job.command_in(&etcd, "job", &["--once", "--allow-keys", "jobs/"])).expect(0);
 }
 
-#[test]
-fn one_that_listens_and_goes_on_gets_the_stop_time_out_and_no_more() {
-    let etcd = Etcd::start(Version::V3_5);
+fn one_that_listens_and_goes_on_gets_the_stop_time_out_and_no_more(etcd: Etcd) {
     let job = Job::doing("(drop (call $term)) (call $at-work) (loop (br 0))");
     let mut running = job.at_work(&etcd, &["--ttl", "60s", "--stop-timeout", "500ms"]);
     let asked = SystemTime::now();
@@ -410,9 +397,7 @@ fn one_that_listens_and_goes_on_gets_the_stop_time_out_and_no_more() {
 }
 
 /// Nobody can interrupt it; whoever leads next would find it at work.
-#[test]
-fn nothing_is_given_back_before_a_call_to_the_system_has_returned() {
-    let etcd = Etcd::start(Version::V3_5);
+fn nothing_is_given_back_before_a_call_to_the_system_has_returned(etcd: Etcd) {
     let job = Job::doing(OPENS).with_a_pipe();
     let mut running = job.stuck(&etcd, &["--ttl", "60s"]);
     running.signal(Signal::TERM);
@@ -434,15 +419,13 @@ fn nothing_is_given_back_before_a_call_to_the_system_has_returned() {
     running.stop();
 }
 
-#[test]
-fn a_call_to_the_system_that_never_returns_leaves_the_lease_to_itself() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_call_to_the_system_that_never_returns_leaves_the_lease_to_itself(etcd: Etcd) {
     let job = Job::doing(OPENS).with_a_pipe();
     let mut running = job.stuck(&etcd, &["--ttl", "3s"]);
     running.signal(Signal::TERM);
     running.stderr.line_with("the lease runs out by itself");
     assert_eq!(running.wait(), 0);
-    let events = events_in(job.path("events").as_ref());
+    let events = job.events();
     assert!(events.iter().all(|event| event["event"] != "demoted"), "{events:?}");
     let other = Running::campaign(&etcd, "office", &[]);
     other.event("elected");
@@ -450,23 +433,23 @@ fn a_call_to_the_system_that_never_returns_leaves_the_lease_to_itself() {
     other.stop();
 }
 
-#[test]
-fn it_takes_no_more_of_the_machine_than_it_may() {
-    let etcd = Etcd::start(Version::V3_5);
+fn it_takes_no_more_of_the_machine_than_it_may(etcd: Etcd) {
     // It has 4 MiB, and wants as much again.
-    let job = Job::doing("(call $exit (i32.eq (memory.grow (i32.const 64)) (i32.const -1)))");
+    let job =
+        Job::doing("(call $exit-with-code (i32.eq (memory.grow (i32.const 64)) (i32.const -1)))");
     end(job.command(&etcd, &["--once"])).expect(0);
     end(job.command(&etcd, &["--once", "--max-memory", "8"])).expect(0);
     end(job.command(&etcd, &["--once", "--max-memory", "7"])).expect(1);
     end(job.command(&etcd, &["--once", "--max-memory", "3"])).expect(134);
     let many = "(loop
-        (drop (call $after (i64.const 0)))
+        (drop (call $subscribe-duration (i64.const 0)))
         (br_if 0 (i32.lt_u
             (local.tee $kept (i32.add (local.get $kept) (i32.const 1)))
             (i32.const 600))))";
     end(Job::doing(many).command(&etcd, &["--once"])).expect(134);
     let random = |bytes: u32| {
-        let job = Job::doing(&format!("(call $random (i64.const {bytes}) (i32.const 0))"));
+        let job =
+            Job::doing(&format!("(call $get-random-bytes (i64.const {bytes}) (i32.const 0))"));
         end(job.command(&etcd, &["--once"]))
     };
     random(1 << 16).expect(0);
@@ -475,20 +458,18 @@ fn it_takes_no_more_of_the_machine_than_it_may() {
     // At once, and unasked.
     let write = |to: &str, bytes: u32| {
         let job = Job::doing(&format!(
-            "(call $write (call ${to}) (i32.const 0) (i32.const {bytes}) (i32.const 0))"
+            "(call $output-stream.write
+                (call ${to}) (i32.const 0) (i32.const {bytes}) (i32.const 0))"
         ));
-        let directory = job.path("");
-        end(job.command(&etcd, &["--once", "--dir", &directory]))
+        end(job.command(&etcd, &["--once", "--dir", &job.path("")]))
     };
-    write("stdout", 8).expect(134);
+    write("get-stdout", 8).expect(134);
     write("trace", 1 << 20).expect(0);
     write("trace", 3 << 20).expect(134);
 }
 
 /// What comes first for the component has not come first for the leadership.
-#[test]
-fn one_that_ends_because_its_term_is_over_has_lost_it() {
-    let etcd = Etcd::start(Version::V3_5);
+fn one_that_ends_because_its_term_is_over_has_lost_it(etcd: Etcd) {
     let job = Job::doing(
         "(local.set $kept (call $term)) (call $at-work)
         (drop (call $shaken (local.get $kept)))",
@@ -501,9 +482,7 @@ fn one_that_ends_because_its_term_is_over_has_lost_it() {
 }
 
 /// A variable is for all that is started with it; what a component is granted is for one.
-#[test]
-fn what_is_granted_can_be_a_variable() {
-    let etcd = Etcd::start(Version::V3_5);
+fn what_is_granted_can_be_a_variable(etcd: Etcd) {
     let job = Job::doing(OPENS);
     let mut command = on(&etcd, ["run", "office", "--once"]);
     command.envs([
@@ -519,17 +498,13 @@ fn what_is_granted_can_be_a_variable() {
 }
 
 /// It may be there for other runs.
-#[test]
-fn a_variable_that_grants_is_nothing_to_a_command() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_variable_that_grants_is_nothing_to_a_command(etcd: Etcd) {
     let mut command = on(&etcd, ["run", "office", "--once", "--", "true"]);
     command.envs([("INCUMBENT_DIR", "/nowhere"), ("INCUMBENT_ALLOW_NETWORK", "yes")]);
     end(command).expect(0);
 }
 
-#[test]
-fn nothing_is_left_when_the_process_is_killed() {
-    let etcd = Etcd::start(Version::V3_5);
+fn nothing_is_left_when_the_process_is_killed(etcd: Etcd) {
     let job = Job::doing(job::WRITES);
     let mut running = job.at_work(&etcd, &["--dir", &job.path("")]);
     assert_eq!(children(running.pid()), [], "it needs nobody");
@@ -566,16 +541,13 @@ fn what_is_no_job_is_found_before_joining() {
     ] {
         // There is no store: it would be 4 if one were asked.
         let command = ["run", "e", "--store", "etcd://127.0.0.1:1", "--component", &file];
-        let bad = end(incumbent(command)).expect(2);
-        assert!(bad.stderr.contains(says) && bad.stderr.contains(&file), "{bad:?}");
-        assert_eq!(bad.stderr.lines().count(), 1, "{bad:?}");
+        end(incumbent(command)).expect(2).says(&[says, &file]);
     }
     let job = file("job", &whole);
     for grant in ["/no/such/directory", &job] {
         let command = ["run", "e", "--store", "etcd://127.0.0.1:1", "--component", &job];
         let bad = end(incumbent(command.iter().chain(&["--dir", grant]))).expect(2);
-        assert!(bad.stderr.contains(&format!("--dir {grant} cannot be opened")), "{bad:?}");
-        assert_eq!(bad.stderr.lines().count(), 1, "{bad:?}");
+        bad.says(&[&format!("--dir {grant} cannot be opened")]);
     }
 }
 

@@ -1,22 +1,12 @@
 //! What the program says where etcd does not let it in, what it does when its
 //! credentials are replaced, and that it keeps its secrets.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
-
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use incumbent_tests::certificates::{Authority, Certificates, Signed, Validity};
-use incumbent_tests::etcd::{Etcd, Version};
-use incumbent_tests::program::{Running, children, end, eventually, incumbent, write_secret};
-use tempfile::TempDir;
+use incumbent_tests::program::End;
+
+use super::*;
 
 incumbent_tests::on_each_version!(
     each_fault_of_tls_has_its_sentence,
@@ -29,22 +19,32 @@ incumbent_tests::on_each_version!(
 
 const PASSWORD: &str = "pA55w0rd-of-ann";
 
+const LEADER: &[&str] = &["leader", "office"];
+
 fn each_fault_of_tls_has_its_sentence(version: Version) {
     let world = World::start(version);
-    let refused = |why: &str, mine: &Mine, says: &[&str]| {
-        sentence(why, 4, mine.on(&world.etcd.url(), &["leader", "office"]), says);
-    };
+    let url = world.etcd.url();
+    let refused =
+        |why: &str, mine: &Mine, says: &[&str]| sentence(why, 4, mine.on(&url, LEADER), says);
     let mine = world.mine();
-    end(mine.on(&world.etcd.url(), &["leader", "office"])).expect(1);
+    end(mine.on(&url, LEADER)).expect(1);
 
-    let stranger = Authority::new("stranger");
-    refused("another CA", &mine.with_ca(&stranger), &["nobody that we trust", "--cacert"]);
-    refused("no CA", &mine.without("ca"), &["--cacert"]);
-    refused("no certificate", &mine.without("cert"), &["wants a certificate", "--cert", "--key"]);
+    let (ours, stranger) = (world.authority.pem(), Authority::new("stranger"));
+    let another = Mine::of(&stranger.pem(), &world.authority.client(Validity::Now));
+    refused("another CA", &another, &["nobody that we trust", "--cacert"]);
+    let mut command = mine.on(&url, LEADER);
+    command.env_remove("INCUMBENT_CACERT");
+    sentence("no CA", 4, command, &["--cacert"]);
+    sentence("no files", 4, on(&world.etcd, LEADER), &["--cacert"]);
+    let mut command = mine.on(&url, LEADER);
+    command.env_remove("INCUMBENT_CERT").env_remove("INCUMBENT_KEY");
+    sentence("no certificate", 4, command, &["wants a certificate", "--cert", "--key"]);
     let expired = world.authority.client(Validity::Past);
-    refused("an old one", &mine.with(&expired), &["our certificate", "--cert", "expired"]);
+    let says = &["our certificate", "--cert", "expired"];
+    refused("an old one", &Mine::of(&ours, &expired), says);
     let theirs = stranger.client(Validity::Now);
-    refused("a stranger's", &mine.with(&theirs), &["does not take our certificate", "--cert"]);
+    let says = &["does not take our certificate", "--cert"];
+    refused("a stranger's", &Mine::of(&ours, &theirs), says);
     let plain = format!("etcd://{}", world.etcd.address());
     let says = &["it speaks TLS", "etcds://"];
     sentence("no TLS", 4, incumbent(["--store", &plain, "leader", "office"]), says);
@@ -55,11 +55,11 @@ fn each_fault_of_tls_has_its_sentence(version: Version) {
     world.serve(&world.authority.server(Validity::Past, true));
     refused("etcd's is old", &mine, &["its certificate has expired", "clock"]);
     world.serve(&world.authority.server(Validity::Now, true));
-    end(mine.on(&world.etcd.url(), &["leader", "office"])).expect(1);
+    end(mine.on(&url, LEADER)).expect(1);
 
     let open = Etcd::start(version);
     let store = format!("etcds://{}", open.address());
-    sentence("TLS", 4, mine.on(&store, &["leader", "office"]), &["does not speak TLS", "etcd://"]);
+    sentence("TLS", 4, mine.on(&store, LEADER), &["does not speak TLS", "etcd://"]);
 
     // What cannot be used is bad input, whatever there is at the other end.
     for (why, part, text, says) in [
@@ -68,61 +68,58 @@ fn each_fault_of_tls_has_its_sentence(version: Version) {
         ("the key of another", &mine.key, theirs.key.clone(), &["--key"]),
         ("half a CA", &mine.ca, half(&stranger.pem()), &["--cacert"]),
     ] {
-        let path = part.as_ref().unwrap();
-        let good = fs::read_to_string(path).unwrap();
-        fs::write(path, text).unwrap();
-        sentence(why, 2, mine.on(&store, &["leader", "office"]), says);
-        fs::write(path, good).unwrap();
+        let good = fs::read_to_string(part).unwrap();
+        fs::write(part, text).unwrap();
+        sentence(why, 2, mine.on(&store, LEADER), says);
+        fs::write(part, good).unwrap();
     }
 }
 
 fn each_fault_of_a_login_has_its_sentence(etcd: Etcd) {
     etcd.enable_users("of-root", "ann", PASSWORD, "office");
-    let directory = TempDir::new().unwrap();
-    let file = directory.path().join("password");
+    let (_directory, file) = password();
     let as_user = |name: &str, password: &str| {
         write_secret(&file, password);
-        let mut command = incumbent(["--store", &etcd.url(), "leader", "office"]);
+        let mut command = on(&etcd, LEADER);
         command.args(["--user", name, "--password-file"]).arg(&file);
         command
     };
     end(as_user("ann", PASSWORD)).expect(1);
     let says = &["authentication failed", "--user", "--password-file"];
-    sentence("a wrong password", 4, as_user("ann", "guessed"), says);
+    let wrong = sentence("a wrong password", 4, as_user("ann", "guessed"), says);
+    assert!(!wrong.stderr.contains("guessed"), "{wrong:?}");
     sentence("nobody", 4, as_user("bob", PASSWORD), says);
-    let without = incumbent(["--store", &etcd.url(), "leader", "office"]);
-    sentence("no user", 4, without, &["wants a user", "--user", "--password-file"]);
+    sentence("no user", 4, on(&etcd, LEADER), &["wants a user", "--user", "--password-file"]);
 }
 
 fn certificates_are_replaced_while_it_leads(version: Version) {
     let world = World::start(version);
     let mine = world.mine();
-    let (cert, key) = (mine.cert.clone().unwrap(), mine.key.clone().unwrap());
-    let candidate = world.campaign(&mine, &["-v"]);
+    let arguments = ["campaign", "office", "--ttl", "5s", "-o", "json", "-v"];
+    let candidate = Running::start(mine.on(&world.etcd.url(), &arguments));
     let epoch = candidate.event("elected")["epoch"].clone();
     let good = world.authority.client(Validity::Now);
     let stranger = Authority::new("stranger").client(Validity::Now);
 
-    fs::write(&cert, half(&good.certificate)).unwrap();
+    fs::write(&mine.cert, half(&good.certificate)).unwrap();
     let warning = candidate.stderr.line_with("cannot be used");
     assert!(warning.contains("WARN") && warning.contains("--cert"), "{warning}");
-    stranger.write(&cert, &key);
+    stranger.write(&mine.cert, &mine.key);
     let warning = candidate.stderr.line_with("the new credentials are refused");
     assert!(warning.contains("WARN") && warning.contains("does not take our"), "{warning}");
     assert_eq!(candidate.event("extended")["epoch"], epoch);
-    good.write(&cert, &key);
+    good.write(&mine.cert, &mine.key);
     candidate.stderr.line_with("connected with the new credentials");
     assert_eq!(candidate.event("extended")["epoch"], epoch);
-    world.is_undisturbed(candidate);
+    is_undisturbed(candidate);
+    assert_eq!(world.etcd.etcdctl(&["get", "--prefix", "office"]), "");
 }
 
 fn a_password_is_replaced_while_it_leads(etcd: Etcd) {
     etcd.enable_users("of-root", "ann", PASSWORD, "office");
-    let directory = TempDir::new().unwrap();
-    let file = directory.path().join("password");
-    fs::write(&file, PASSWORD).unwrap();
-    let mut command = incumbent(["--store", &etcd.url(), "campaign", "office", "--ttl", "5s"]);
-    command.args(["-o", "json", "-v", "--user", "ann", "--password-file"]).arg(&file);
+    let (_directory, file) = password();
+    let mut command = on(&etcd, ["campaign", "office", "--ttl", "5s", "-o", "json", "-v"]);
+    command.args(["--user", "ann", "--password-file"]).arg(&file);
     let candidate = Running::start(command);
     let epoch = candidate.event("elected")["epoch"].clone();
 
@@ -143,15 +140,16 @@ fn a_password_is_replaced_while_it_leads(etcd: Etcd) {
 
 fn who_is_denied_is_withdrawn_with_the_reason(etcd: Etcd) {
     etcd.enable_users("of-root", "ann", PASSWORD, "office");
-    let directory = TempDir::new().unwrap();
-    let file = directory.path().join("password");
-    write_secret(&file, PASSWORD);
-    let mut command = incumbent(["--store", &etcd.url(), "campaign", "theirs", "--ttl", "2s"]);
-    command.args(["-o", "json", "--user", "ann", "--password-file"]).arg(&file);
-    let denied = end(command).expect(4);
-    assert!(denied.stdout.contains("withdrawn"), "{denied:?}");
-    assert!(denied.stderr.contains("permission denied"), "{denied:?}");
-    assert_eq!(denied.stderr.lines().count(), 1, "{denied:?}");
+    let (_directory, file) = password();
+    for (arguments, prints) in [
+        (&["campaign", "theirs", "--ttl", "2s", "-o", "json"][..], "withdrawn"),
+        (&["leader", "theirs"], ""),
+    ] {
+        let mut command = on(&etcd, arguments);
+        command.args(["--user", "ann", "--password-file"]).arg(&file);
+        let denied = end(command).expect(4).says(&["permission denied"]);
+        assert!(denied.stdout.contains(prints), "{denied:?}");
+    }
 }
 
 /// With a password and a private key, all that can be seen of the program is
@@ -181,8 +179,8 @@ fn no_secret_is_told(version: Version) {
     assert!(seen.contains("INCUMBENT_PASSWORD_FILE"), "{seen}");
 
     // Through what is logged when credentials are replaced, and refused.
-    let secret = fs::read_to_string(mine.key.as_ref().unwrap()).unwrap();
-    let (cert, key) = (mine.cert.as_ref().unwrap(), mine.key.as_ref().unwrap());
+    let secret = fs::read_to_string(&mine.key).unwrap();
+    let Mine { cert, key, .. } = &mine;
     let next = world.authority.client(Validity::Now);
     next.write(cert, key);
     running.stderr.line_with("connected with the new credentials");
@@ -202,9 +200,7 @@ fn no_secret_is_told(version: Version) {
 
     next.write(cert, key);
     fs::write(&file, PASSWORD).unwrap();
-    for arguments in
-        [&["--help"][..], &["run", "--help"], &["campaign", "--help"], &["leader", "office"]]
-    {
+    for arguments in [&["--help"][..], &["run", "--help"], &["campaign", "--help"], LEADER] {
         let end = end(login(mine.on(&world.etcd.url(), arguments)));
         seen += &(end.stdout + &end.stderr);
     }
@@ -256,16 +252,14 @@ impl World {
     fn serve(&self, signed: &Signed) {
         signed.write(&self.etcds.server_cert, &self.etcds.server_key);
     }
+}
 
-    fn campaign(&self, mine: &Mine, more: &[&str]) -> Running {
-        let arguments = [&["campaign", "office", "--ttl", "5s", "-o", "json"], more].concat();
-        Running::start(mine.on(&self.etcd.url(), &arguments))
-    }
-
-    fn is_undisturbed(&self, candidate: Running) {
-        is_undisturbed(candidate);
-        assert_eq!(self.etcd.etcdctl(&["get", "--prefix", "office"]), "");
-    }
+/// A file with the password, and its directory.
+fn password() -> (TempDir, PathBuf) {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("password");
+    write_secret(&file, PASSWORD);
+    (directory, file)
 }
 
 /// Ends it, and holds it to one term.
@@ -282,57 +276,25 @@ fn is_undisturbed(candidate: Running) {
 /// The files that a client names.
 struct Mine {
     directory: TempDir,
-    ca: Option<PathBuf>,
-    cert: Option<PathBuf>,
-    key: Option<PathBuf>,
+    ca: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
 }
 
 impl Mine {
     fn of(ca: &str, client: &Signed) -> Self {
         let directory = TempDir::new().unwrap();
-        let file = |name: &str| Some(directory.path().join(name));
-        let (ca_file, cert, key) = (file("ca.pem"), file("client.pem"), file("client.key"));
-        fs::write(ca_file.as_ref().unwrap(), ca).unwrap();
-        client.write(cert.as_ref().unwrap(), key.as_ref().unwrap());
+        let names = ["ca.pem", "client.pem", "client.key"];
+        let [ca_file, cert, key] = names.map(|name| directory.path().join(name));
+        fs::write(&ca_file, ca).unwrap();
+        client.write(&cert, &key);
         Self { directory, ca: ca_file, cert, key }
-    }
-
-    fn read(path: Option<&PathBuf>) -> String {
-        fs::read_to_string(path.unwrap()).unwrap()
-    }
-
-    fn signed(&self) -> Signed {
-        Signed { certificate: Self::read(self.cert.as_ref()), key: Self::read(self.key.as_ref()) }
-    }
-
-    fn with_ca(&self, authority: &Authority) -> Self {
-        Self::of(&authority.pem(), &self.signed())
-    }
-
-    fn with(&self, client: &Signed) -> Self {
-        Self::of(&Self::read(self.ca.as_ref()), client)
-    }
-
-    fn without(&self, what: &str) -> Self {
-        let mut less = Self::of(&Self::read(self.ca.as_ref()), &self.signed());
-        match what {
-            "ca" => less.ca = None,
-            _ => (less.cert, less.key) = (None, None),
-        }
-        less
     }
 
     fn on(&self, store: &str, arguments: &[&str]) -> Command {
         let mut command = incumbent(arguments);
-        command.env("INCUMBENT_STORE", store);
-        let mut name = |variable: &str, path: Option<&Path>| {
-            if let Some(path) = path {
-                command.env(variable, path);
-            }
-        };
-        name("INCUMBENT_CACERT", self.ca.as_deref());
-        name("INCUMBENT_CERT", self.cert.as_deref());
-        name("INCUMBENT_KEY", self.key.as_deref());
+        command.env("INCUMBENT_STORE", store).env("INCUMBENT_CACERT", &self.ca);
+        command.env("INCUMBENT_CERT", &self.cert).env("INCUMBENT_KEY", &self.key);
         command
     }
 }
@@ -343,12 +305,7 @@ fn half(text: &str) -> String {
 }
 
 #[track_caller]
-fn sentence(why: &str, status: i32, command: Command, says: &[&str]) {
-    let end = end(command).expect(status);
-    assert_eq!((end.stdout.as_str(), end.stderr.lines().count()), ("", 1), "{why}: {end:?}");
-    assert!(end.stderr.starts_with("incumbent: "), "{why}: {end:?}");
-    for part in says {
-        assert!(end.stderr.contains(part), "{why}: no {part:?} in {end:?}");
-    }
-    println!("{why}: {}", end.stderr);
+fn sentence(why: &str, status: i32, command: Command, says: &[&str]) -> End {
+    println!("{why}");
+    end(command).expect(status).only_says(says)
 }

@@ -1,23 +1,10 @@
 //! The program without etcd: on the store of one machine.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
-
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use incumbent_tests::program::{
-    Running, children, end, eventually, incumbent, is_alive, kill, pid_in, until,
-};
-use rustix::process::Signal;
-use tempfile::TempDir;
+use incumbent_tests::program::pid_in;
+
+use super::*;
 
 /// A home with nothing in it.
 struct Home(TempDir);
@@ -154,9 +141,7 @@ fn etcd_is_what_an_unnamed_store_means() {
     assert!([1, 4].contains(&ended.status), "{ended:?}");
     assert!(!ended.stderr.contains("for this machine only:"), "{ended:?}");
     if ended.status == 4 {
-        assert!(ended.stderr.contains("no etcd answers at 127.0.0.1:2379"), "{ended:?}");
-        assert!(ended.stderr.contains("--store local"), "{ended:?}");
-        assert_eq!(ended.stderr.lines().count(), 1);
+        ended.says(&["no etcd answers at 127.0.0.1:2379", "--store local"]);
     }
     // A named one is not talked out of.
     let named = incumbent(["leader", "office", "--store", "etcd://127.0.0.1:1"]);
@@ -171,11 +156,8 @@ fn a_file_that_cannot_serve_is_refused() {
     fs::write(&other, "this is a letter, and no database at all\n".repeat(100)).unwrap();
     for (file, says) in [("other", "other"), ("no/such/directory", "no/such"), (".", "is no file")]
     {
-        let path = home.path(file);
-        let store = format!("sqlite:{}", path.display());
-        let ended = end(incumbent(["leader", "office", "--store", &store])).expect(2);
-        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
-        assert!(ended.stderr.contains(says), "{ended:?}");
+        let store = format!("sqlite:{}", home.path(file).display());
+        end(incumbent(["leader", "office", "--store", &store])).expect(2).says(&[says]);
     }
     assert!(fs::read_to_string(&other).unwrap().starts_with("this is a letter"));
 }
@@ -186,11 +168,8 @@ const FILES: [&str; 4] = ["store.db", "store.db-wal", "store.db-shm", "store.db-
 fn leader_on_a_file(home: &Home, umask: &str) -> Running {
     fs::set_permissions(home.0.path(), Permissions::from_mode(0o755)).unwrap();
     let store = format!("sqlite:{}", home.path("store.db").display());
-    let mut command = Command::new("sh");
-    command.args(["-c", "umask \"$1\"; shift; exec \"$@\"", "sh", umask]);
-    command.arg(env!("CARGO_BIN_EXE_incumbent"));
-    command.args(["campaign", "office", "-o", "json", "--store", &store]);
-    Running::start(command)
+    let command = incumbent(["campaign", "office", "-o", "json", "--store", &store]);
+    Running::start(limited(&format!("umask {umask}"), &command))
 }
 
 /// Whoever may read one of the files can take SQLite's locks.
@@ -246,11 +225,10 @@ fn a_file_may_be_shared_on_purpose() {
 
 #[test]
 fn memory_is_for_one_process() {
-    let mut alone = Running::start(incumbent(["campaign", "office", "--store", "memory:"]));
+    let alone = Running::start(incumbent(["campaign", "office", "--store", "memory:"]));
     alone.stderr.line_with("for this process only");
     alone.stdout.line_with("elected");
-    alone.signal(Signal::TERM);
-    assert_eq!(alone.wait(), 0);
+    alone.stop();
 }
 
 /// A process that is stopped anywhere, also in a commit, and goes on.

@@ -1,19 +1,11 @@
 //! The program on a cluster whose packets are dropped, in a network of their own.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "these are tests")]
-
-use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use incumbent_tests::etcd::Version;
 use incumbent_tests::netns::Network;
-use tempfile::TempDir;
 
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::*;
+
 const STORE: &str = "etcd://127.0.0.1:2379,127.0.0.1:2389,127.0.0.1:2399";
 
 incumbent_tests::on_each_version!(lost_packets_cost_no_leadership);
@@ -30,10 +22,9 @@ fn lost_packets_cost_no_leadership(version: Version) {
     };
     let directory = TempDir::new().unwrap();
     let _members = members(&network, version, directory.path());
-    let events = directory.path().join("events");
-    let leader = candidate(&network, "one", &events);
-    wait_for(&events, "elected", 1);
-    let waiter = candidate(&network, "two", &directory.path().join("waits"));
+    let leader = candidate(&network, "one");
+    leader.event("elected");
+    let _waiter = candidate(&network, "two");
     let lossy = "numgen random mod 100 < 1";
     for faults in [
         &[lossy][..],
@@ -45,24 +36,13 @@ fn lost_packets_cost_no_leadership(version: Version) {
     ] {
         network.drop_packets(faults);
         // Two renewals may have been under way.
-        let renewals = count(&events, "extended");
-        wait_for(&events, "extended", renewals + 3);
-        assert_eq!(count(&events, "demoted"), 0, "{faults:?}\n{}", said(&events));
+        let renewals = leader.stdout.count("extended");
+        until("it is renewed", || leader.stdout.count("extended") >= renewals + 3);
+        assert_eq!(leader.stdout.count("demoted"), 0, "{faults:?}");
     }
     // What these rules can do.
     network.drop_packets(&["tcp dport { 2379, 2389, 2399 }"]);
-    wait_for(&events, "demoted", 1);
-    drop((leader, waiter));
-}
-
-/// A process that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    leader.event("demoted");
 }
 
 /// Three members, once they are healthy.
@@ -79,47 +59,22 @@ fn members(network: &Network, version: Version, directory: &Path) -> Vec<Running
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &all.join(",")]);
-        start(&mut etcd, &directory.join("etcd.log"))
+        Running::start(etcd)
     });
     let members = members.collect();
-    let since = Instant::now();
     let endpoints = STORE.trim_start_matches("etcd://");
     let health = || {
         let mut etcdctl = network.command(programs.join("etcdctl"));
         etcdctl.env("ETCDCTL_API", "3").args(["--endpoints", endpoints, "endpoint", "health"]);
         etcdctl.output().unwrap()
     };
-    while !health().status.success() {
-        assert!(since.elapsed() < PATIENCE, "{}", said(&directory.join("etcd.log")));
-        sleep(Duration::from_millis(50));
-    }
+    until("all members are healthy", || health().status.success());
     members
 }
 
-fn candidate(network: &Network, id: &str, events: &Path) -> Running {
+fn candidate(network: &Network, id: &str) -> Running {
     let mut program = network.command(env!("CARGO_BIN_EXE_incumbent"));
     program.args(["campaign", "office", "--id", id, "--ttl", "3s", "-o", "json"]);
-    start(program.args(["--store", STORE]), events)
-}
-
-fn start(command: &mut Command, output: &Path) -> Running {
-    let output = File::options().create(true).append(true).open(output).unwrap();
-    command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
-    Running(command.spawn().unwrap())
-}
-
-fn said(file: &Path) -> String {
-    fs::read_to_string(file).unwrap_or_default()
-}
-
-fn count(events: &Path, event: &str) -> usize {
-    said(events).matches(&format!("{{\"event\":\"{event}\"")).count()
-}
-
-fn wait_for(events: &Path, event: &str, times: usize) {
-    let since = Instant::now();
-    while count(events, event) < times {
-        assert!(since.elapsed() < PATIENCE, "{event}\n{}", said(events));
-        sleep(Duration::from_millis(20));
-    }
+    program.args(["--store", STORE]).stdin(Stdio::null());
+    Running::start(program)
 }

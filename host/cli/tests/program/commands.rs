@@ -1,26 +1,14 @@
 //! Every command, its output and its exit status, on a real etcd.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
-
 use std::ffi::OsStr;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Stdio;
 use std::thread;
 
 use incumbent_tests::certificates::Certificates;
-use incumbent_tests::etcd::{Etcd, Version};
-use incumbent_tests::program::{Running, end, incumbent, on, until, write_secret};
-use rustix::process::Signal;
-use serde_json::Value;
-use tempfile::TempDir;
+
+use super::*;
 
 incumbent_tests::on_each_version!(
     three_candidates_take_turns,
@@ -30,6 +18,15 @@ incumbent_tests::on_each_version!(
     a_write_is_refused_when_its_epoch_is_over,
     a_race_has_one_key,
     hostile_values_stay_on_their_line,
+);
+
+incumbent_tests::on_an_etcd!(
+    with_a_prefix_all_keys_begin_with_it,
+    a_second_signal_ends_at_once,
+    what_nobody_confirms_is_not_waited_for_without_end,
+    a_reader_that_goes_away_is_no_fault,
+    every_flag_can_be_a_variable,
+    candidates_of_etcdctl_stand_in_the_same_queue,
 );
 
 fn three_candidates_take_turns(etcd: Etcd) {
@@ -183,8 +180,7 @@ fn a_write_is_refused_when_its_epoch_is_over(etcd: Etcd) {
         end(command)
     };
     inside(name, epoch, name).expect(0);
-    let other = inside("other", epoch, name).expect(2);
-    assert!(other.stderr.contains("another election"), "{other:?}");
+    inside("other", epoch, name).expect(2).says(&["another election"]);
     end(on(&etcd, ["put", "/k", "v", "--fence", name])).expect(2);
 
     let binary = OsStr::from_bytes(b"\xff\n");
@@ -194,9 +190,9 @@ fn a_write_is_refused_when_its_epoch_is_over(etcd: Etcd) {
     let entry = end(on(&etcd, ["get", "/k", "-o", "json"])).expect(0).json();
     assert_eq!((&entry["value_base64"], &entry["value"]), (&"/wo=".into(), &Value::Null));
 
-    let own = candidate_key(&etcd, name);
-    let refused = end(on(&etcd, ["put", &own, "v", "--fence", &fence])).expect(2);
-    assert!(refused.stderr.contains("election itself"), "{refused:?}");
+    let leader = end(on(&etcd, ["leader", name, "-o", "json"])).expect(0).json();
+    let own = leader["leader"]["key"].as_str().unwrap();
+    end(on(&etcd, ["put", own, "v", "--fence", &fence])).expect(2).says(&["election itself"]);
 
     end(on(&etcd, ["depose", &fence])).expect(0);
     let stale = end(on(&etcd, ["put", "/k", "late", "--fence", &fence])).expect(3);
@@ -277,9 +273,7 @@ fn hostile_values_stay_on_their_line(etcd: Etcd) {
     assert_eq!(object["leader"]["value"].as_str().unwrap().len(), 1_000_000);
 }
 
-#[test]
-fn with_a_prefix_all_keys_begin_with_it() {
-    let etcd = Etcd::start(Version::V3_5);
+fn with_a_prefix_all_keys_begin_with_it(etcd: Etcd) {
     let store = format!("{}/team", etcd.url());
     let mut command = incumbent(["campaign", "office", "--ttl", "2s", "-o", "json"]);
     command.args(["--store", &store]);
@@ -296,9 +290,7 @@ fn with_a_prefix_all_keys_begin_with_it() {
     candidate.stop();
 }
 
-#[test]
-fn a_second_signal_ends_at_once() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_second_signal_ends_at_once(etcd: Etcd) {
     let mut candidate = Running::campaign(&etcd, "office", &["--command-timeout", "1m"]);
     candidate.event("elected");
     etcd.pause();
@@ -310,9 +302,7 @@ fn a_second_signal_ends_at_once() {
     etcd.resume();
 }
 
-#[test]
-fn what_nobody_confirms_is_not_waited_for_without_end() {
-    let etcd = Etcd::start(Version::V3_5);
+fn what_nobody_confirms_is_not_waited_for_without_end(etcd: Etcd) {
     let mut candidate = Running::campaign(&etcd, "office", &["--command-timeout", "200ms"]);
     candidate.event("elected");
     etcd.pause();
@@ -322,9 +312,7 @@ fn what_nobody_confirms_is_not_waited_for_without_end() {
     etcd.resume();
 }
 
-#[test]
-fn a_reader_that_goes_away_is_no_fault() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_reader_that_goes_away_is_no_fault(etcd: Etcd) {
     let closed = |arguments: &[&str]| {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -346,72 +334,27 @@ fn a_reader_that_goes_away_is_no_fault() {
 }
 
 #[test]
-fn with_tls_and_without_trust() {
+fn with_tls() {
     let directory = TempDir::new().unwrap();
     let certificates = Certificates::make(directory.path());
     let etcd = Etcd::start_tls(Version::V3_5, &certificates);
-    let with = |ca: &OsStr, arguments: &[&str]| {
+    let with = |arguments: &[&str]| {
         let mut command = on(&etcd, arguments);
-        command.arg("--cacert").arg(ca);
+        command.arg("--cacert").arg(&certificates.ca);
         command.arg("--cert").arg(&certificates.client_cert);
         command.arg("--key").arg(&certificates.client_key);
         command
     };
-    let ca = certificates.ca.as_os_str();
-    let arguments = ["campaign", "office", "--ttl", "2s", "-o", "json"];
-    let candidate = Running::start(with(ca, &arguments));
+    let candidate = Running::start(with(&["campaign", "office", "--ttl", "2s", "-o", "json"]));
     candidate.event("elected");
     candidate.stop();
 
     // The command inside finds the same store.
-    let line = "exec \"$0\" leader office";
     let program = env!("CARGO_BIN_EXE_incumbent");
-    let run = ["run", "office", "--once", "--ttl", "2s", "--", "sh", "-c", line, program];
-    let mut command = incumbent(["--store", &etcd.url()]);
-    command.arg("--cacert").arg(ca);
-    command.arg("--cert").arg(&certificates.client_cert);
-    command.arg("--key").arg(&certificates.client_key).args(run);
+    let mut command = with(&["run", "office", "--once", "--ttl", "2s"]);
+    command.args(["--", program, "leader", "office"]);
     let inside = end(command).expect(0);
     assert!(inside.stdout.contains("leads office"), "{inside:?}");
-
-    let other = TempDir::new().unwrap();
-    let stranger = Certificates::make(other.path());
-    let refused = end(with(stranger.ca.as_os_str(), &["leader", "office"])).expect(4);
-    assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
-    let without = end(on(&etcd, ["leader", "office"])).expect(4);
-    assert_eq!(without.stderr.lines().count(), 1, "{without:?}");
-}
-
-#[test]
-fn with_users_and_passwords() {
-    let etcd = Etcd::start(Version::V3_5);
-    etcd.enable_users("of-root", "ann", "of-ann", "mine/");
-    let directory = TempDir::new().unwrap();
-    let password = |text: &str| {
-        let path = directory.path().join("password");
-        write_secret(&path, &format!("{text}\n"));
-        path
-    };
-    let as_ann = |file: &OsStr, arguments: &[&str]| {
-        let mut command = on(&etcd, arguments);
-        command.args(["--user", "ann", "--password-file"]).arg(file);
-        command
-    };
-    let right = password("of-ann");
-    let arguments = ["campaign", "mine/office", "--ttl", "2s", "-o", "json"];
-    let candidate = Running::start(as_ann(right.as_os_str(), &arguments));
-    candidate.event("elected");
-    candidate.stop();
-
-    let denied = end(as_ann(right.as_os_str(), &["campaign", "theirs", "--ttl", "2s"])).expect(4);
-    assert!(denied.stderr.contains("denie"), "{denied:?}");
-    end(as_ann(right.as_os_str(), &["leader", "theirs"])).expect(4);
-
-    let wrong = password("guessed-wrong");
-    let refused = end(as_ann(wrong.as_os_str(), &["leader", "mine/office"])).expect(4);
-    assert!(!refused.stderr.contains("guessed-wrong"), "{refused:?}");
-    assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
-    end(on(&etcd, ["leader", "mine/office"])).expect(4);
 }
 
 #[test]
@@ -425,33 +368,26 @@ fn where_no_etcd_is() {
         &["get", "k"],
         &["run", "office", "--", "true"],
     ];
+    let ask = |dial_timeout: &str, command: &[&str]| {
+        end(incumbent([&["--store", &store, "--dial-timeout", dial_timeout], command].concat()))
+    };
     // One that takes connections, and says nothing.
-    let silent =
-        end(incumbent([&["--store", &store, "--dial-timeout", "300ms"], commands[0]].concat()));
-    assert_eq!(silent.expect(4).stderr.lines().count(), 1);
+    ask("300ms", commands[0]).expect(4).says(&[]);
     // One that is something else.
     let other = thread::spawn(move || {
         for stream in listener.incoming().take(1) {
             let _ = stream.unwrap().write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n");
         }
     });
-    let no_etcd =
-        end(incumbent([&["--store", &store, "--dial-timeout", "1s"], commands[1]].concat()));
-    assert_eq!(no_etcd.expect(4).stderr.lines().count(), 1);
+    ask("1s", commands[1]).expect(4).says(&[]);
     other.join().unwrap();
     // None at all.
     for command in commands {
-        let nobody =
-            end(incumbent([&["--store", &store, "--dial-timeout", "300ms"], command].concat()));
-        let nobody = nobody.expect(4);
-        assert!(nobody.stderr.contains("--store"), "{nobody:?}");
-        assert_eq!((nobody.stderr.lines().count(), nobody.stdout.as_str()), (1, ""));
+        ask("300ms", command).expect(4).only_says(&["--store"]);
     }
 }
 
-#[test]
-fn every_flag_can_be_a_variable() {
-    let etcd = Etcd::start(Version::V3_5);
+fn every_flag_can_be_a_variable(etcd: Etcd) {
     let mut command = incumbent(["campaign", "office"]);
     command.envs([
         ("INCUMBENT_STORE", etcd.url().as_str()),
@@ -475,17 +411,13 @@ fn every_flag_can_be_a_variable() {
     candidate.stop();
 }
 
-#[test]
-fn candidates_of_etcdctl_stand_in_the_same_queue() {
-    let etcd = Etcd::start(Version::V3_5);
+fn candidates_of_etcdctl_stand_in_the_same_queue(etcd: Etcd) {
     let candidate = Running::campaign(&etcd, "office", &[]);
     candidate.event("elected");
     let mut etcdctl = etcd.etcdctl_command(&["elect", "office", "theirs"]);
     etcdctl.stdin(Stdio::null());
     let etcdctl = Running::start(etcdctl);
-    until("both are in line", || {
-        end(on(&etcd, ["candidates", "office"])).stdout.lines().count() == 2
-    });
+    until("both are in line", || candidates(&etcd) == 2);
     candidate.stop();
     etcdctl.stdout.line_with("theirs");
     let line = end(on(&etcd, ["leader", "office"])).expect(0).stdout;
@@ -513,9 +445,4 @@ fn help_teaches() {
     assert!(!end(secret).expect(0).stdout.contains("secret"));
     let depose = end(incumbent(["depose", "--help"])).stdout;
     assert!(depose.contains("believe that they lead"), "{depose}");
-}
-
-fn candidate_key(etcd: &Etcd, election: &str) -> String {
-    let leader = end(on(etcd, ["leader", election, "-o", "json"])).expect(0).json();
-    leader["leader"]["key"].as_str().unwrap().to_owned()
 }

@@ -1,32 +1,36 @@
 //! `incumbent run` and its guard: whichever of them is killed, or stopped, no work
 //! runs on past its deadline.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
-
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, SystemTime};
 
-use incumbent_tests::etcd::{Etcd, Version};
-use incumbent_tests::program::work::{BUSY, Work, last_valid, run};
-use incumbent_tests::program::{
-    Running, Terminal, children, end, guard_of, incumbent, is_alive, kill, on, process, until,
-};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
+
+use super::*;
 
 incumbent_tests::on_each_version!(
     a_killed_supervisor_costs_no_lease_time,
     the_guard_logs_in_to_give_the_lease_back,
+);
+
+incumbent_tests::on_an_etcd!(
+    a_supervisor_that_is_paused_or_hangs_does_not_hold_up_the_end,
+    a_guard_that_is_killed_takes_the_work_along_and_is_replaced,
+    once_ends_with_its_guard,
+    whoever_is_stopped_between_us_and_the_command_is_woken,
+    a_stopped_guard_holds_up_nothing,
+    whoever_dies_first_the_command_does_not_outlive_both,
+    the_guard_hears_of_every_renewal,
+    work_that_flees_is_caught,
+    what_the_command_leaves_behind_is_asked_and_killed_before_others_lead,
+    who_was_there_before_is_none_of_the_work,
+    who_is_killed_again_and_again_lets_others_have_their_turn,
+    a_second_signal_gives_nothing_back_before_the_work_is_dead,
+    a_signal_while_the_command_starts_is_not_lost,
+    whoever_reads_what_the_command_writes_sees_its_end,
+    signals_to_all_of_us_are_the_supervisors_business,
+    an_isolated_command_has_the_keyboard_and_its_own_proc,
 );
 
 /// What each of the work's processes does: it says that it lives, and by which clock.
@@ -90,11 +94,6 @@ impl Stubborn {
         alive.iter().find(|(its, _)| its == name).unwrap_or_else(|| panic!("{alive:?}")).1
     }
 
-    #[track_caller]
-    fn wait_until_it_is_dead(&self) {
-        until("all of it is dead", || self.alive().is_empty());
-    }
-
     /// By `CLOCK_BOOTTIME`, to a hundredth of a second, cut.
     fn beats(&self, name: &str) -> Vec<Duration> {
         let text = fs::read_to_string(self.work.path(name)).unwrap_or_default();
@@ -113,9 +112,18 @@ impl Stubborn {
         last_valid(&self.work.events()).duration_since(since).unwrap() + boot_time() - wall
     }
 
+    /// It was dead before this candidate was elected.
+    #[track_caller]
+    fn expect_an_end_before(&self, successor: &Running) {
+        successor.event("elected");
+        let elected = boot_time();
+        assert_eq!(self.alive(), []);
+        assert!(self.last_beat() < elected);
+    }
+
     #[track_caller]
     fn expect_an_end_in_time(&self) {
-        self.wait_until_it_is_dead();
+        until("all of it is dead", || self.alive().is_empty());
         let (last, deadline) = (self.last_beat(), self.deadline());
         println!("{:?} late", last.saturating_sub(deadline));
         assert!(last < deadline + BUSY, "{:?} late", last - deadline);
@@ -144,10 +152,7 @@ fn a_killed_supervisor_costs_no_lease_time(etcd: Etcd) {
     successor.event("joined");
     assert_eq!(leases(&etcd), 2);
     running.signal(Signal::KILL);
-    successor.event("elected");
-    let elected = boot_time();
-    assert_eq!(stubborn.alive(), []);
-    assert!(stubborn.last_beat() < elected);
+    stubborn.expect_an_end_before(&successor);
     assert_eq!(leases(&etcd), 1);
     until("the guard is gone", || !is_alive(guard));
     successor.stop();
@@ -176,18 +181,13 @@ fn leases(etcd: &Etcd) -> usize {
     etcd.etcdctl(&["lease", "list"]).lines().skip(1).filter(|line| !line.is_empty()).count()
 }
 
-#[test]
-fn a_supervisor_that_is_paused_or_hangs_does_not_hold_up_the_end() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_supervisor_that_is_paused_or_hangs_does_not_hold_up_the_end(etcd: Etcd) {
     for isolate in [false, true] {
         let stubborn = Stubborn::new();
         let running = stubborn.start(&etcd, if isolate { &["--isolate"] } else { &[] });
         running.signal(Signal::STOP);
         let successor = Running::campaign(&etcd, "office", &[]);
-        successor.event("elected");
-        let elected = boot_time();
-        assert_eq!(stubborn.alive(), []);
-        assert!(stubborn.last_beat() < elected);
+        stubborn.expect_an_end_before(&successor);
         stubborn.expect_an_end_in_time();
         // It wakes, and has nobody to kill.
         running.signal(Signal::CONT);
@@ -201,9 +201,7 @@ fn a_supervisor_that_is_paused_or_hangs_does_not_hold_up_the_end() {
     }
 }
 
-#[test]
-fn a_guard_that_is_killed_takes_the_work_along_and_is_replaced() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_guard_that_is_killed_takes_the_work_along_and_is_replaced(etcd: Etcd) {
     for isolate in [false, true] {
         let stubborn = Stubborn::new();
         let more = ["--ttl", "10m", "--stop-timeout", "300ms", "--isolate"];
@@ -225,9 +223,7 @@ fn a_guard_that_is_killed_takes_the_work_along_and_is_replaced() {
     }
 }
 
-#[test]
-fn once_ends_with_its_guard() {
-    let etcd = Etcd::start(Version::V3_5);
+fn once_ends_with_its_guard(etcd: Etcd) {
     let stubborn = Stubborn::new();
     let mut running = stubborn.start(&etcd, &["--once", "--ttl", "10m"]);
     kill(guard_of(running.pid()), Signal::KILL);
@@ -236,9 +232,7 @@ fn once_ends_with_its_guard() {
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
 }
 
-#[test]
-fn whoever_is_stopped_between_us_and_the_command_is_woken() {
-    let etcd = Etcd::start(Version::V3_5);
+fn whoever_is_stopped_between_us_and_the_command_is_woken(etcd: Etcd) {
     for isolate in [false, true] {
         let work = Work::new("touch begun; read line; exit 7");
         let more = ["--once", "--ttl", "10m", "--isolate"];
@@ -257,9 +251,7 @@ fn whoever_is_stopped_between_us_and_the_command_is_woken() {
     }
 }
 
-#[test]
-fn a_stopped_guard_holds_up_nothing() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_stopped_guard_holds_up_nothing(etcd: Etcd) {
     let stubborn = Stubborn::new();
     let running = stubborn.start(&etcd, &[]);
     let guard = guard_of(running.pid());
@@ -277,9 +269,7 @@ fn a_stopped_guard_holds_up_nothing() {
     running.stop();
 }
 
-#[test]
-fn whoever_dies_first_the_command_does_not_outlive_both() {
-    let etcd = Etcd::start(Version::V3_5);
+fn whoever_dies_first_the_command_does_not_outlive_both(etcd: Etcd) {
     for (guard_first, gap, isolate) in [
         (true, 0, false),
         (true, 2, true),
@@ -308,29 +298,23 @@ fn whoever_dies_first_the_command_does_not_outlive_both() {
         }
         until("the command is dead", || !is_alive(command));
         if isolate {
-            stubborn.wait_until_it_is_dead();
+            until("all of it is dead", || stubborn.alive().is_empty());
         }
     }
 }
 
-#[test]
-fn the_guard_hears_of_every_renewal() {
-    let etcd = Etcd::start(Version::V3_5);
+fn the_guard_hears_of_every_renewal(etcd: Etcd) {
     let work = Work::new("echo $$ > child; exec sleep 1000");
-    let running = Running::start(work.command(&etcd, &[]));
-    let child = work.pid("child");
-    let all_of = |name: &str| work.events().iter().filter(|event| event["event"] == name).count();
+    let (running, child) = work.start(&etcd, &[]);
     // Each comes after a third of the lease time.
-    until("the lease is renewed", || all_of("extended") >= 6);
-    assert_eq!(all_of("demoted"), 0);
+    until("the lease is renewed", || work.events_of("extended").len() >= 6);
+    assert!(work.events_of("demoted").is_empty());
     assert_eq!(work.pid("child"), child);
     assert!(is_alive(child));
     running.stop();
 }
 
-#[test]
-fn work_that_flees_is_caught() {
-    let etcd = Etcd::start(Version::V3_5);
+fn work_that_flees_is_caught(etcd: Etcd) {
     for guard_dies in [false, true] {
         // Another process each time, in another session, whose parent is gone.
         let work = Work::new("sh flee & exec sleep 1000");
@@ -353,36 +337,41 @@ fn work_that_flees_is_caught() {
     }
 }
 
-#[test]
-fn what_has_left_the_group_is_asked_and_killed_before_others_lead() {
-    let etcd = Etcd::start(Version::V3_5);
-    let work = Work::new(
-        "(setsid sh -c 'trap \"echo asked >> asked\" TERM; echo $$ > left; \
-         while :; do sleep 0.01; done' &); until [ -s left ]; do sleep 0.01; done; exit 0",
-    );
-    let arguments = ["--once", "--ttl", "10m", "--stop-timeout", "300ms"];
-    let mut running = Running::start(work.command(&etcd, &arguments));
-    let left = work.pid("left");
-    until("it is dead", || {
-        let over = work.events().iter().any(|event| event["event"] == "demoted");
-        assert!(!over || !is_alive(left), "resigned while work runs");
-        !is_alive(left)
-    });
-    assert_eq!(running.wait(), 0);
-    assert_eq!(fs::read_to_string(work.path("asked")).unwrap(), "asked\n");
+fn what_the_command_leaves_behind_is_asked_and_killed_before_others_lead(etcd: Etcd) {
+    for (ttl, script) in [
+        // In its group.
+        (
+            "2s",
+            "(trap 'echo asked >> asked' TERM; echo here > ready; while :; do sleep 0.01; done) & \
+             echo $! > left; until [ -s ready ]; do sleep 0.01; done; exit 0",
+        ),
+        // And out of it.
+        (
+            "10m",
+            "(setsid sh -c 'trap \"echo asked >> asked\" TERM; echo $$ > left; \
+             while :; do sleep 0.01; done' &); until [ -s left ]; do sleep 0.01; done; exit 0",
+        ),
+    ] {
+        let work = Work::new(script);
+        let arguments = ["--once", "--ttl", ttl, "--stop-timeout", "300ms"];
+        let mut running = Running::start(work.command(&etcd, &arguments));
+        let left = work.pid("left");
+        until("it is dead", || {
+            let over = !work.events_of("demoted").is_empty();
+            assert!(!over || !is_alive(left), "resigned while work runs: {script}");
+            !is_alive(left)
+        });
+        assert_eq!(running.wait(), 0, "{script}");
+        assert_eq!(fs::read_to_string(work.path("asked")).unwrap(), "asked\n", "{script}");
+    }
 }
 
-#[test]
-fn who_was_there_before_is_none_of_the_work() {
-    let etcd = Etcd::start(Version::V3_5);
+fn who_was_there_before_is_none_of_the_work(etcd: Etcd) {
     let stubborn = Stubborn::new();
     let more = ["--ttl", "10m", "--stop-timeout", "300ms", "--restart-delay", "0s"];
-    let inner = stubborn.work.command(&etcd, &more);
-    let mut command = Command::new("sh");
-    let script = "sleep 1000 & echo $! > \"$0\"; exec \"$@\"";
-    command.args(["-c", script]).arg(stubborn.work.path("stranger"));
-    command.arg(inner.get_program()).args(inner.get_args()).env("INCUMBENT_STORE", etcd.url());
-    let mut running = Running::start(command);
+    let path = stubborn.work.path("stranger");
+    let deed = format!("sleep 1000 & echo $! > '{}'", path.display());
+    let mut running = Running::start(limited(&deed, &stubborn.work.command(&etcd, &more)));
     stubborn.wait_until_it_works();
     let stranger = stubborn.work.pid("stranger");
     let (pid, first) = (running.pid(), stubborn.pid("command"));
@@ -401,14 +390,11 @@ fn who_was_there_before_is_none_of_the_work() {
     kill(stranger, Signal::KILL);
 }
 
-#[test]
-fn who_is_killed_again_and_again_lets_others_have_their_turn() {
-    let etcd = Etcd::start(Version::V3_5);
+fn who_is_killed_again_and_again_lets_others_have_their_turn(etcd: Etcd) {
     for isolate in [false, true] {
         let work = Work::new("echo $$ > child; exec sleep 1000");
         let more = ["--ttl", "10m", "--restart-delay", "10m", "--isolate"];
-        let running = Running::start(work.command(&etcd, &more[..4 + usize::from(isolate)]));
-        work.pid("child");
+        let (running, _) = work.start(&etcd, &more[..4 + usize::from(isolate)]);
         let guard = guard_of(running.pid());
         // The guard, or the init.
         kill(if isolate { guard_of(guard) } else { guard }, Signal::KILL);
@@ -418,9 +404,7 @@ fn who_is_killed_again_and_again_lets_others_have_their_turn() {
     }
 }
 
-#[test]
-fn a_second_signal_gives_nothing_back_before_the_work_is_dead() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_second_signal_gives_nothing_back_before_the_work_is_dead(etcd: Etcd) {
     let stubborn = Stubborn::new();
     let mut running = stubborn.start(&etcd, &["--ttl", "10m", "--stop-timeout", "4m"]);
     let guard = guard_of(running.pid());
@@ -429,18 +413,13 @@ fn a_second_signal_gives_nothing_back_before_the_work_is_dead() {
     running.signal(Signal::INT);
     running.signal(Signal::TERM);
     assert!([130, 143].contains(&running.wait()));
-    successor.event("elected");
-    let elected = boot_time();
-    assert_eq!(stubborn.alive(), []);
-    assert!(stubborn.last_beat() < elected);
+    stubborn.expect_an_end_before(&successor);
     until("the guard is gone", || !is_alive(guard));
     assert_eq!(leases(&etcd), 1);
     successor.stop();
 }
 
-#[test]
-fn a_signal_while_the_command_starts_is_not_lost() {
-    let etcd = Etcd::start(Version::V3_5);
+fn a_signal_while_the_command_starts_is_not_lost(etcd: Etcd) {
     for wait in 0..20 {
         let mut command = run(&etcd, "office", &["--ttl", "10m"]);
         command.args(["--", "sleep", "1000"]);
@@ -452,12 +431,9 @@ fn a_signal_while_the_command_starts_is_not_lost() {
     }
 }
 
-#[test]
-fn whoever_reads_what_the_command_writes_sees_its_end() {
-    let etcd = Etcd::start(Version::V3_5);
+fn whoever_reads_what_the_command_writes_sees_its_end(etcd: Etcd) {
     let work = Work::new("echo $$ > child; echo here; exec sleep 1000");
-    let running = Running::start(work.command(&etcd, &["--ttl", "10m"]));
-    work.pid("child");
+    let (running, _) = work.start(&etcd, &["--ttl", "10m"]);
     let guard = guard_of(running.pid());
     // The guard has a while to do.
     etcd.pause();
@@ -470,14 +446,11 @@ fn whoever_reads_what_the_command_writes_sees_its_end() {
     assert_eq!(leases(&etcd), 0);
 }
 
-#[test]
-fn signals_to_all_of_us_are_the_supervisors_business() {
-    let etcd = Etcd::start(Version::V3_5);
+fn signals_to_all_of_us_are_the_supervisors_business(etcd: Etcd) {
     let work = Work::new(
         "trap 'echo asked >> asked; exit 0' TERM; echo $$ > child; while :; do sleep 0.01; done",
     );
-    let running = Running::start(work.command(&etcd, &["--ttl", "10m"]));
-    let child = work.pid("child");
+    let (running, child) = work.start(&etcd, &["--ttl", "10m"]);
     let guard = guard_of(running.pid());
     for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::TSTP] {
         kill(guard, signal);
@@ -491,17 +464,12 @@ fn signals_to_all_of_us_are_the_supervisors_business() {
     assert_eq!(fs::read_to_string(work.path("asked")).unwrap(), "asked\n");
 }
 
-#[test]
-fn an_isolated_command_has_the_keyboard_and_its_own_proc() {
-    let etcd = Etcd::start(Version::V3_5);
+fn an_isolated_command_has_the_keyboard_and_its_own_proc(etcd: Etcd) {
     let work = Work::new(
         "echo \"number $(cut -d' ' -f1 /proc/self/stat | tr -dc 0-9 | wc -c)\"; \
          while read line; do echo \"got $line\"; done",
     );
-    let mut terminal = Terminal::start(&etcd, "bash --norc --noprofile -i");
-    terminal.type_in("set -o notify; PS1=; echo shell is ready\n");
-    terminal.line_with("shell is ready");
-    terminal.type_in(&format!("{}\n", work.line(&["--ttl", "60s", "--isolate"])));
+    let mut terminal = Terminal::shell(&etcd, &work.line(&["--ttl", "60s", "--isolate"]));
     terminal.line_with("number 1");
     terminal.type_in("\x1a");
     terminal.line_with("Stopped");
@@ -512,34 +480,25 @@ fn an_isolated_command_has_the_keyboard_and_its_own_proc() {
     terminal.line_with("withdrawn");
     terminal.type_in("echo status is $?\n");
     terminal.line_with("status is 0");
-    terminal.type_in("exit\n");
-    terminal.wait();
+    terminal.leave();
 }
 
 #[test]
 fn isolation_that_the_system_does_not_allow_is_said_before_joining() {
     // A user namespace in which there may be no PID namespaces: nobody listens there,
     // but it is found out before that matters.
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "sh", "-c"]);
-    command.arg("echo 0 > /proc/sys/user/max_pid_namespaces && exec \"$0\" \"$@\"");
-    let inner = incumbent(["run", "office", "--isolate", "--store", "etcd://127.0.0.1:1"]);
-    command.arg(inner.get_program()).args(inner.get_args()).args(["--", "true"]);
-    let ended = end(command).expect(2);
-    assert!(ended.stderr.starts_with("incumbent: --isolate: the system lets us"), "{ended:?}");
-    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    let run = ["run", "office", "--isolate", "--store", "etcd://127.0.0.1:1", "--", "true"];
+    let command = limited("echo 0 > /proc/sys/user/max_pid_namespaces", &incumbent(run));
+    let ended = end(started_by(&["unshare", "--user", "--map-root-user"], &command));
+    ended.expect(2).says(&["incumbent: --isolate: the system lets us"]);
 }
 
 #[test]
 fn a_guard_that_cannot_be_is_said_before_joining() {
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
-    command.arg("mount -t tmpfs nothing /proc && exec \"$0\" \"$@\"");
-    let inner = incumbent(["run", "office", "--store", "etcd://127.0.0.1:1"]);
-    command.arg(inner.get_program()).args(inner.get_args()).args(["--", "true"]);
-    let ended = end(command).expect(2);
-    assert!(ended.stderr.contains("is /proc mounted"), "{ended:?}");
-    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    let run = ["run", "office", "--store", "etcd://127.0.0.1:1", "--", "true"];
+    let command = limited("mount -t tmpfs nothing /proc", &incumbent(run));
+    let ended = end(started_by(&["unshare", "--user", "--map-root-user", "--mount"], &command));
+    ended.expect(2).says(&["is /proc mounted"]);
 }
 
 #[test]
@@ -558,8 +517,4 @@ fn a_guard_without_orders_ends_with_its_supervisor() {
     let mut guard = Running::start(command);
     drop(supervisor);
     assert_eq!(guard.wait(), 0);
-}
-
-fn candidates(etcd: &Etcd) -> usize {
-    end(on(etcd, ["candidates", "office"])).stdout.lines().count()
 }

@@ -1,24 +1,14 @@
 //! Bad input: one clear sentence each, with its mend, and status 2. Nothing of it
 //! needs a store.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "tests"
-)]
-
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
-
-use incumbent_tests::program::{end, incumbent, write_secret};
 use incumbent_tests::properties::command_line;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rustix::fs::{CWD, Mode, mkfifoat};
-use tempfile::TempDir;
+
+use super::*;
+
+/// Where no store is: a command that asked one would have status 4.
+const NOWHERE: &str = "etcd://127.0.0.1:1";
 
 /// What is written, and what the sentence has to hold.
 const TABLE: &[(&[&str], &[&str])] = &[
@@ -152,32 +142,29 @@ fn what_is_too_long() {
     assert_sentence(&["campaign", "e", "--id", &value], &["--id", "4096"]);
 }
 
-#[test]
-fn a_password_file_without_a_password() {
-    let directory = TempDir::new().unwrap();
-    let file = directory.path().join("empty");
-    fs::write(&file, "\n").unwrap();
-    let file = file.to_str().unwrap();
-    let arguments = ["leader", "e", "--user", "a", "--password-file", file];
-    assert_sentence(&arguments, &["--password-file", "first line is empty"]);
-}
-
 /// Such a file is read again and again: the first look would take all that is in a pipe, or
-/// wait for whoever fills it.
+/// wait for whoever fills it. Nor may a pipe hold up whoever has work to look after.
 #[test]
-fn a_pipe_is_no_credential() {
+fn files_that_do_not_serve() {
     let directory = TempDir::new().unwrap();
-    let pipe = directory.path().join("pipe");
+    let [pipe, empty] = ["pipe", "empty"].map(|name| directory.path().join(name));
     mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
-    let pipe = pipe.to_str().unwrap();
+    fs::write(&empty, "\n").unwrap();
+    let [pipe, empty] = [&pipe, &empty].map(|path| path.to_str().unwrap());
     for flag in ["--cacert", "--cert", "--key"] {
         let arguments = ["leader", "e", "--store", "etcds://h", flag, pipe];
         assert_sentence(&arguments, &[flag, pipe, "is a pipe", "give a regular file"]);
     }
-    let login = ["leader", "e", "--user", "a", "--password-file"];
-    assert_sentence(&[&login[..], &[pipe]].concat(), &["--password-file", pipe, "is a pipe"]);
-    let device = "/dev/zero";
-    assert_sentence(&[&login[..], &[device]].concat(), &[device, "is not a regular file"]);
+    for (file, says) in [
+        (pipe, "is a pipe"),
+        ("/dev/zero", "is not a regular file"),
+        (empty, "first line is empty"),
+    ] {
+        let arguments = ["leader", "e", "--user", "a", "--password-file", file];
+        assert_sentence(&arguments, &["--password-file", file, says]);
+    }
+    let arguments = ["run", "e", "--events", pipe, "--", "true"];
+    assert_sentence(&arguments, &["--events", pipe, "nobody reads", "start its reader"]);
 }
 
 #[test]
@@ -186,7 +173,7 @@ fn a_password_that_everybody_may_read_is_said_once() {
     let file = directory.path().join("password");
     write_secret(&file, "secret\n");
     let path = file.to_str().unwrap();
-    let login = ["--store", "etcd://127.0.0.1:1", "--user", "a", "--password-file", path];
+    let login = ["--store", NOWHERE, "--user", "a", "--password-file", path];
     let said = |arguments: &[&str], after: &[&str]| {
         let end = end(incumbent([arguments, &login, after].concat())).expect(4);
         assert!(!end.stderr.contains("secret"), "{end:?}");
@@ -199,25 +186,11 @@ fn a_password_that_everybody_may_read_is_said_once() {
     }
 }
 
-/// Nor may it hold up whoever has work to look after.
-#[test]
-fn events_for_a_pipe_that_nobody_reads() {
-    let directory = TempDir::new().unwrap();
-    let pipe = directory.path().join("pipe");
-    mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
-    let pipe = pipe.to_str().unwrap();
-    let arguments = ["run", "e", "--events", pipe, "--", "true"];
-    assert_sentence(&arguments, &["--events", pipe, "nobody reads", "start its reader"]);
-}
-
 #[test]
 fn an_answer_needs_a_standard_output() {
-    let shell = |line: &str, arguments: &[&str]| {
-        let program = incumbent(arguments);
-        let mut command = Command::new("sh");
-        command.args(["-c", line]).arg(program.get_program()).args(program.get_args());
-        command.args(["--store", "memory:"]);
-        end(command)
+    let with = |redirection: &str, arguments: &[&str]| {
+        let program = incumbent([arguments, &["--store", "memory:"]].concat());
+        end(limited(&format!("exec {redirection}"), &program))
     };
     for arguments in [
         &["leader", "e"][..],
@@ -228,14 +201,12 @@ fn an_answer_needs_a_standard_output() {
         &["put", "k", "v", "--fence", "e:5"],
         &["depose", "e"],
     ] {
-        let closed = shell("exec \"$0\" \"$@\" >&-", arguments).expect(2);
-        assert!(closed.stderr.contains("standard output is closed"), "{closed:?}");
-        assert_eq!(closed.stderr.lines().count(), 1, "{closed:?}");
+        with(">&-", arguments).expect(2).says(&["standard output is closed"]);
     }
-    let full = shell("exec \"$0\" \"$@\" >/dev/full", &["observe", "e"]).expect(2);
+    let full = with(">/dev/full", &["observe", "e"]).expect(2);
     assert!(full.stderr.contains("standard output cannot be written"), "{full:?}");
     // As Python's DEVNULL is.
-    shell("exec \"$0\" \"$@\" 1<>/dev/null", &["leader", "e"]).expect(1);
+    with("1<>/dev/null", &["leader", "e"]).expect(1);
 }
 
 #[test]
@@ -253,8 +224,7 @@ fn no_hidden_command_is_told() {
 fn a_variable_is_as_bad_as_its_flag() {
     let mut command = incumbent(["campaign", "e"]);
     command.env("INCUMBENT_TTL", "0");
-    let bad = end(command).expect(2);
-    assert!(bad.stderr.contains("--ttl"), "{bad:?}");
+    end(command).expect(2).says(&["--ttl"]);
 }
 
 #[test]
@@ -271,13 +241,10 @@ fn a_command_that_cannot_be_run_is_found_before_joining() {
         (data.to_str().unwrap(), 126, "cannot be executed"),
         (folder, 126, "cannot be executed"),
     ] {
-        // There is no store: it would be 4 if one were asked.
-        let end = end(incumbent(["run", "e", "--store", "etcd://127.0.0.1:1", "--", command]));
-        let end = end.expect(status);
-        assert!(end.stderr.contains(says) && end.stderr.contains(command), "{end:?}");
-        assert_eq!(end.stderr.lines().count(), 1, "{end:?}");
+        let end = end(incumbent(["run", "e", "--store", NOWHERE, "--", command]));
+        end.expect(status).says(&[says, command]);
     }
-    let mut in_path = incumbent(["run", "e", "--store", "etcd://127.0.0.1:1", "--", "data"]);
+    let mut in_path = incumbent(["run", "e", "--store", NOWHERE, "--", "data"]);
     in_path.env("PATH", directory.path());
     end(in_path).expect(126);
 }
@@ -296,69 +263,48 @@ fn where_there_can_be_no_thread_a_sentence_says_so() {
     let file = format!("sqlite:{}", directory.path().join("store.db").display());
     let tries = (1..=12).map(|threads| (threads, "memory:"));
     for (threads, store) in tries.chain([(1, &*file), (2, &file)]) {
-        let line =
-            format!("ulimit -u {threads}; exec {} leader e --store {store}", program.display());
-        let mut command = Command::new("bash");
+        let mut command = Command::new(&program);
+        command.args(["leader", "e", "--store", store]);
+        let mut command = limited(&format!("ulimit -u {threads}"), &command);
         if rustix::process::geteuid().is_root() {
-            command = Command::new("setpriv");
-            command.args(["--reuid", "65534", "--clear-groups", "bash"]);
+            command = started_by(&["setpriv", "--reuid", "65534", "--clear-groups"], &command);
         }
-        command.args(["-c", &line]);
         let end = end(command);
         println!("{threads} threads: {}", end.status);
         if threads > 2 && end.status == 1 {
             continue;
         }
-        let end = end.expect(2);
-        assert!(end.stderr.contains("ulimit -u"), "{end:?}");
-        assert_eq!(end.stderr.lines().count(), 1, "{end:?}");
+        end.expect(2).says(&["ulimit -u"]);
     }
 }
 
 #[test]
 fn where_few_files_can_be_opened_a_sentence_says_so() {
-    for files in [4, 5, 8, 12, 16, 20, 30, 40, 60] {
-        let mut command = Command::new("sh");
-        command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" leader e --store memory:")]);
-        command.arg(env!("CARGO_BIN_EXE_incumbent"));
-        let end = end(command);
-        println!("{files} files: {}", end.status);
-        if files > 30 {
-            end.expect(1);
-            continue;
-        }
-        let end = end.expect(2);
-        assert!(end.stderr.contains("ulimit -n"), "{end:?}");
-        assert_eq!(end.stderr.lines().count(), 1, "{end:?}");
-    }
-}
-
-#[test]
-fn where_too_few_files_can_be_opened_a_sentence_says_so() {
     let directory = TempDir::new().unwrap();
-    let store = format!("sqlite:{}", directory.path().join("store.db").display());
-    let limited = |files: usize| {
-        let mut command = Command::new("bash");
-        command.args(["-c", "ulimit -n $1; shift; exec \"$@\"", "bash", &files.to_string()]);
-        command.arg(env!("CARGO_BIN_EXE_incumbent"));
-        command.args(["leader", "e", "--store", &store]);
-        end(command)
+    let file = directory.path().join("store.db");
+    let leader = |store: &str, files: u32| {
+        let command = incumbent(["leader", "e", "--store", store]);
+        println!("{files} files, {store}");
+        end(limited(&format!("ulimit -n {files}"), &command))
     };
-    for files in [12, 16, 20] {
-        let end = limited(files).expect(2);
-        assert!(end.stderr.contains("too few files"), "{files}: {end:?}");
-        assert!(end.stderr.contains("ulimit -n"), "{files}: {end:?}");
-        assert_eq!(end.stderr.lines().count(), 1, "{files}: {end:?}");
+    for files in [4, 5, 8, 12, 16, 20, 30] {
+        leader("memory:", files).expect(2).says(&["ulimit -n"]);
     }
-    assert!(!directory.path().join("store.db").exists(), "nothing is left behind");
+    let store = format!("sqlite:{}", file.display());
+    for files in [12, 16, 20] {
+        leader(&store, files).expect(2).says(&["too few files", "ulimit -n"]);
+    }
+    assert!(!file.exists(), "nothing is left behind");
     // With enough of them nobody leads.
-    limited(64).expect(1);
+    for (store, files) in [("memory:", 40), ("memory:", 60), (&store, 64)] {
+        leader(store, files).expect(1);
+    }
 }
 
 /// No instant is that far away.
 #[test]
 fn the_longest_time_out_is_none_too_long() {
-    let store = ["--store", "etcd://127.0.0.1:1", "--dial-timeout", "18446744073709551615s"];
+    let store = ["--store", NOWHERE, "--dial-timeout", "18446744073709551615s"];
     end(incumbent(["leader", "e"].iter().chain(&store))).expect(4);
 }
 
@@ -373,12 +319,7 @@ proptest! {
 
 #[track_caller]
 fn assert_sentence(arguments: &[&str], says: &[&str]) {
-    let end = end(incumbent(arguments)).expect(2);
-    assert_eq!(end.stdout, "", "{arguments:?}");
-    assert_eq!(end.stderr.lines().count(), 1, "{arguments:?}: {end:?}");
-    assert!(end.stderr.starts_with("incumbent: "), "{arguments:?}: {end:?}");
-    assert!(!end.stderr.contains("secret"), "{arguments:?}: {end:?}");
-    for part in says {
-        assert!(end.stderr.contains(part), "{arguments:?}: no {part:?} in {end:?}");
-    }
+    println!("{arguments:?}");
+    let end = end(incumbent(arguments)).expect(2).only_says(says);
+    assert!(!end.stderr.contains("secret"), "{end:?}");
 }
