@@ -24,7 +24,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use self::claiming::Claiming;
-use self::common::{CandidateContext, Common, Inputs, Next, Proclamation};
+use self::common::Common;
 use self::ended::Ended;
 use self::idle::Idle;
 use self::leading::Leading;
@@ -32,12 +32,12 @@ use self::lost_race::LostRace;
 use self::over::Over;
 use self::waiting::Waiting;
 use crate::cleanup::Cleanup;
-use crate::context::{Answer, Context, write_outcome};
+use crate::context::Context;
 use crate::layout::{Layout, check_value};
 use crate::session::Session;
-use crate::types::{Candidacy, Change, Epoch, Failure, Guard, Selection, Ticket, WriteOutcome};
+use crate::types::{Candidacy, Epoch, Guard, Selection};
 
-pub use self::common::Reading;
+pub use self::common::{CandidateContext, Inputs, Next, Reading};
 
 /// One candidate's part in one election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,31 +55,6 @@ enum State {
     Leading(Leading),
     Ended(Ended),
     Over(Over),
-}
-
-/// What can happen to a candidate. The methods of [`Inputs`] say more.
-#[derive(Debug)]
-pub enum Input {
-    Resign(Epoch),
-    Yielded(Epoch),
-    Leave,
-    Proclaim(Ticket, Vec<u8>),
-    Reconcile,
-    Due,
-    Claimed(Answer),
-    PredecessorRead(Answer),
-    Checked(Answer),
-    Proclaimed { created: Epoch, ticket: Option<Ticket>, outcome: Answer },
-    Fenced(Epoch),
-    Examine(Reading),
-    OwnKeyChanged(Change),
-    PredecessorChanged(Change),
-}
-
-/// A candidate that knows what has become of the lease, and what it works with.
-struct Active<'a> {
-    state: &'a mut State,
-    cx: CandidateContext<'a>,
 }
 
 impl Candidate {
@@ -124,7 +99,7 @@ impl Candidate {
     /// The guard of a write in the term of this epoch, if that term stands.
     pub fn guard(&self, epoch: Epoch) -> Option<Guard> {
         let State::Leading(leading) = &self.state else { return None };
-        leading.guard(&self.common.layout, epoch)
+        leading.guard(epoch)
     }
 
     /// The reads of the keys that the present state relies on.
@@ -140,20 +115,19 @@ impl Candidate {
         self.common.newest = self.common.newest.max(newest);
     }
 
-    /// Takes an input, after what has become of the lease.
+    /// Has the present state take an input, after what has become of the lease.
     pub fn take(
         &mut self,
         context: &mut Context,
         cleanup: &mut Cleanup,
         session: &Session,
-        input: Input,
+        input: impl FnOnce(&mut dyn Inputs, &mut CandidateContext<'_>) -> Next,
     ) {
-        let validity = session.validity();
-        let common = &mut self.common;
-        let cx = CandidateContext { common, context, cleanup, session, validity };
-        let mut active = Active { state: &mut self.state, cx };
-        active.catch_up();
-        active.take(input);
+        let (common, validity) = (&mut self.common, session.validity());
+        let mut cx = CandidateContext { common, context, cleanup, session, validity };
+        self.state.catch_up(&mut cx);
+        let next = input(self.state.inputs(), &mut cx);
+        self.state.enter(&mut cx, next);
     }
 }
 
@@ -169,90 +143,30 @@ impl State {
             State::Over(state) => state,
         }
     }
-}
 
-impl Active<'_> {
     /// Takes what has become of the lease since the last input.
-    fn catch_up(&mut self) {
-        let (validity, lease) = (self.cx.validity, self.cx.common.lease);
+    fn catch_up(&mut self, cx: &mut CandidateContext<'_>) {
+        let (validity, lease) = (cx.validity, cx.common.lease);
         if lease != 0 && validity.is_none_or(|validity| validity.lease != lease) {
             // The claims that were given up went with the lease.
-            self.cx.common.given_up = 0;
-            let next = self.state.inputs().lease_lost(&mut self.cx);
-            self.enter(next);
-            self.cx.common.lease = 0;
+            cx.common.given_up = 0;
+            let next = self.inputs().lease_lost(cx);
+            self.enter(cx, next);
+            cx.common.lease = 0;
         }
-        if let Some(failure) = self.cx.session.refusal(self.cx.common.admitted) {
-            let next = self.state.inputs().refused(&mut self.cx, failure.clone());
-            self.enter(next);
+        if let Some(failure) = cx.session.refusal(cx.common.admitted) {
+            let next = self.inputs().refused(cx, failure.clone());
+            self.enter(cx, next);
         }
         if let Some(validity) = validity {
-            let next = self.state.inputs().validity_changed(&mut self.cx, validity);
-            self.enter(next);
+            let next = self.inputs().validity_changed(cx, validity);
+            self.enter(cx, next);
         }
-    }
-
-    fn take(&mut self, input: Input) {
-        let (state, cx) = (self.state.inputs(), &mut self.cx);
-        let next = match input {
-            Input::Resign(epoch) => state.resign(cx, epoch),
-            Input::Yielded(epoch) => {
-                let next = state.resign(cx, epoch);
-                self.enter(next);
-                self.state.inputs().yielded(&mut self.cx, epoch)
-            }
-            Input::Leave => {
-                cx.common.rejoin = false;
-                state.leave(cx)
-            }
-            Input::Proclaim(ticket, value) => return self.proclaim(ticket, value),
-            Input::Reconcile => match cx.validity {
-                Some(validity) => state.reconcile(cx, validity),
-                None => Next::Stay,
-            },
-            Input::Due => state.due(cx),
-            Input::Claimed(outcome) => state.claimed(cx, outcome),
-            Input::PredecessorRead(outcome) => state.predecessor_read(cx, outcome),
-            Input::Checked(outcome) => state.checked(cx, outcome),
-            Input::Proclaimed { created, ticket, outcome } => {
-                return self.proclaimed(created, ticket, write_outcome(outcome));
-            }
-            Input::Fenced(epoch) => state.fenced(cx, epoch),
-            Input::Examine(reading) => state.examine(cx, reading),
-            Input::OwnKeyChanged(change) => state.own_key_changed(cx, change),
-            Input::PredecessorChanged(change) => state.predecessor_changed(cx, change),
-        };
-        self.enter(next);
-    }
-
-    /// Changes what others read of this candidate.
-    fn proclaim(&mut self, ticket: Ticket, value: Vec<u8>) {
-        if let Err(sentence) = check_value(&value) {
-            let outcome = WriteOutcome::Failed(Failure::Invalid(sentence));
-            return self.cx.context.written(ticket, outcome);
-        }
-        let proclamation = Proclamation { ticket: Some(ticket), value };
-        self.cx.common.proclamations.push_back(proclamation);
-        self.state.inputs().proclaim_next(&mut self.cx);
-    }
-
-    /// Takes the answer to a proclamation into the key that was created at `created`.
-    fn proclaimed(&mut self, created: Epoch, ticket: Option<Ticket>, outcome: WriteOutcome) {
-        self.cx.common.proclaiming = false;
-        let stale = outcome == WriteOutcome::Stale;
-        if let Some(ticket) = ticket {
-            self.cx.context.written(ticket, outcome);
-        }
-        if stale {
-            self.take(Input::Fenced(created));
-        }
-        self.state.inputs().proclaim_next(&mut self.cx);
     }
 
     /// The only change of state.
-    fn enter(&mut self, next: Next) {
-        let cx = &mut self.cx;
-        *self.state = match next {
+    fn enter(&mut self, cx: &mut CandidateContext<'_>, next: Next) {
+        *self = match next {
             Next::Stay => return,
             Next::Idle(pause) => State::Idle(Idle::enter(cx, pause)),
             Next::Claiming { key, lease, watch } => {
@@ -267,8 +181,8 @@ impl Active<'_> {
             }
             Next::Ended { own, key_remains, until, reason } => {
                 let (ended, next) = Ended::enter(cx, own, key_remains, until, reason);
-                *self.state = State::Ended(ended);
-                return self.enter(next);
+                *self = State::Ended(ended);
+                return self.enter(cx, next);
             }
             Next::Over => State::Over(Over::enter(cx)),
         };

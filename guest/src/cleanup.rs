@@ -273,12 +273,8 @@ impl Cleanup {
             }
             (Phase::Deleting { call, .. } | Phase::Waiting { call }, outcome) => {
                 *call = None;
-                *failed = failed.saturating_add(1);
-                context.retry(Timer::Cleanup(id), *failed);
-                if *failed == 1 {
-                    let failure = outcome.err().unwrap_or_else(|| unfit("guarded"));
-                    context.trouble(abandoned.election, failure);
-                }
+                let failure = outcome.err().unwrap_or_else(|| unfit("guarded"));
+                context.fail(failed, Timer::Cleanup(id), abandoned.election, failure);
             }
             (Phase::Refused { .. }, _) => {}
         }
@@ -379,7 +375,7 @@ impl Cleanup {
             context.trouble(None, failure.clone());
         }
         let pause = REFUSED / 2 + context.random.below(REFUSED / 2);
-        context.timers.set(Timer::Cleanup(id), context.now.saturating_add(pause));
+        context.set_timer(Timer::Cleanup(id), pause);
         self.withdraw(context, id, Some(failure));
     }
 
@@ -407,7 +403,7 @@ impl Cleanup {
 impl AbandonedKey {
     /// Reconciles the candidates that could not claim the key, and the lease.
     fn changed(&self, context: &mut Context) {
-        context.dirty.push_back(Dirty::Name(hash(self.layout.name().as_bytes())));
+        context.dirty.push_back(Dirty::Name(hash(self.layout.name.as_bytes())));
         context.lease_is_dirty = true;
     }
 }

@@ -13,7 +13,8 @@ use crate::table::Table;
 use crate::timers::{SECOND, Timer, Timers};
 use crate::types::{
     Call, Change, Command, Duration, ElectionId, Epoch, Failure, LeaseId, Mark, Notice, Operation,
-    RequestId, Response, Revision, Ticket, Trouble, Watch, Withdrawal, WriteOutcome, Written,
+    RequestId, Response, Revision, Snapshot, Ticket, Trouble, Watch, Withdrawal, WriteOutcome,
+    Written,
 };
 
 /// What the store answers, or why it does not.
@@ -31,9 +32,7 @@ pub enum Purpose {
     Revoke(LeaseId),
     /// A candidate that claims its key under this lease.
     Claim { election: ElectionId, lease: LeaseId },
-    /// A candidate that checks who is in front.
-    Predecessor(ElectionId),
-    /// A candidate that reads single keys, because its watches may have missed a change.
+    /// A candidate that reads who is in front, or what its watches may have missed.
     Check(ElectionId),
     /// A candidate that writes a new value into its key.
     Proclaim { election: ElectionId, created: Epoch, ticket: Option<Ticket> },
@@ -121,7 +120,7 @@ struct OpenWatch {
 }
 
 /// What every part of the elector works with.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Context {
     pub now: Mark,
     pub timers: Timers,
@@ -155,27 +154,8 @@ pub struct Context {
 
 impl Context {
     pub fn new(now: Mark, request_timeout: Duration, seed: (u64, u64)) -> Context {
-        Context {
-            now,
-            timers: Timers::default(),
-            random: Random::new(seed),
-            dirty: VecDeque::new(),
-            lease_is_dirty: false,
-            sweep: false,
-            lease: None,
-            leaders: 0,
-            announced: (0, 0),
-            overdue: Vec::new(),
-            admitted: 0,
-            newest: 0,
-            commands: Vec::new(),
-            request_timeout,
-            last_request: 0,
-            last_watch: 0,
-            calls: Table::new(),
-            watches: Table::new(),
-            requests: Table::new(),
-        }
+        let random = Random::new(seed);
+        Context { now, request_timeout, random, ..Context::default() }
     }
 
     /// Ends the step, and returns its commands.
@@ -268,10 +248,31 @@ impl Context {
             .collect()
     }
 
+    /// Sets a timer that fires after a pause.
+    pub fn set_timer(&mut self, timer: Timer, pause: Duration) {
+        self.timers.set(timer, self.now.saturating_add(pause));
+    }
+
     /// Sets a timer to the next try, after so many failures in a row.
     pub fn retry(&mut self, timer: Timer, failed: u32) {
         let pause = backoff::pause(failed, &mut self.random);
-        self.timers.set(timer, self.now.saturating_add(pause));
+        self.set_timer(timer, pause);
+    }
+
+    /// Counts a failure, tells the application of the first in a row, and sets a timer to the
+    /// next try.
+    pub fn fail(
+        &mut self,
+        failed: &mut u32,
+        timer: Timer,
+        election: Option<ElectionId>,
+        failure: Failure,
+    ) {
+        *failed = failed.saturating_add(1);
+        self.retry(timer, *failed);
+        if *failed == 1 {
+            self.trouble(election, failure);
+        }
     }
 
     // Watches.
@@ -284,7 +285,7 @@ impl Context {
         self.watches.insert(id, open);
         self.open(id);
         if !self.timers.is_set(Timer::Recheck) {
-            self.timers.set(Timer::Recheck, self.now.saturating_add(RECHECK));
+            self.set_timer(Timer::Recheck, RECHECK);
         }
         WatchHandle { id, started: None }
     }
@@ -374,6 +375,15 @@ impl Context {
 /// The failure of a call whose answer does not fit the operation.
 pub fn unfit(operation: &str) -> Failure {
     Failure::Other(format!("the store's answer does not fit the operation `{operation}`"))
+}
+
+/// The snapshot that answers a read.
+pub fn snapshot(outcome: Answer) -> Result<Snapshot, Failure> {
+    match outcome {
+        Ok(Response::Snapshot(snapshot)) => Ok(snapshot),
+        Ok(_) => Err(unfit("read")),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// The outcome of a guarded write, from the store's answer.

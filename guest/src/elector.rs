@@ -11,20 +11,19 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::candidate::{Candidate, Input, Reading};
+use crate::candidate::{Candidate, CandidateContext, Inputs, Next, Reading};
 use crate::cleanup::Cleanup;
 use crate::context::{Asker, Context, Dirty, Purpose, RECHECK, Watcher, write_outcome};
-use crate::ids::DeletionId;
 use crate::inspection::Inspection;
 use crate::layout::{Layout, NameHash, hash, point_of_key, queue_of, written_key};
 use crate::observer::Observer;
-use crate::session::{LeaseChange, Session, Validity};
+use crate::session::{Session, Validity};
 use crate::table::{Table, with_hash};
 use crate::timers::{FAR, Timer};
 use crate::types::{
-    Candidacy, Config, ConfigError, ElectionId, Entry, Event, Extension, Failure, Guarded,
-    GuardedWrite, LeaseId, Mark, Notice, Observation, Operation, Proclamation, Reply, Response,
-    Selection, Snapshot, Step, Watched, WriteOutcome,
+    Candidacy, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension, Failure, Guarded,
+    GuardedWrite, Mark, Notice, Observation, Operation, Proclamation, Reply, Response, Selection,
+    Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
 };
 
 /// How many elections one elector takes part in or follows.
@@ -52,10 +51,10 @@ pub struct Elector {
     inspections: Table<ElectionId, ()>,
     inspecting: Option<ElectionId>,
     life: Life,
-    /// How far everything on the lease has caught up since it changed.
-    sweep: Sweep,
-    /// How far the watches have been checked.
-    rechecked: Sweep,
+    /// What catches up next with a change of the lease; none once all has.
+    sweep: Option<Asker>,
+    /// Whose watches are checked next; none once all were.
+    rechecked: Option<Asker>,
     /// How much this step may still do.
     budget: usize,
 }
@@ -75,14 +74,6 @@ enum Life {
     Closed,
 }
 
-/// The next one in a pass over all elections and then all pending deletions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Sweep {
-    Done,
-    Elections(ElectionId),
-    Deletions(DeletionId),
-}
-
 impl Elector {
     /// Opens an elector at the time `now`. It asks for nothing until there is an
     /// election to take part in.
@@ -97,14 +88,14 @@ impl Elector {
             session: Session::new(&config)?,
             context: Context::new(now.min(FAR), config.request_timeout, config.seed),
             cleanup: Cleanup::default(),
-            elections: Table::new(),
-            names: Table::new(),
+            elections: Table::default(),
+            names: Table::default(),
             candidates: 0,
-            inspections: Table::new(),
+            inspections: Table::default(),
             inspecting: None,
             life: Life::Open,
-            sweep: Sweep::Done,
-            rechecked: Sweep::Done,
+            sweep: None,
+            rechecked: None,
             budget: 0,
         })
     }
@@ -162,12 +153,12 @@ impl Elector {
                 }
             }
             Timer::Renewal => self.session.renew(&mut self.context),
-            Timer::LeaseEnd => self.session.run_out(&mut self.context),
+            Timer::LeaseEnd => self.session.drop_lease(&mut self.context),
             Timer::GiveBack => self.session.retire(&mut self.context),
             Timer::Grant => self.session.ask(&mut self.context),
             Timer::Revoke(lease) => self.session.revoke(&mut self.context, lease),
             Timer::Election(id) => match self.elections.get_mut(&id) {
-                Some(Participation::Candidate(_)) => self.input(id, Input::Due),
+                Some(Participation::Candidate(_)) => self.input(id, |state, cx| state.due(cx)),
                 Some(Participation::Observer(observer)) => observer.due(&mut self.context),
                 Some(Participation::Inspection(inspection)) => inspection.due(&mut self.context),
                 None => {}
@@ -203,13 +194,22 @@ impl Elector {
             Event::Proclaim(proclamation) => {
                 let Proclamation { election, ticket, value } = proclamation;
                 match self.candidate(election) {
-                    Some(_) => self.input(election, Input::Proclaim(ticket, value)),
+                    Some(_) => self.input(election, |state, cx| {
+                        cx.proclaim(ticket, value);
+                        state.proclaim_next(cx);
+                        Next::Stay
+                    }),
                     None => self.context.written(ticket, WriteOutcome::Stale),
                 }
             }
             Event::Write(write) => self.write(write),
-            Event::Resign(term) => self.input(term.election, Input::Resign(term.epoch)),
-            Event::Yielded(term) => self.input(term.election, Input::Yielded(term.epoch)),
+            Event::Resign(Term { election, epoch }) => {
+                self.input(election, |state, cx| state.resign(cx, epoch));
+            }
+            Event::Yielded(Term { election, epoch }) => {
+                self.input(election, |state, cx| state.resign(cx, epoch));
+                self.input(election, |state, cx| state.yielded(cx, epoch));
+            }
             Event::Leave(election) => self.leave(election),
             Event::Close => self.close(),
         }
@@ -227,7 +227,7 @@ impl Elector {
                 return self.context.withdraw(election, Some(Failure::Invalid(sentence)));
             }
         };
-        let name = candidate.layout().name();
+        let name = &candidate.layout().name;
         let name_hash = hash(name.as_bytes());
         let waits = self.of_name(name).next().is_some();
         let beside = self.of_name(name).any(|(_, other)| !other.is_ending());
@@ -252,7 +252,7 @@ impl Elector {
     fn of_name(&self, name: &str) -> impl Iterator<Item = (ElectionId, &Candidate)> {
         self.with_hash(hash(name.as_bytes()))
             .filter_map(|id| Some((id, self.candidate(id)?)))
-            .filter(move |(_, candidate)| candidate.layout().name() == name)
+            .filter(move |(_, candidate)| candidate.layout().name == name)
     }
 
     fn with_hash(&self, hash: NameHash) -> impl Iterator<Item = ElectionId> {
@@ -281,7 +281,7 @@ impl Elector {
         let Some(Participation::Candidate(over)) = self.elections.remove(&election) else { return };
         self.candidates -= 1;
         self.context.lease_is_dirty = true;
-        let name = over.layout().name();
+        let name = &over.layout().name;
         self.names.remove(&(hash(name.as_bytes()), election.into()));
         let next = self.of_name(name).next().map(|(next, _)| next);
         if let Some(next) = next {
@@ -291,11 +291,11 @@ impl Elector {
 
     /// Checks an observation, or refuses it with a sentence.
     fn check_observation(&mut self, observation: Observation) -> Option<(ElectionId, Layout)> {
-        let election = observation.election;
+        let Observation { election, name, contest } = observation;
         if !self.admits(election) {
             return None;
         }
-        match Layout::of(observation) {
+        match Layout::new(name, contest) {
             Ok(layout) => Some((election, layout)),
             Err(sentence) => {
                 self.context.withdraw(election, Some(Failure::Invalid(sentence)));
@@ -373,7 +373,10 @@ impl Elector {
 
     fn leave(&mut self, election: ElectionId) {
         if self.candidate(election).is_some() {
-            return self.input(election, Input::Leave);
+            return self.input(election, |state, cx| {
+                cx.common.rejoin = false;
+                state.leave(cx)
+            });
         }
         match self.elections.remove(&election) {
             Some(Participation::Observer(observer)) => observer.leave(&mut self.context),
@@ -398,34 +401,31 @@ impl Elector {
 
     fn answer(&mut self, reply: Reply) {
         let Reply { id, outcome } = reply;
-        if let Some(change) = self.session.renewed(&mut self.context, id, &outcome) {
-            return self.lease_changed(change);
+        if self.session.renewed(&mut self.context, id, &outcome) {
+            return;
         }
         let Some(purpose) = self.context.answered(id) else { return };
         match purpose {
             Purpose::Grant { sent } => self.session.granted(&mut self.context, sent, outcome),
             Purpose::Revoke(lease) => self.session.revoked(&mut self.context, lease, &outcome),
             Purpose::Claim { lease, .. } if matches!(outcome, Ok(Response::Expired)) => {
-                self.lose(lease);
+                self.session.lose(&mut self.context, lease);
             }
-            Purpose::Claim { election, .. } => self.input(election, Input::Claimed(outcome)),
-            Purpose::Predecessor(election) => {
-                self.input(election, Input::PredecessorRead(outcome));
+            Purpose::Claim { election, .. } => {
+                self.input(election, |state, cx| state.claimed(cx, outcome));
             }
-            Purpose::Check(election) => self.input(election, Input::Checked(outcome)),
+            Purpose::Check(election) => {
+                self.input(election, |state, cx| state.checked(cx, outcome));
+            }
             Purpose::Proclaim { election, created, ticket } => {
-                if self.candidate(election).is_some() {
-                    self.input(election, Input::Proclaimed { created, ticket, outcome });
-                } else if let Some(ticket) = ticket {
-                    self.context.written(ticket, write_outcome(outcome));
-                }
+                self.proclaimed(election, created, ticket, write_outcome(outcome));
             }
             Purpose::Write { election, epoch, ticket } => {
                 let outcome = write_outcome(outcome);
                 let fenced = outcome == WriteOutcome::Stale;
                 self.context.written(ticket, outcome);
                 if fenced {
-                    self.input(election, Input::Fenced(epoch));
+                    self.input(election, |state, cx| state.fenced(cx, epoch));
                 }
             }
             Purpose::Observe(election) => {
@@ -451,12 +451,42 @@ impl Elector {
         }
     }
 
+    /// Takes the answer to a proclamation into the key that was created at `created`.
+    fn proclaimed(
+        &mut self,
+        election: ElectionId,
+        created: Epoch,
+        ticket: Option<Ticket>,
+        outcome: WriteOutcome,
+    ) {
+        if self.candidate(election).is_none() {
+            if let Some(ticket) = ticket {
+                self.context.written(ticket, outcome);
+            }
+            return;
+        }
+        self.input(election, |state, cx| {
+            cx.common.proclaiming = false;
+            let stale = outcome == WriteOutcome::Stale;
+            if let Some(ticket) = ticket {
+                cx.context.written(ticket, outcome);
+            }
+            if stale { state.fenced(cx, created) } else { Next::Stay }
+        });
+        self.input(election, |state, cx| {
+            state.proclaim_next(cx);
+            Next::Stay
+        });
+    }
+
     fn watched(&mut self, watched: Watched) {
         let Watched { id, change } = watched;
         match self.context.watched(id, &change) {
-            Some(Watcher::Own(election)) => self.input(election, Input::OwnKeyChanged(change)),
+            Some(Watcher::Own(election)) => {
+                self.input(election, |state, cx| state.own_key_changed(cx, change));
+            }
             Some(Watcher::Predecessor(election)) => {
-                self.input(election, Input::PredecessorChanged(change));
+                self.input(election, |state, cx| state.predecessor_changed(cx, change));
             }
             Some(Watcher::Observer(election)) => {
                 if let Some(Participation::Observer(observer)) = self.elections.get_mut(&election) {
@@ -471,17 +501,14 @@ impl Elector {
     /// Has reads check whether watches are silent: a portion of them at a time, and all of them
     /// once in each period.
     fn recheck(&mut self) {
-        if self.rechecked == Sweep::Done {
-            self.rechecked = Sweep::Elections(0);
-        }
         let mut selections = Vec::new();
         let mut asked = Vec::new();
         for _ in 0..PORTION {
-            let Some(asker) = self.next_of(self.rechecked) else {
-                self.rechecked = Sweep::Done;
+            let Some(asker) = self.next_from(self.rechecked.unwrap_or(FIRST)) else {
+                self.rechecked = None;
                 break;
             };
-            self.rechecked = after(asker);
+            self.rechecked = Some(after(asker));
             if let Asker::Election(election) = asker
                 && let Some(Participation::Observer(observer)) = self.elections.get_mut(&election)
                 && observer.searches_again(&mut self.context)
@@ -503,9 +530,7 @@ impl Elector {
         }
         let all = self.elections.len() + self.cleanup.len();
         let portions = all.div_ceil(PORTION).max(1) as u64;
-        self.context
-            .timers
-            .set(Timer::Recheck, self.context.now.saturating_add(RECHECK / portions));
+        self.context.set_timer(Timer::Recheck, RECHECK / portions);
     }
 
     /// The reads that check one asker's watches.
@@ -532,7 +557,8 @@ impl Elector {
             match asker {
                 Asker::Election(election) => match self.elections.get_mut(&election) {
                     Some(Participation::Candidate(_)) => {
-                        self.input(election, Input::Examine(Reading::new(keys, found, at)));
+                        let reading = Reading::new(keys, found, at);
+                        self.input(election, |state, cx| state.examine(cx, reading));
                     }
                     Some(Participation::Observer(observer)) => {
                         if let Some(found) = found.first() {
@@ -547,32 +573,6 @@ impl Elector {
                     }
                 }
             }
-        }
-    }
-
-    // The lease.
-
-    fn lease_changed(&mut self, change: LeaseChange) {
-        match change {
-            LeaseChange::None => {}
-            LeaseChange::Extended => {
-                let now = self.context.now;
-                if self.session.validity().is_some_and(|validity| validity.until > now) {
-                    for election in core::mem::take(&mut self.context.overdue) {
-                        self.context.touch(election);
-                    }
-                }
-            }
-            LeaseChange::Lost(lease) => self.lose(lease),
-        }
-    }
-
-    /// The store says that the lease is gone.
-    fn lose(&mut self, lease: LeaseId) {
-        if self.context.lease == Some(lease) {
-            let sentence = "the store says that the lease is gone: getting back in line";
-            self.context.trouble(None, Failure::Other(sentence.into()));
-            self.session.lose(&mut self.context);
         }
     }
 
@@ -611,7 +611,7 @@ impl Elector {
     }
 
     fn is_reconciled(&self) -> bool {
-        self.context.dirty.is_empty() && !self.context.sweep && self.sweep == Sweep::Done
+        self.context.dirty.is_empty() && !self.context.sweep && self.sweep.is_none()
     }
 
     fn reconcile_dirty(&mut self) {
@@ -626,24 +626,18 @@ impl Elector {
                 }
                 None => {
                     if core::mem::take(&mut self.context.sweep) {
-                        self.sweep = Sweep::Elections(0);
+                        self.sweep = Some(FIRST);
                     }
-                    match self.next_of(self.sweep) {
-                        Some(asker) => {
-                            self.sweep = after(asker);
-                            match asker {
-                                Asker::Election(election) => self.reconcile_election(election),
-                                Asker::Cleanup(id) => {
-                                    self.cleanup.is_current(&mut self.context, id);
-                                }
-                            }
-                        }
-                        None => {
-                            if self.sweep != Sweep::Done {
-                                self.sweep = Sweep::Done;
-                                self.session.swept();
-                            }
-                            return;
+                    let Some(from) = self.sweep else { return };
+                    let Some(asker) = self.next_from(from) else {
+                        self.sweep = None;
+                        return self.session.swept();
+                    };
+                    self.sweep = Some(after(asker));
+                    match asker {
+                        Asker::Election(election) => self.reconcile_election(election),
+                        Asker::Cleanup(id) => {
+                            self.cleanup.is_current(&mut self.context, id);
                         }
                     }
                 }
@@ -657,22 +651,21 @@ impl Elector {
         if self.life == Life::Closing {
             self.leave(election);
         }
-        self.input(election, Input::Reconcile);
+        self.input(election, |state, cx| state.reconcile(cx));
         if self.candidate(election).is_some_and(Candidate::is_over) {
             self.remove(election);
         }
     }
 
-    /// The next one in a sweep.
-    fn next_of(&self, sweep: Sweep) -> Option<Asker> {
+    /// The first one in a sweep that is not before `from`.
+    fn next_from(&self, from: Asker) -> Option<Asker> {
         let deletion = |from| Some(Asker::Cleanup(self.cleanup.next(from)?));
-        match sweep {
-            Sweep::Done => None,
-            Sweep::Elections(from) => match self.elections.next(&from) {
+        match from {
+            Asker::Election(from) => match self.elections.next(&from) {
                 Some((election, _)) => Some(Asker::Election(election)),
                 None => deletion(0),
             },
-            Sweep::Deletions(from) => deletion(from),
+            Asker::Cleanup(from) => deletion(from),
         }
     }
 
@@ -691,19 +684,26 @@ impl Elector {
     }
 
     /// Gives a candidate an input; nothing happens if there is no such candidate.
-    fn input(&mut self, election: ElectionId, input: Input) {
+    fn input(
+        &mut self,
+        election: ElectionId,
+        input: impl FnOnce(&mut dyn Inputs, &mut CandidateContext<'_>) -> Next,
+    ) {
         if let Some(Participation::Candidate(candidate)) = self.elections.get_mut(&election) {
             candidate.take(&mut self.context, &mut self.cleanup, &self.session, input);
         }
     }
 }
 
-fn after(asker: Asker) -> Sweep {
+/// Where a sweep begins: over all elections, and then over all pending deletions.
+const FIRST: Asker = Asker::Election(0);
+
+/// Where a sweep goes on.
+fn after(asker: Asker) -> Asker {
     match asker {
-        Asker::Election(election) => match election.checked_add(1) {
-            Some(next) => Sweep::Elections(next),
-            None => Sweep::Deletions(0),
-        },
-        Asker::Cleanup(id) => Sweep::Deletions(id + 1),
+        Asker::Election(election) => {
+            election.checked_add(1).map_or(Asker::Cleanup(0), Asker::Election)
+        }
+        Asker::Cleanup(id) => Asker::Cleanup(id + 1),
     }
 }

@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
-use crate::context::{Answer, Context, Purpose, unfit};
+use crate::context::{Answer, Context, Purpose, snapshot};
 use crate::layout::{Layout, point};
 use crate::search::{PAGE, smaller};
 use crate::table::Table;
 use crate::timers::Timer;
 use crate::types::{
-    ElectionId, Entry, Failure, Listing, Notice, Operation, RequestId, Response, Revision,
+    ElectionId, Entry, Failure, Listing, Notice, Operation, RequestId, Revision, Snapshot,
 };
 
 /// How many values one read asks for.
@@ -48,7 +48,7 @@ impl Inspection {
             failed: 0,
             from,
             limit: PAGE,
-            keys: Table::new(),
+            keys: Table::default(),
             candidates: Vec::new(),
             bytes: 0,
         }
@@ -77,12 +77,12 @@ impl Inspection {
     /// Takes the answer. Returns whether the inspection is over.
     pub fn answered(&mut self, context: &mut Context, outcome: Answer) -> bool {
         self.call = None;
-        let failure = match outcome {
-            Ok(Response::Snapshot(snapshot)) => {
+        let failure = match snapshot(outcome) {
+            Ok(Snapshot { found, .. }) => {
                 self.failed = 0;
                 match self.from.take() {
-                    Some(_) => self.take_page(snapshot.found.into_iter().flatten().collect()),
-                    None => self.take_values(snapshot.found),
+                    Some(_) => self.take_page(found.into_iter().flatten().collect()),
+                    None => self.take_values(found),
                 }
                 return self.go_on(context);
             }
@@ -90,15 +90,11 @@ impl Inspection {
                 context.withdraw(self.election, Some(failure));
                 return true;
             }
-            Ok(_) => unfit("read"),
             Err(failure) => failure,
         };
         self.limit = smaller(self.limit, &failure);
-        self.failed = self.failed.saturating_add(1);
-        context.retry(Timer::Election(self.election), self.failed);
-        if self.failed == 1 {
-            context.trouble(Some(self.election), failure);
-        }
+        let timer = Timer::Election(self.election);
+        context.fail(&mut self.failed, timer, Some(self.election), failure);
         false
     }
 

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::{
-    Contest, Entry, Epoch, Guard, LeaseId, Mutation, Observation, Order, Put, Revision, Selection,
+    Contest, Entry, Epoch, Guard, LeaseId, Mutation, Order, Put, Revision, Selection,
 };
 
 /// The longest name, in bytes.
@@ -47,8 +47,8 @@ pub fn queue_of(key: &[u8]) -> Option<&[u8]> {
 /// An election's name and the meaning of its keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
-    name: String,
-    contest: Contest,
+    pub name: String,
+    pub contest: Contest,
 }
 
 impl Layout {
@@ -67,18 +67,6 @@ impl Layout {
             return Err("the election's name has a control character: leave it out".into());
         }
         Ok(Layout { name, contest })
-    }
-
-    pub fn of(observation: Observation) -> Result<Layout, String> {
-        Layout::new(observation.name, observation.contest)
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn contest(&self) -> Contest {
-        self.contest
     }
 
     /// The key that a candidate claims under this lease.
@@ -173,11 +161,6 @@ impl Layout {
     pub fn is_mixed(&self, found: &[Entry]) -> bool {
         let other = self.other();
         found.iter().any(|entry| entry.lease != 0 && other.counts(&entry.key))
-    }
-
-    /// The guard of a write in a term.
-    pub fn guard(&self, key: Vec<u8>, epoch: Epoch, lease: LeaseId) -> Guard {
-        Guard { key, epoch, lease: Some(lease) }
     }
 
     /// The guard of a key's deletion. In a queue the lease does not matter: the key is

@@ -11,6 +11,9 @@ use crate::types::{
     Selection, Sighting, Snapshot,
 };
 
+const WENT_BACK: &str =
+    "the store went back behind what it said before, as one that is restored from a backup does";
+
 /// Follows who leads an election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Observer {
@@ -84,9 +87,8 @@ impl Observer {
 
     /// The next try is due.
     pub fn due(&mut self, context: &mut Context) {
-        match self.view {
-            View::Idle => self.read(context),
-            View::Current | View::Reading { .. } => {}
+        if matches!(self.view, View::Idle) {
+            self.read(context);
         }
     }
 
@@ -102,10 +104,8 @@ impl Observer {
 
     /// The read of the leader that shows whether the watch is silent.
     pub fn selection(&self) -> Option<Selection> {
-        match self.view {
-            View::Current | View::Idle => Some(self.layout.oldest()),
-            View::Reading { .. } => None,
-        }
+        let reads = matches!(self.view, View::Reading { .. });
+        (!reads).then(|| self.layout.oldest())
     }
 
     /// Compares what that read found with what the application was told.
@@ -134,21 +134,27 @@ impl Observer {
                 return;
             }
         };
-        let (at, found) = match outcome {
-            Ok(Response::Snapshot(Snapshot { at, found })) if at >= self.seen => {
-                (at, found.into_iter().next().unwrap_or_default())
+        let answer = match outcome {
+            Ok(Response::Snapshot(snapshot)) if snapshot.at >= self.seen => Ok(snapshot),
+            Ok(Response::Snapshot(_)) => Err(Failure::Other(WENT_BACK.into())),
+            Ok(_) => Err(unfit("read")),
+            Err(failure) => {
+                search.failed(&failure);
+                Err(failure)
             }
-            outcome => {
+        };
+        let Snapshot { at, found } = match answer {
+            Ok(snapshot) => snapshot,
+            Err(failure) => {
                 for change in meanwhile {
                     self.watched(context, change);
                 }
-                if let Err(failure) = &outcome {
-                    search.failed(failure);
-                }
                 self.next = Some(search);
-                return self.read_failed(context, outcome);
+                let timer = Timer::Election(self.election);
+                return context.fail(&mut self.failed, timer, Some(self.election), failure);
             }
         };
+        let found = found.into_iter().next().unwrap_or_default();
         self.seen = at;
         let found = search.take(&self.layout, None, found);
         self.crowded = search.met_other_data();
@@ -255,23 +261,6 @@ impl Observer {
                 }
             }
             View::Current | View::Idle => {}
-        }
-    }
-
-    fn read_failed(&mut self, context: &mut Context, outcome: Answer) {
-        self.failed = self.failed.saturating_add(1);
-        context.retry(Timer::Election(self.election), self.failed);
-        if self.failed == 1 {
-            let failure = match outcome {
-                Err(failure) => failure,
-                Ok(Response::Snapshot(_)) => Failure::Other(
-                    "the store went back behind what it said before, as one that is restored \
-                     from a backup does"
-                        .into(),
-                ),
-                Ok(_) => unfit("read"),
-            };
-            context.trouble(Some(self.election), failure);
         }
     }
 

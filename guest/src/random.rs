@@ -8,6 +8,12 @@ pub struct Random {
     state: (u64, u64),
 }
 
+impl Default for Random {
+    fn default() -> Random {
+        Random::new((0, 0))
+    }
+}
+
 impl Random {
     /// Starts from a seed. The same seed gives the same numbers.
     pub fn new(seed: (u64, u64)) -> Random {

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use crate::backoff::{self, CAP};
-use crate::context::{Answer, Context, Purpose, unfit};
+use crate::context::{Answer, Context, Dirty, Purpose, unfit};
 use crate::table::Table;
 use crate::timers::{FAR, MILLISECOND, SECOND, Timer};
 use crate::types::{
@@ -18,7 +18,7 @@ use crate::types::{
 const SPARE: Duration = SECOND;
 
 /// The lease, and the ones that are being given back.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Session {
     ttl: Duration,
     margin: Duration,
@@ -37,9 +37,10 @@ pub struct Session {
     past: Vec<(LeaseId, Mark)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 enum Lease {
     /// No lease is needed, or the next try waits for its timer.
+    #[default]
     None,
     Granting(Granting),
     Held(Held),
@@ -55,7 +56,7 @@ struct Granting {
 }
 
 /// A lease that the store granted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Held {
     id: LeaseId,
     ttl: Duration,
@@ -111,16 +112,6 @@ pub struct Validity {
     pub danger: Option<u32>,
 }
 
-/// What the answer to a renewal changes for the candidates on the lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LeaseChange {
-    None,
-    /// The lease lives longer.
-    Extended,
-    /// The store says that this lease is gone.
-    Lost(LeaseId),
-}
-
 impl Session {
     pub fn new(config: &Config) -> Result<Session, ConfigError> {
         if config.lease_ttl == 0 {
@@ -131,20 +122,11 @@ impl Session {
                 "the request time-out is 0: give it a second or more".into(),
             ));
         }
-        let ttl = config.lease_ttl;
-        if config.safety_margin >= ttl {
+        let (ttl, margin) = (config.lease_ttl, config.safety_margin);
+        if margin >= ttl {
             return Err(ConfigError::MarginExceedsTtl);
         }
-        Ok(Session {
-            ttl,
-            margin: config.safety_margin,
-            lease: Lease::None,
-            retired: Table::new(),
-            come_back_slowly: false,
-            refused: 0,
-            refusal: None,
-            past: Vec::new(),
-        })
+        Ok(Session { ttl, margin, ..Session::default() })
     }
 
     /// The lease that the store has granted, if there is one.
@@ -211,16 +193,20 @@ impl Session {
                     context.timers.set(Timer::LeaseEnd, held.last_sent.saturating_add(held.ttl));
                 }
                 if !deletions && !context.timers.is_set(Timer::GiveBack) {
-                    context.timers.set(Timer::GiveBack, context.now.saturating_add(SPARE));
+                    context.set_timer(Timer::GiveBack, SPARE);
                 }
             }
             Lease::None | Lease::Granting(_) | Lease::Held(_) => {}
         }
     }
 
-    /// Forgets the lease, because the store says that it is gone.
-    pub fn lose(&mut self, context: &mut Context) {
-        if let Lease::Held(held) = &self.lease {
+    /// Forgets a lease, because the store says that it is gone.
+    pub fn lose(&mut self, context: &mut Context, lease: LeaseId) {
+        if let Lease::Held(held) = &self.lease
+            && held.id == lease
+        {
+            let sentence = "the store says that the lease is gone: getting back in line";
+            context.trouble(None, Failure::Other(sentence.into()));
             self.come_back_slowly = held.failed > 0 || !held.proven;
             self.drop_lease(context);
         }
@@ -254,7 +240,7 @@ impl Session {
     fn come_back(&mut self, context: &mut Context) {
         if core::mem::take(&mut self.come_back_slowly) {
             let pause = 1 + context.random.below(CAP);
-            context.timers.set(Timer::Grant, context.now.saturating_add(pause));
+            context.set_timer(Timer::Grant, pause);
         } else {
             self.ask(context);
         }
@@ -294,13 +280,8 @@ impl Session {
             return false;
         };
         renewal.awaited = false;
-        self.renewal_failed(context, Failure::Timeout);
+        held.renewal_failed(context, Failure::Timeout);
         true
-    }
-
-    /// A lease that was not renewed any more has expired.
-    pub fn run_out(&mut self, context: &mut Context) {
-        self.drop_lease(context);
     }
 
     /// Gives the lease back, if there is one or the store may have granted one.
@@ -329,12 +310,15 @@ impl Session {
             Some(retired) if retired.until > context.now => {
                 context.call(Purpose::Revoke(lease), Operation::Revoke(lease));
             }
-            Some(_) => {
-                self.retired.remove(&lease);
-                context.lease_is_dirty = true;
-            }
+            Some(_) => self.forget(context, lease),
             None => {}
         }
+    }
+
+    /// Forgets a lease that was given back.
+    fn forget(&mut self, context: &mut Context, lease: LeaseId) {
+        self.retired.remove(&lease);
+        context.lease_is_dirty = true;
     }
 
     // What the store answers.
@@ -380,41 +364,32 @@ impl Session {
         context.retry(Timer::Grant, asked);
     }
 
-    /// Takes the answer to a renewal, even a late one. Returns none if the call is not a renewal.
-    pub fn renewed(
-        &mut self,
-        context: &mut Context,
-        id: RequestId,
-        outcome: &Answer,
-    ) -> Option<LeaseChange> {
-        let Lease::Held(held) = &mut self.lease else { return None };
-        let index = held.renewals.iter().position(|renewal| renewal.id == id)?;
+    /// Takes the answer to a renewal, even a late one. Returns false if the call is not a renewal.
+    pub fn renewed(&mut self, context: &mut Context, id: RequestId, outcome: &Answer) -> bool {
+        let Lease::Held(held) = &mut self.lease else { return false };
+        let Some(index) = held.renewals.iter().position(|renewal| renewal.id == id) else {
+            return false;
+        };
         let renewal = held.renewals.swap_remove(index);
         context.timers.cancel(Timer::GiveUp(id));
         match outcome {
             Ok(Response::Renewed(ttl)) if *ttl > 0 => {
-                let before = held.valid_until;
                 held.proven = true;
                 if held.acknowledged.is_none_or(|sent| sent < renewal.sent) {
                     held.acknowledge(renewal.sent, (*ttl).min(FAR), self.margin);
                     held.failed = 0;
-                    let extended = held.valid_until > before;
-                    self.schedule(context);
-                    return Some(if extended { LeaseChange::Extended } else { LeaseChange::None });
+                    held.schedule(context);
                 }
-                Some(LeaseChange::None)
             }
-            Ok(Response::Expired | Response::Renewed(_)) => Some(LeaseChange::Lost(held.id)),
-            Ok(_) if renewal.awaited => {
-                self.renewal_failed(context, unfit("keep-alive"));
-                Some(LeaseChange::None)
+            Ok(Response::Expired | Response::Renewed(_)) => {
+                let lease = held.id;
+                self.lose(context, lease);
             }
-            Err(failure) if renewal.awaited => {
-                self.renewal_failed(context, failure.clone());
-                Some(LeaseChange::None)
-            }
-            Ok(_) | Err(_) => Some(LeaseChange::None),
+            Ok(_) if renewal.awaited => held.renewal_failed(context, unfit("keep-alive")),
+            Err(failure) if renewal.awaited => held.renewal_failed(context, failure.clone()),
+            Ok(_) | Err(_) => {}
         }
+        true
     }
 
     /// Takes the answer to a revocation.
@@ -422,14 +397,8 @@ impl Session {
         let Some(retired) = self.retired.get_mut(&lease) else { return };
         match outcome {
             Ok(Response::Revoked | Response::Expired)
-            | Err(Failure::Denied(_) | Failure::Invalid(_)) => {
-                self.retired.remove(&lease);
-                context.lease_is_dirty = true;
-            }
-            Ok(_) | Err(_) if retired.until <= context.now => {
-                self.retired.remove(&lease);
-                context.lease_is_dirty = true;
-            }
+            | Err(Failure::Denied(_) | Failure::Invalid(_)) => self.forget(context, lease),
+            Ok(_) | Err(_) if retired.until <= context.now => self.forget(context, lease),
             Ok(_) | Err(_) => {
                 retired.failed = retired.failed.saturating_add(1);
                 let failed = retired.failed;
@@ -444,28 +413,20 @@ impl Session {
         let mut held = Held {
             id,
             ttl,
-            acknowledged: None,
-            valid_until: 0,
-            proven: false,
             last_sent: sent.unwrap_or(context.now),
-            renewals: Vec::new(),
-            failed: 0,
-            lapsing: false,
-            deadlines_passed: 0,
             expired: sent.is_none(),
-            dangers: 0,
-            endangered: false,
+            ..Held::default()
         };
         if let Some(sent) = sent {
             held.acknowledge(sent, ttl, self.margin);
         }
+        held.schedule(context);
         self.lease = Lease::Held(held);
         self.refused = 0;
         // From here on the elector has each idle candidate claim its key.
         context.lease = Some(id);
         context.lease_is_dirty = true;
         context.sweep = true;
-        self.schedule(context);
     }
 
     /// The store refuses a lease: tells the candidacies.
@@ -478,43 +439,8 @@ impl Session {
         context.sweep = true;
     }
 
-    /// Sets the timers by the last acknowledged grant or renewal.
-    fn schedule(&mut self, context: &mut Context) {
-        let Lease::Held(held) = &self.lease else { return };
-        context.timers.cancel(Timer::Endangered);
-        if held.acknowledged.is_none() {
-            return;
-        }
-        if held.valid_until > context.now {
-            context.timers.set(Timer::Deadline, held.valid_until);
-        }
-        held.schedule_renewal(context);
-    }
-
-    fn renewal_failed(&mut self, context: &mut Context, failure: Failure) {
-        let Lease::Held(held) = &mut self.lease else { return };
-        held.failed = held.failed.saturating_add(1);
-        let valid_until = held.valid_until;
-        if held.failed == 1 {
-            context.trouble(None, failure);
-            let half = valid_until.saturating_sub(held.ttl / 2);
-            if valid_until > context.now {
-                context.timers.set(Timer::Endangered, half.max(context.now));
-            }
-        }
-        if held.lapsing {
-            return;
-        }
-        let mut pause = backoff::pause(held.failed, &mut context.random);
-        // While somebody may lead, the next try must come in time.
-        let left = valid_until.saturating_sub(context.now);
-        if left > 0 {
-            pause = pause.min(left / 4).max(MILLISECOND);
-        }
-        context.timers.set(Timer::Renewal, context.now.saturating_add(pause));
-    }
-
-    fn drop_lease(&mut self, context: &mut Context) {
+    /// Forgets the lease. The store has ended it, or soon will.
+    pub fn drop_lease(&mut self, context: &mut Context) {
         if let Lease::Held(held) = &self.lease {
             self.past.push((held.id, held.valid_until));
             for renewal in &held.renewals {
@@ -540,6 +466,42 @@ impl Session {
 }
 
 impl Held {
+    /// Sets the timers by the last acknowledged grant or renewal.
+    fn schedule(&self, context: &mut Context) {
+        context.timers.cancel(Timer::Endangered);
+        if self.acknowledged.is_none() {
+            return;
+        }
+        if self.valid_until > context.now {
+            context.timers.set(Timer::Deadline, self.valid_until);
+            let overdue = core::mem::take(&mut context.overdue);
+            context.dirty.extend(overdue.into_iter().map(Dirty::Election));
+        }
+        self.schedule_renewal(context);
+    }
+
+    fn renewal_failed(&mut self, context: &mut Context, failure: Failure) {
+        self.failed = self.failed.saturating_add(1);
+        let valid_until = self.valid_until;
+        if self.failed == 1 {
+            context.trouble(None, failure);
+            let half = valid_until.saturating_sub(self.ttl / 2);
+            if valid_until > context.now {
+                context.timers.set(Timer::Endangered, half.max(context.now));
+            }
+        }
+        if self.lapsing {
+            return;
+        }
+        let mut pause = backoff::pause(self.failed, &mut context.random);
+        // While somebody may lead, the next try must come in time.
+        let left = valid_until.saturating_sub(context.now);
+        if left > 0 {
+            pause = pause.min(left / 4).max(MILLISECOND);
+        }
+        context.set_timer(Timer::Renewal, pause);
+    }
+
     /// Sets the next renewal, unless one is under way or none is needed.
     fn schedule_renewal(&self, context: &mut Context) {
         let awaits = self.renewals.iter().any(|renewal| renewal.awaited);

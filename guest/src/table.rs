@@ -16,11 +16,13 @@ pub struct Table<K, V> {
     len: usize,
 }
 
-impl<K: Ord + Copy, V> Table<K, V> {
-    pub fn new() -> Table<K, V> {
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Table<K, V> {
         Table { runs: Vec::new(), len: 0 }
     }
+}
 
+impl<K: Ord + Copy, V> Table<K, V> {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -138,12 +140,6 @@ pub fn with_hash(table: &Table<(u64, u64), ()>, hash: u64) -> impl Iterator<Item
     })
 }
 
-impl<K: Ord + Copy, V> Default for Table<K, V> {
-    fn default() -> Table<K, V> {
-        Table::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use alloc::collections::BTreeMap;
@@ -152,7 +148,7 @@ mod tests {
 
     #[test]
     fn it_is_a_map_in_order() {
-        let mut table = Table::new();
+        let mut table = Table::default();
         let mut map = BTreeMap::new();
         let mut seed = 1_u64;
         for round in 0..20_000_u64 {
@@ -179,7 +175,7 @@ mod tests {
         for key in map.keys() {
             table.remove(key);
         }
-        assert_eq!(table, Table::new());
+        assert_eq!(table, Table::default());
         assert!(table.into_iter().next().is_none());
     }
 }

@@ -104,7 +104,7 @@ impl Inputs for Claiming {
             }
             Ok(Response::Taken(claimed)) => {
                 let (key, watch) = (core::mem::take(&mut self.key), self.watch);
-                match cx.common.layout.contest() {
+                match cx.common.layout.contest {
                     Contest::Race => {
                         Next::LostRace { key, watch, rival: claimed.entry, seen: claimed.at }
                     }

@@ -5,13 +5,13 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::cleanup::{AbandonedKey, Cleanup};
-use crate::context::{Answer, Context, Purpose, WatchHandle, unfit};
-use crate::layout::Layout;
+use crate::context::{Answer, Context, Purpose, WatchHandle};
+use crate::layout::{Layout, check_value};
 use crate::session::{Session, Validity};
 use crate::timers::Timer;
 use crate::types::{
-    Change, ElectionId, Entry, Epoch, Failure, Guarded, Joined, LeaseId, Mark, Mutation, Notice,
-    Operation, Reason, RequestId, Response, Revision, Selection, Sighting, Snapshot, Ticket,
+    Change, ElectionId, Entry, Epoch, Failure, Guard, Guarded, Joined, LeaseId, Mark, Mutation,
+    Notice, Operation, Reason, RequestId, Revision, Selection, Sighting, Ticket, WriteOutcome,
 };
 
 pub const WENT_BACK: &str = "the store went back behind this election's last epoch, as one that \
@@ -54,7 +54,7 @@ pub trait Inputs {
     // What falls due.
 
     /// Something changed that this candidate may have waited for.
-    fn reconcile(&mut self, _: &mut CandidateContext<'_>, _validity: Validity) -> Next {
+    fn reconcile(&mut self, _: &mut CandidateContext<'_>) -> Next {
         Next::Stay
     }
     /// The election's timer fired.
@@ -68,11 +68,7 @@ pub trait Inputs {
     fn claimed(&mut self, _: &mut CandidateContext<'_>, _: Answer) -> Next {
         Next::Stay
     }
-    /// The answer to a predecessor check.
-    fn predecessor_read(&mut self, _: &mut CandidateContext<'_>, _: Answer) -> Next {
-        Next::Stay
-    }
-    /// The answer to a read of the keys that this state relies on.
+    /// The answer to a read of who is in front, or of the keys that this state relies on.
     fn checked(&mut self, _: &mut CandidateContext<'_>, _: Answer) -> Next {
         Next::Stay
     }
@@ -186,6 +182,11 @@ impl OwnKey {
         OwnKey { key: core::mem::take(&mut self.key), lease, created, watch }
     }
 
+    /// The guard of a write under this key.
+    pub fn guard(&self) -> Guard {
+        Guard { key: self.key.clone(), epoch: self.created, lease: Some(self.lease) }
+    }
+
     /// Whether this is the key as we made it. A new value is no loss, because our own
     /// proclamation looks the same.
     pub fn is_intact(&self, entry: Option<&Entry>) -> bool {
@@ -260,15 +261,6 @@ impl Reading {
     }
 }
 
-/// The snapshot that answers a read.
-pub fn snapshot(outcome: Answer) -> Result<Snapshot, Failure> {
-    match outcome {
-        Ok(Response::Snapshot(snapshot)) => Ok(snapshot),
-        Ok(_) => Err(unfit("read")),
-        Err(failure) => Err(failure),
-    }
-}
-
 pub fn other(sentence: &str) -> Failure {
     Failure::Other(sentence.into())
 }
@@ -334,6 +326,20 @@ impl CandidateContext<'_> {
 
     // Proclamations.
 
+    /// Queues a value that the application proclaims.
+    pub fn proclaim(&mut self, ticket: Ticket, value: Vec<u8>) {
+        match check_value(&value) {
+            Ok(()) => {
+                let proclamation = Proclamation { ticket: Some(ticket), value };
+                self.common.proclamations.push_back(proclamation);
+            }
+            Err(sentence) => {
+                let outcome = WriteOutcome::Failed(Failure::Invalid(sentence));
+                self.context.written(ticket, outcome);
+            }
+        }
+    }
+
     /// Writes the next value into our key, unless a write has no answer yet.
     pub fn proclaim_into(&mut self, own: &OwnKey) {
         if self.common.proclaiming {
@@ -342,7 +348,7 @@ impl CandidateContext<'_> {
         if let Some(Proclamation { ticket, value }) = self.common.proclamations.pop_front() {
             self.common.value.clone_from(&value);
             let guarded = Guarded {
-                guard: self.common.layout.guard(own.key.clone(), own.created, own.lease),
+                guard: own.guard(),
                 expect: Vec::new(),
                 mutations: [Mutation::Proclaim(value)].into(),
             };

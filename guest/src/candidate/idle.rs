@@ -27,7 +27,7 @@ impl Idle {
             Pause::BackOff => cx.retry(),
             Pause::Jitter => {
                 let pause = 1 + cx.context.random.below(RACE_JITTER);
-                cx.context.timers.set(cx.timer(), cx.context.now.saturating_add(pause));
+                cx.context.set_timer(cx.timer(), pause);
             }
         }
         Idle { held_back: false }
@@ -51,11 +51,11 @@ impl Inputs for Idle {
 
     /// Claims a key. This is where a granted lease leads to a claim: when the session gets a
     /// lease, the elector has every candidate catch up and reconcile.
-    fn reconcile(&mut self, cx: &mut CandidateContext<'_>, validity: Validity) -> Next {
+    fn reconcile(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        let Some(Validity { lease, .. }) = cx.validity else { return Next::Stay };
         if self.held_back || cx.context.timers.is_set(cx.timer()) {
             return Next::Stay;
         }
-        let lease = validity.lease;
         let key = cx.common.layout.key(lease);
         if let Some(failure) = cx.cleanup.refusal(&key) {
             let failure = failure.clone();

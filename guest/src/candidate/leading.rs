@@ -2,11 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::common::{
-    CandidateContext, Check, Inputs, Next, OwnKey, Reading, WENT_BACK, other, snapshot,
-};
-use crate::context::Answer;
-use crate::layout::{Layout, point_of_key};
+use super::common::{CandidateContext, Check, Inputs, Next, OwnKey, Reading, WENT_BACK, other};
+use crate::context::{Answer, snapshot};
+use crate::layout::point_of_key;
 use crate::search::{Found, Search};
 use crate::session::Validity;
 use crate::types::{
@@ -52,9 +50,13 @@ impl Leading {
     }
 
     /// The guard of a write in the term of this epoch, if it is the present one.
-    pub fn guard(&self, layout: &Layout, epoch: Epoch) -> Option<Guard> {
-        let OwnKey { key, lease, created, .. } = &self.own;
-        (*created == epoch).then(|| layout.guard(key.clone(), epoch, *lease))
+    pub fn guard(&self, epoch: Epoch) -> Option<Guard> {
+        (self.own.created == epoch).then(|| self.own.guard())
+    }
+
+    /// Ends the term of this epoch, if it is the present one.
+    fn end_epoch(&mut self, cx: &mut CandidateContext<'_>, epoch: Epoch, reason: Reason) -> Next {
+        if self.own.created == epoch { self.end(cx, reason, true) } else { Next::Stay }
     }
 
     /// Ends the term.
@@ -110,7 +112,7 @@ impl Leading {
     fn check(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         let mut selections = self.selections();
         let layout = &cx.common.layout;
-        if layout.contest() == Contest::Queue {
+        if layout.contest == Contest::Queue {
             selections.push(self.search.selection(layout, Some(self.own.created)));
         }
         self.check.start(cx, selections)
@@ -142,10 +144,7 @@ impl Leading {
 
 impl Inputs for Leading {
     fn resign(&mut self, cx: &mut CandidateContext<'_>, epoch: Epoch) -> Next {
-        match self.own.created == epoch {
-            true => self.end(cx, Reason::Resigned, true),
-            false => Next::Stay,
-        }
+        self.end_epoch(cx, epoch, Reason::Resigned)
     }
 
     fn leave(&mut self, cx: &mut CandidateContext<'_>) -> Next {
@@ -207,10 +206,7 @@ impl Inputs for Leading {
     }
 
     fn fenced(&mut self, cx: &mut CandidateContext<'_>, epoch: Epoch) -> Next {
-        match self.own.created == epoch {
-            true => self.end(cx, Reason::Fenced, true),
-            false => Next::Stay,
-        }
+        self.end_epoch(cx, epoch, Reason::Fenced)
     }
 
     fn own_key_changed(&mut self, cx: &mut CandidateContext<'_>, change: Change) -> Next {

@@ -2,10 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::common::{
-    CandidateContext, Check, Inputs, Next, Pause, Proclamation, Reading, snapshot,
-};
-use crate::context::{Answer, WatchHandle};
+use super::common::{CandidateContext, Check, Inputs, Next, Pause, Proclamation, Reading};
+use crate::context::{Answer, WatchHandle, snapshot};
 use crate::layout::point;
 use crate::types::{Change, Entry, Failure, Revision, Selection, WriteOutcome};
 

@@ -3,12 +3,11 @@
 use alloc::vec::Vec;
 
 use super::common::{
-    CandidateContext, Check, Inputs, Next, OwnKey, Pause, Reading, WENT_BACK, other, snapshot,
+    CandidateContext, Check, Inputs, Next, OwnKey, Pause, Reading, WENT_BACK, other,
 };
-use crate::context::{Answer, Context, Purpose, WatchHandle, Watcher, unfit};
+use crate::context::{Answer, Context, Purpose, WatchHandle, Watcher, snapshot, unfit};
 use crate::layout::point_of_key;
 use crate::search::{Found, Search};
-use crate::session::Validity;
 use crate::types::{
     Change, Contest, Entry, Epoch, Operation, RequestId, Revision, Selection, Snapshot,
 };
@@ -60,14 +59,14 @@ impl Waiting {
         cx.context.timers.cancel(cx.timer());
         let layout = &cx.common.layout;
         let mut selections = Vec::new();
-        if layout.contest() == Contest::Queue {
+        if layout.contest == Contest::Queue {
             selections.push(search.selection(layout, Some(self.own.created)));
         }
         selections.push(point_of_key(self.own.key.clone()));
         if !cx.common.layouts_compared {
             selections.push(layout.other_layout());
         }
-        let purpose = Purpose::Predecessor(cx.common.election);
+        let purpose = Purpose::Check(cx.common.election);
         let call = Some(cx.context.call(purpose, Operation::Read(selections)));
         self.position = Position::Unknown { search, call };
         Next::Stay
@@ -103,7 +102,7 @@ impl Waiting {
         let OwnKey { key, lease, watch, .. } = self.leave_queue(cx);
         cx.record_failure(other("this candidate's key is gone: getting back in line"));
         match entry {
-            Some(entry) if entry.lease != lease && cx.common.layout.contest() == Contest::Queue => {
+            Some(entry) if entry.lease != lease && cx.common.layout.contest == Contest::Queue => {
                 cx.clear(key, lease, watch, &entry)
             }
             Some(_) | None => {
@@ -133,6 +132,47 @@ impl Waiting {
         match &mut self.position {
             Position::Behind(predecessor) => predecessor.check.start(cx, selections),
             Position::Unknown { .. } | Position::Overdue => Next::Stay,
+        }
+    }
+
+    /// Decides whether this candidate leads.
+    fn predecessor_read(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
+        let Position::Unknown { search, call } = &mut self.position else { return Next::Stay };
+        *call = None;
+        let unpacked = snapshot(outcome).and_then(|Snapshot { at, found }| {
+            let mut found = found.into_iter();
+            let in_front = match cx.common.layout.contest {
+                Contest::Queue => found.next(),
+                Contest::Race => Some(Vec::new()),
+            };
+            let (in_front, own) = in_front.zip(found.next()).ok_or_else(|| unfit("read"))?;
+            Ok((at, in_front, own, found.next().unwrap_or_default()))
+        });
+        let (at, in_front, own, other_layout) = match unpacked {
+            Ok(unpacked) => unpacked,
+            Err(failure) => {
+                search.failed(&failure);
+                return cx.try_later(failure);
+            }
+        };
+        if !self.own.is_intact(own.first()) {
+            return self.displaced(cx, own.into_iter().next());
+        }
+        if !cx.common.layouts_compared {
+            cx.common.layouts_compared = true;
+            if cx.common.layout.is_mixed(&other_layout) {
+                let sentence = "a queue and a race are held under this name, and may have a \
+                                leader each: let all candidates use one contest";
+                cx.context.trouble(Some(cx.common.election), other(sentence));
+            }
+        }
+        match search.take(&cx.common.layout, Some(self.own.created), in_front) {
+            Found::One(entry) => self.wait_behind(cx, entry, at),
+            Found::Nobody => self.come_first(cx, at),
+            Found::Unfinished => {
+                let search = search.clone();
+                self.check_predecessor(cx, search)
+            }
         }
     }
 
@@ -176,8 +216,10 @@ impl Inputs for Waiting {
         Next::Idle(Pause::None)
     }
 
-    fn reconcile(&mut self, cx: &mut CandidateContext<'_>, validity: Validity) -> Next {
-        if matches!(self.position, Position::Overdue) && validity.until > cx.context.now {
+    fn reconcile(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        let now = cx.context.now;
+        let valid = cx.validity.is_some_and(|validity| validity.until > now);
+        if valid && matches!(self.position, Position::Overdue) {
             return self.check_predecessor(cx, Search::First);
         }
         Next::Stay
@@ -190,49 +232,10 @@ impl Inputs for Waiting {
         }
     }
 
-    /// Decides whether this candidate leads.
-    fn predecessor_read(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
-        let Position::Unknown { search, call } = &mut self.position else { return Next::Stay };
-        *call = None;
-        let unpacked = snapshot(outcome).and_then(|Snapshot { at, found }| {
-            let mut found = found.into_iter();
-            let in_front = match cx.common.layout.contest() {
-                Contest::Queue => found.next(),
-                Contest::Race => Some(Vec::new()),
-            };
-            let (in_front, own) = in_front.zip(found.next()).ok_or_else(|| unfit("read"))?;
-            Ok((at, in_front, own, found.next().unwrap_or_default()))
-        });
-        let (at, in_front, own, other_layout) = match unpacked {
-            Ok(unpacked) => unpacked,
-            Err(failure) => {
-                search.failed(&failure);
-                return cx.try_later(failure);
-            }
-        };
-        if !self.own.is_intact(own.first()) {
-            return self.displaced(cx, own.into_iter().next());
-        }
-        if !cx.common.layouts_compared {
-            cx.common.layouts_compared = true;
-            if cx.common.layout.is_mixed(&other_layout) {
-                let sentence = "a queue and a race are held under this name, and may have a \
-                                leader each: let all candidates use one contest";
-                cx.context.trouble(Some(cx.common.election), other(sentence));
-            }
-        }
-        match search.take(&cx.common.layout, Some(self.own.created), in_front) {
-            Found::One(entry) => self.wait_behind(cx, entry, at),
-            Found::Nobody => self.come_first(cx, at),
-            Found::Unfinished => {
-                let search = search.clone();
-                self.check_predecessor(cx, search)
-            }
-        }
-    }
-
     fn checked(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
-        let Position::Behind(predecessor) = &mut self.position else { return Next::Stay };
+        let Position::Behind(predecessor) = &mut self.position else {
+            return self.predecessor_read(cx, outcome);
+        };
         predecessor.check.call = None;
         match snapshot(outcome) {
             // The read was sent when our key was there.
