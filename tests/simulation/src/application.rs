@@ -3,9 +3,10 @@
 
 use incumbent_guest::types::*;
 
+use super::client::HeldTerm;
 use super::history::Outcome;
-use super::laws::{Broken, Law};
-use super::plan::Flaw;
+use super::laws::{Broken, Law, judge};
+use super::plan::{Election, Flaw};
 use super::world::{Process, Request, Sender, World};
 use super::{MILLISECOND, SECOND};
 
@@ -22,9 +23,9 @@ pub struct Part {
     /// It will not campaign again.
     retired: bool,
     /// The last term, until its work has stopped.
-    pub term: Option<Tenure>,
+    pub term: Option<HeldTerm>,
     /// A term whose work has stopped: its elector has not heard of it yet.
-    pub stopped: Option<Tenure>,
+    pub stopped: Option<HeldTerm>,
     /// The last place in line that was announced.
     pub place: Option<Joined>,
     /// Somebody else has the one key of a race, as its candidacy was told.
@@ -63,31 +64,6 @@ pub struct Sight {
     newest: Epoch,
 }
 
-/// A term, as its application knows it. It is gone once its work has stopped.
-#[derive(Clone, Debug)]
-pub struct Tenure {
-    /// As it was told.
-    pub leadership: Leadership,
-    /// The application was told that it is over.
-    pub over: bool,
-    /// The elector that gave it is gone.
-    pub orphan: bool,
-    /// The application was told that renewals fail, since the last one that did not.
-    pub endangered: bool,
-}
-
-impl Tenure {
-    /// Whether the application regards itself as leader, at a mark of its clock.
-    pub fn stands(&self, mark: Mark) -> bool {
-        !self.over && self.may_work(mark)
-    }
-
-    /// Whether its work may go on: nobody else leads until then.
-    pub fn may_work(&self, mark: Mark) -> bool {
-        mark < self.leadership.valid_until
-    }
-}
-
 /// What an application does by itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
@@ -123,8 +99,7 @@ impl World<'_> {
     /// Follows who leads in an election.
     pub fn look_on(&mut self, process: usize, part: usize) {
         let election = self.next_election(process);
-        let office = &self.plan.offices[part];
-        let (name, contest) = (office.name.clone(), office.contest);
+        let Election { name, contest } = self.plan.elections[part].clone();
         let sight = Sight { observation: Some(election), ..Sight::default() };
         self.processes[process].parts[part].sight = sight;
         self.tell(process, Event::Observe(Observation { election, name, contest }));
@@ -155,7 +130,7 @@ impl World<'_> {
         Ok(())
     }
 
-    fn term(&mut self, process: usize, part: usize, epoch: Epoch) -> Option<&mut Tenure> {
+    fn term(&mut self, process: usize, part: usize, epoch: Epoch) -> Option<&mut HeldTerm> {
         self.processes[process].parts[part]
             .term
             .as_mut()
@@ -182,11 +157,11 @@ impl World<'_> {
             _ => Habit::Drops,
         };
         let rejoin = self.calm || habit == Habit::Stays && self.rng.u8(..4) > 0;
-        let office = &self.plan.offices[part];
+        let Election { name, contest } = self.plan.elections[part].clone();
         let candidacy = Candidacy {
             election,
-            name: office.name.clone(),
-            contest: office.contest,
+            name,
+            contest,
             value: match self.plan.one_identity {
                 true => b"process".into(),
                 false => format!("process-{process}").into_bytes(),
@@ -242,7 +217,7 @@ impl World<'_> {
     /// Drops all candidacies and terms of a process at once, all terms in the same way.
     pub fn drop_all(&mut self, process: usize) -> Result<(), Broken> {
         let how = self.rng.u8(..3);
-        for part in 0..self.plan.offices.len() {
+        for part in 0..self.plan.elections.len() {
             let term = self.processes[process].parts[part].term.as_ref();
             match term.map(|term| (term.leadership.term, term.over || term.orphan)) {
                 None => self.drop_candidacy(process, part),
@@ -295,7 +270,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Law 1: nobody else regards itself as leader of the same office at this instant, or
+    /// Law 1: nobody else regards itself as leader of the same election at this instant, or
     /// may still work as if it were.
     pub fn check_alone(&self, process: usize, part: usize, epoch: Epoch) -> Result<(), Broken> {
         if self.laws.is_meddled_with(epoch) {
@@ -311,7 +286,7 @@ impl World<'_> {
                 return Err(Law::OneLeader.broken(format!(
                     "process {process} leads `{}` in epoch {epoch}, and process {other} may \
                      still work in epoch {theirs}",
-                    self.plan.offices[part].name
+                    self.plan.elections[part].name
                 )));
             }
         }
@@ -399,6 +374,7 @@ impl World<'_> {
 
     fn stopped(&mut self, process: usize, part: usize, epoch: Epoch) -> Result<(), Broken> {
         let Some(term) = self.term(process, part, epoch) else { return Ok(()) };
+        term.yielded = true;
         let (term, orphan) = (term.leadership.term, term.orphan);
         let stopped = self.processes[process].parts[part].term.take();
         if orphan {
@@ -422,7 +398,6 @@ impl World<'_> {
     /// after them.
     pub fn orphan(&mut self, process: usize) -> Result<(), Broken> {
         let it = &mut self.processes[process];
-        it.orphaned.append(&mut it.leases);
         let mut marks = Vec::new();
         for (part, it) in it.parts.iter_mut().enumerate() {
             if let Some(term) = it.term.as_mut().filter(|term| !term.orphan) {
@@ -442,7 +417,7 @@ impl World<'_> {
     fn give_back_orphaned(&mut self, process: usize) -> Result<(), Broken> {
         let Process { clock, parts, orphaned, .. } = &mut self.processes[process];
         let mark = clock.at(self.now);
-        let needs = |term: &Tenure| match self.plan.flaw {
+        let needs = |term: &HeldTerm| match self.plan.flaw {
             Some(Flaw::RevokesOnceTold) => !term.over,
             Some(Flaw::CampaignsBesideItsWork) | None => term.may_work(mark),
         };
@@ -452,8 +427,9 @@ impl World<'_> {
         };
         let free: Vec<LeaseId> = orphaned.extract_if(.., free).collect();
         for lease in free {
-            self.laws.revoked(process, mark, lease, &self.processes[process].parts)?;
             let operation = Operation::Revoke(lease);
+            let terms = self.processes[process].parts.iter().filter_map(|part| part.term.as_ref());
+            judge(mark, &operation, terms)?;
             self.send(Request { process, from: Sender::Host, operation });
         }
         Ok(())
@@ -462,7 +438,7 @@ impl World<'_> {
     /// No more faults: work stops quickly, and all who are out come in.
     pub fn be_calm(&mut self) {
         for process in 0..self.processes.len() {
-            for part in 0..self.plan.offices.len() {
+            for part in 0..self.plan.elections.len() {
                 let it = &self.processes[process].parts[part];
                 if let Some(term) = it.term.as_ref().filter(|term| term.over) {
                     let epoch = term.leadership.term.epoch;

@@ -3,7 +3,7 @@
 use incumbent_guest::types::Mark;
 
 /// A monotonic clock that is off.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Clock {
     /// What it showed at the beginning.
     pub began: Mark,

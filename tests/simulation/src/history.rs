@@ -88,7 +88,7 @@ impl History {
         }
         let mut began = 0;
         for value in 0..last {
-            // Whoever made an increment had read the value.
+            // A process that made an increment had read the value.
             let Some(Some(next)) = values.remove(&value).map(|value| value.left(began)) else {
                 return false;
             };

@@ -6,53 +6,53 @@ use std::fmt;
 use incumbent_guest::types::*;
 
 use super::application::Part;
-use super::plan::{Office, Plan};
+use super::client::{HeldTerm, Renewals};
+use super::plan::{Election, Plan};
 use super::store::Store;
 use super::world::Process;
 
-/// A law, by its number in the design.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Law {
-    /// 1: at most one regards itself as leader at any instant.
-    OneLeader,
-    /// 2: a deadline counts from the sending of what was acknowledged.
-    ValidUntil,
-    /// 3: elected only after a read has shown it.
-    ElectedByARead,
-    /// 4: the clock decides who leads, before all else.
-    ByTheClock,
-    /// 5: writes carry the guard of their term.
-    Guarded,
-    /// 6: epochs rise.
-    EpochsRise,
-    /// 7: neither key nor lease goes while work may go on.
-    ReleasedAfterWork,
-    /// 8: no campaign before the work has stopped.
-    YieldedFirst,
-    /// 9: the same history gives the same steps.
-    SameSteps,
-    /// 10: when faults end, there is a leader again.
-    LeaderReturns,
-    /// 11: a waiter keeps its place.
-    PlaceIsKept,
-    /// 11: no order of dropping a candidacy and campaigning again ends in an error.
-    Admitted,
-    /// 13: nothing spins.
-    NothingSpins,
-    /// 14: nothing stays behind.
-    NothingStays,
-    /// Who leads while renewals fail, and has less than half of its time left, was told.
-    Endangered,
-    /// Every proclamation is answered, and at once by who has no key to put it into.
-    Answered,
-    /// Observers see who leads, and never an older epoch after a newer one.
-    Observed,
-    /// What leaders count together is counted once each.
-    Linearizable,
+macro_rules! laws {
+    ($($law:ident: $title:literal,)*) => {
+        /// A law, by its number in the design.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Law {
+            $(#[doc = $title] $law,)*
+        }
+
+        impl Law {
+            /// Its number and its words.
+            pub fn title(self) -> &'static str {
+                match self {
+                    $(Law::$law => $title,)*
+                }
+            }
+        }
+    };
+}
+
+laws! {
+    OneLeader: "law 1, at most one leader at any instant",
+    ValidUntil: "law 2, a deadline counts from the sending of what was acknowledged",
+    ElectedByARead: "law 3, elected only after a read has shown it",
+    ByTheClock: "law 4, the clock decides who leads, before all else",
+    Guarded: "law 5, writes carry the guard of their term",
+    EpochsRise: "law 6, epochs rise",
+    ReleasedAfterWork: "law 7, neither key nor lease goes while work may go on",
+    YieldedFirst: "law 8, no campaign before the work has stopped",
+    SameSteps: "law 9, the same history gives the same steps",
+    LeaderReturns: "law 10, when faults end there is a leader again",
+    PlaceIsKept: "law 11, a waiter keeps its place",
+    Admitted: "law 11, a candidate that drops its candidacy and campaigns again is let in",
+    NothingSpins: "law 13, nothing spins",
+    NothingStays: "law 14, nothing stays behind",
+    Endangered: "a leader whose renewals fail is told when half of its time is over",
+    Answered: "every proclamation is answered, and in a lost race at once",
+    Observed: "observers see who leads, and never an older epoch after a newer one",
+    Linearizable: "what leaders count together is counted once each",
 }
 
 /// A law that was broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Broken {
     /// Which.
     pub law: Law,
@@ -65,30 +65,6 @@ impl Law {
     pub fn broken(self, sentence: String) -> Broken {
         Broken { law: self, sentence }
     }
-
-    /// Its number and its words.
-    pub fn title(self) -> &'static str {
-        match self {
-            Law::OneLeader => "law 1, at most one leader at any instant",
-            Law::ValidUntil => "law 2, a deadline counts from the sending",
-            Law::ElectedByARead => "law 3, elected only after a read has shown it",
-            Law::ByTheClock => "law 4, the clock decides",
-            Law::Guarded => "law 5, writes carry the guard of their term",
-            Law::EpochsRise => "law 6, epochs rise",
-            Law::ReleasedAfterWork => "law 7, neither key nor lease goes while work may go on",
-            Law::YieldedFirst => "law 8, no campaign before the work has stopped",
-            Law::SameSteps => "law 9, the same history gives the same steps",
-            Law::LeaderReturns => "law 10, when faults end there is a leader",
-            Law::Admitted => "law 11, who campaigns again is let in",
-            Law::Endangered => "a leader in danger is told",
-            Law::Answered => "every proclamation is answered",
-            Law::PlaceIsKept => "law 11, a waiter keeps its place",
-            Law::NothingSpins => "law 13, nothing spins",
-            Law::NothingStays => "law 14, nothing stays behind",
-            Law::Observed => "what observers are told",
-            Law::Linearizable => "the guarded counter is linearizable",
-        }
-    }
 }
 
 impl fmt::Display for Broken {
@@ -100,7 +76,7 @@ impl fmt::Display for Broken {
 /// What has to be known of the past to judge a step.
 #[derive(Debug)]
 pub struct Laws {
-    offices: Vec<Office>,
+    elections: Vec<Election>,
     margin: Duration,
     lease_ttl: Duration,
     electors: Vec<Asked>,
@@ -116,114 +92,45 @@ pub struct Laws {
 }
 
 /// What one elector has asked and heard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Asked {
-    calls: BTreeMap<RequestId, Call>,
-    /// The longest deadline that the acknowledged calls allow, for each lease.
-    allowed: BTreeMap<LeaseId, Mark>,
+    calls: BTreeMap<RequestId, Asking>,
     /// Leases of which the store said that they are gone.
     gone: BTreeSet<LeaseId>,
     /// Reads that were answered in this step.
     shown: Vec<(Vec<Selection>, Snapshot)>,
-    /// Terms whose guard was refused in this step.
-    refused: Vec<(Vec<u8>, Epoch)>,
+    /// Guards that were refused in this step.
+    refused: Vec<Guard>,
     renewals: Renewals,
 }
 
-/// Which renewals of an elector failed, as it has to know.
-#[derive(Debug, Default)]
-pub struct Renewals {
-    asked: BTreeMap<RequestId, Renewal>,
-    leases: BTreeMap<LeaseId, Renewed>,
-}
-
 #[derive(Debug)]
-struct Renewal {
-    lease: LeaseId,
-    sent: Mark,
-    /// None for a grant, and once it has passed: a late answer is no second failure.
-    give_up: Option<Mark>,
-}
-
-#[derive(Debug, Default)]
-struct Renewed {
-    /// When the newest acknowledged request was sent.
-    acknowledged: Option<Mark>,
-    ttl: Duration,
-    /// A renewal has failed since.
-    fails: bool,
-}
-
-impl Renewals {
-    /// Notes what an elector asks.
-    pub fn ask(&mut self, now: Mark, call: &incumbent_guest::types::Call) {
-        let (lease, give_up) = match &call.operation {
-            Operation::Grant(grant) => (grant.lease, None),
-            Operation::KeepAlive(lease) => (*lease, Some(call.give_up)),
-            Operation::Revoke(_)
-            | Operation::Claim(_)
-            | Operation::Read(_)
-            | Operation::Guarded(_) => return,
-        };
-        self.asked.insert(call.id, Renewal { lease, sent: now, give_up });
-    }
-
-    /// Lets time pass: what was not answered by now has failed.
-    pub fn pass(&mut self, now: Mark) {
-        for renewal in self.asked.values_mut() {
-            if renewal.give_up.take_if(|give_up| *give_up <= now).is_some() {
-                self.leases.entry(renewal.lease).or_default().fails = true;
-            }
-        }
-    }
-
-    /// Notes an answer.
-    pub fn hear(&mut self, id: RequestId, outcome: &Result<Response, Failure>) {
-        let Some(Renewal { lease, sent, give_up }) = self.asked.remove(&id) else { return };
-        let renewed = self.leases.entry(lease).or_default();
-        match outcome {
-            Ok(Response::Granted(ttl) | Response::Renewed(ttl)) => {
-                if renewed.acknowledged.is_none_or(|acknowledged| acknowledged < sent) {
-                    *renewed = Renewed { acknowledged: Some(sent), ttl: *ttl, fails: false };
-                }
-            }
-            Ok(_) | Err(_) => renewed.fails |= give_up.is_some(),
-        }
-    }
-
-    /// Whether renewals fail, and less than half of a term's time is left.
-    pub fn endanger(&self, now: Mark, leadership: &Leadership) -> bool {
-        let Leadership { lease, valid_until, .. } = leadership;
-        self.leases.get(lease).is_some_and(|it| it.fails && now + it.ttl / 2 > *valid_until)
-    }
-}
-
-#[derive(Debug)]
-struct Call {
-    sent: Mark,
-    give_up: Mark,
+struct Asking {
+    call: Call,
     lapsed: bool,
-    what: What,
 }
 
-#[derive(Debug)]
-enum What {
-    Lease(LeaseId),
-    Claim(LeaseId),
-    Read(Vec<Selection>),
-    Write(Vec<u8>, Epoch),
-    Other,
+impl Asked {
+    fn nothing(margin: Duration) -> Asked {
+        Asked {
+            calls: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            shown: Vec::new(),
+            refused: Vec::new(),
+            renewals: Renewals::new(margin),
+        }
+    }
 }
 
 impl Laws {
     /// Nothing has happened yet.
     pub fn new(plan: &Plan) -> Laws {
         Laws {
-            offices: plan.offices.clone(),
+            elections: plan.elections.clone(),
             margin: plan.safety_margin,
             lease_ttl: plan.lease_ttl,
-            electors: (0..plan.processes).map(|_| Asked::default()).collect(),
-            newest: vec![0; plan.offices.len()],
+            electors: (0..plan.processes).map(|_| Asked::nothing(plan.safety_margin)).collect(),
+            newest: vec![0; plan.elections.len()],
             meddled: BTreeSet::new(),
             went_back: false,
             lost_data: false,
@@ -232,7 +139,7 @@ impl Laws {
 
     /// A process has a new elector.
     pub fn opened(&mut self, process: usize) {
-        self.electors[process] = Asked::default();
+        self.electors[process] = Asked::nothing(self.margin);
     }
 
     // What others than electors do.
@@ -277,28 +184,24 @@ impl Laws {
         for event in events {
             let Event::Reply(Reply { id, outcome }) = event else { continue };
             asked.renewals.hear(*id, outcome);
-            let Some(call) = asked.calls.remove(id) else { continue };
-            match (call.what, outcome) {
-                (What::Lease(lease), Ok(Response::Granted(ttl) | Response::Renewed(ttl))) => {
-                    let margin = self.margin.max(ttl / 100);
-                    let until = call.sent + ttl.saturating_sub(margin);
-                    let allowed = asked.allowed.entry(lease).or_default();
-                    *allowed = until.max(*allowed);
-                }
-                (What::Lease(lease) | What::Claim(lease), Ok(Response::Expired)) => {
+            let Some(Asking { call, .. }) = asked.calls.remove(id) else { continue };
+            match (call.operation, outcome) {
+                (
+                    Operation::KeepAlive(lease) | Operation::Claim(Claim { lease, .. }),
+                    Ok(Response::Expired),
+                ) => {
                     asked.gone.insert(lease);
                 }
-                (What::Read(selections), Ok(Response::Snapshot(snapshot))) => {
+                (Operation::Read(selections), Ok(Response::Snapshot(snapshot))) => {
                     asked.shown.push((selections, snapshot.clone()));
                 }
                 // What was given up is answered no more.
-                (What::Write(key, epoch), Ok(Response::Stale)) if now < call.give_up => {
-                    asked.refused.push((key, epoch));
+                (Operation::Guarded(guarded), Ok(Response::Stale))
+                    if now < call.give_up && writes(&guarded) =>
+                {
+                    asked.refused.push(guarded.guard);
                 }
-                (
-                    What::Lease(_) | What::Claim(_) | What::Read(_) | What::Write(..) | What::Other,
-                    _,
-                ) => {}
+                _ => {}
             }
         }
     }
@@ -308,110 +211,39 @@ impl Laws {
         &mut self,
         process: usize,
         now: Mark,
-        call: &incumbent_guest::types::Call,
+        call: &Call,
         parts: &[Part],
     ) -> Result<(), Broken> {
-        let what = match &call.operation {
-            Operation::Grant(grant) => What::Lease(grant.lease),
-            Operation::KeepAlive(lease) => What::Lease(*lease),
-            Operation::Read(selections) => What::Read(selections.clone()),
+        match &call.operation {
             Operation::Claim(claim) => {
-                let part = self.office(&claim.key).and_then(|office| parts.get(office));
+                let part = self.election_of(&claim.key).and_then(|index| parts.get(index));
                 if let Some(term) = part.and_then(|part| part.term.as_ref()) {
                     return Err(Law::YieldedFirst.broken(format!(
                         "process {process} claims a key, and its work of epoch {} has not stopped",
                         term.leadership.term.epoch
                     )));
                 }
-                What::Claim(claim.lease)
             }
-            Operation::Revoke(lease) => {
-                self.revoked(process, now, *lease, parts)?;
-                What::Other
+            operation => {
+                let held = parts.iter().flat_map(|part| part.term.iter().chain(&part.stopped));
+                judge(now, operation, held)?;
             }
-            Operation::Guarded(guarded) => self.guarded(process, now, guarded, parts)?,
-        };
+        }
         let asked = &mut self.electors[process];
         asked.renewals.ask(now, call);
-        let sent = now;
-        asked.calls.insert(call.id, Call { sent, give_up: call.give_up, lapsed: false, what });
+        asked.calls.insert(call.id, Asking { call: call.clone(), lapsed: false });
         Ok(())
-    }
-
-    /// Judges that an elector, or the host of one that broke, revokes a lease.
-    pub fn revoked(
-        &self,
-        process: usize,
-        now: Mark,
-        lease: LeaseId,
-        parts: &[Part],
-    ) -> Result<(), Broken> {
-        for term in parts.iter().filter_map(|part| part.term.as_ref()) {
-            let Leadership { term: id, lease: of, .. } = &term.leadership;
-            if *of == lease && term.may_work(now) {
-                return Err(Law::ReleasedAfterWork.broken(format!(
-                    "process {process} revokes its lease, and its work of epoch {} may go on",
-                    id.epoch
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn guarded(
-        &self,
-        process: usize,
-        now: Mark,
-        guarded: &Guarded,
-        parts: &[Part],
-    ) -> Result<What, Broken> {
-        let Guard { key, epoch, lease } = &guarded.guard;
-        let terms = || parts.iter().filter_map(|part| part.term.as_ref());
-        let stopped = || parts.iter().filter_map(|part| part.stopped.as_ref());
-        let mut what = What::Other;
-        for mutation in &guarded.mutations {
-            match mutation {
-                Mutation::Delete(deleted) if deleted == key => {
-                    for term in terms() {
-                        let Leadership { term, key: of, valid_until, .. } = &term.leadership;
-                        if of == key && term.epoch == *epoch && now < *valid_until {
-                            return Err(Law::ReleasedAfterWork.broken(format!(
-                                "process {process} deletes its key in epoch {epoch}"
-                            )));
-                        }
-                    }
-                }
-                Mutation::Proclaim(_) => {}
-                Mutation::Put(_) | Mutation::Delete(_) => {
-                    what = What::Write(key.clone(), *epoch);
-                    let stands = terms().chain(stopped()).any(|term| {
-                        let Leadership { term: id, key: of, lease: under, .. } = &term.leadership;
-                        term.stands(now)
-                            && id.epoch == *epoch
-                            && of == key
-                            && Some(*under) == *lease
-                    });
-                    if !stands {
-                        return Err(Law::Guarded.broken(format!(
-                            "process {process} writes under a guard of epoch {epoch}, which is \
-                             not its term"
-                        )));
-                    }
-                }
-            }
-        }
-        Ok(what)
     }
 
     /// Whether a call was not answered in time since this was last asked.
     pub fn unanswered(&mut self, process: usize, now: Mark) -> bool {
         let calls = &mut self.electors[process].calls;
         let mut found = false;
-        for call in calls.values_mut() {
-            found |= call.give_up < now && !std::mem::replace(&mut call.lapsed, call.give_up < now);
+        for Asking { call, lapsed } in calls.values_mut() {
+            found |= call.give_up < now && !std::mem::replace(lapsed, call.give_up < now);
         }
         let forgotten = 4 * self.lease_ttl;
-        calls.retain(|_, call| !call.lapsed || call.give_up + forgotten > now);
+        calls.retain(|_, asking| !asking.lapsed || asking.call.give_up + forgotten > now);
         found
     }
 
@@ -450,13 +282,13 @@ impl Laws {
         &mut self,
         process: usize,
         now: Mark,
-        office: usize,
+        election: usize,
         newest: Epoch,
         leadership: &Leadership,
     ) -> Result<(), Broken> {
         let epoch = leadership.term.epoch;
         self.extended(process, now, leadership.lease, leadership.valid_until)?;
-        let name = &self.offices[office].name;
+        let name = &self.elections[election].name;
         let shown = &self.electors[process].shown;
         if !shown.iter().any(|(selections, snapshot)| shows(name, leadership, selections, snapshot))
         {
@@ -464,7 +296,7 @@ impl Laws {
                 .broken(format!("no read shows that process {process} leads in epoch {epoch}")));
         }
         // What was read before the store was put back may be told after it.
-        let before = if self.is_meddled_with(epoch) { 0 } else { self.newest[office] };
+        let before = if self.is_meddled_with(epoch) { 0 } else { self.newest[election] };
         if epoch <= newest || epoch <= before {
             return Err(Law::EpochsRise.broken(format!(
                 "process {process} leads in epoch {epoch}, after one of {}",
@@ -472,7 +304,7 @@ impl Laws {
             )));
         }
         if !self.is_meddled_with(epoch) {
-            self.newest[office] = epoch;
+            self.newest[election] = epoch;
         }
         Ok(())
     }
@@ -485,18 +317,7 @@ impl Laws {
         lease: LeaseId,
         until: Mark,
     ) -> Result<(), Broken> {
-        let allowed = self.electors[process].allowed.get(&lease).copied();
-        if until > allowed.unwrap_or(0) {
-            return Err(Law::ValidUntil.broken(format!(
-                "process {process} leads until {until}, and may until {allowed:?}"
-            )));
-        }
-        if until <= now {
-            return Err(Law::ByTheClock.broken(format!(
-                "process {process} is told at {now} that it leads until {until}"
-            )));
-        }
-        Ok(())
+        self.electors[process].renewals.judge(now, lease, until)
     }
 
     /// Judges what a step leaves behind, once nothing more is to be done at once.
@@ -505,7 +326,7 @@ impl Laws {
         asked.shown.clear();
         let refused = std::mem::take(&mut asked.refused);
         for term in parts.iter().filter_map(|part| part.term.as_ref()) {
-            let Leadership { term: id, key, valid_until, .. } = &term.leadership;
+            let Leadership { term: id, valid_until, .. } = &term.leadership;
             if term.over || term.orphan {
                 continue;
             }
@@ -515,7 +336,7 @@ impl Laws {
                     id.epoch
                 )));
             }
-            if refused.iter().any(|(of, epoch)| of == key && *epoch == id.epoch) {
+            if refused.iter().any(|guard| term.is_of(guard)) {
                 return Err(Law::Guarded.broken(format!(
                     "a guard of epoch {} was refused, and process {process} leads on",
                     id.epoch
@@ -532,12 +353,69 @@ impl Laws {
         Ok(())
     }
 
-    fn office(&self, key: &[u8]) -> Option<usize> {
-        self.offices.iter().position(|office| match office.contest {
-            Contest::Queue => in_queue(&office.name, key),
-            Contest::Race => key == office.name.as_bytes(),
+    fn election_of(&self, key: &[u8]) -> Option<usize> {
+        self.elections.iter().position(|election| match election.contest {
+            Contest::Queue => in_queue(&election.name, key),
+            Contest::Race => key == election.name.as_bytes(),
         })
     }
+}
+
+/// Judges what an elector asks, or the host of one that broke, by the terms that its applications
+/// hold.
+///
+/// # Errors
+///
+/// If a lease or a key goes while work may go on, or a write belongs to no term.
+pub fn judge<'a>(
+    now: Mark,
+    operation: &Operation,
+    mut terms: impl Iterator<Item = &'a HeldTerm>,
+) -> Result<(), Broken> {
+    let (works, what) = match operation {
+        Operation::Revoke(lease) => {
+            let works = |term: &&HeldTerm| term.leadership.lease == *lease && term.may_work(now);
+            (terms.find(works), "its lease")
+        }
+        Operation::Guarded(guarded) if writes(guarded) => {
+            let stands = |term: &HeldTerm| {
+                term.stands(now)
+                    && term.is_of(&guarded.guard)
+                    && Some(term.leadership.lease) == guarded.guard.lease
+            };
+            return match terms.any(stands) {
+                true => Ok(()),
+                false => Err(Law::Guarded.broken(format!("no term stands for {guarded:?}"))),
+            };
+        }
+        Operation::Guarded(Guarded { guard, mutations, .. }) => {
+            let removes = mutations.contains(&Mutation::Delete(guard.key.clone()));
+            if !removes && guard.lease.is_none() {
+                let sentence = "a proclamation's guard does not carry the lease";
+                return Err(Law::Guarded.broken(sentence.into()));
+            }
+            let works = |term: &&HeldTerm| removes && term.is_of(guard) && term.may_work(now);
+            (terms.find(works), "its key")
+        }
+        Operation::Grant(_)
+        | Operation::KeepAlive(_)
+        | Operation::Claim(_)
+        | Operation::Read(_) => return Ok(()),
+    };
+    match works {
+        Some(term) => Err(Law::ReleasedAfterWork
+            .broken(format!("{what} goes, and the work of {:?} may go on", term.leadership.term))),
+        None => Ok(()),
+    }
+}
+
+/// Whether this is an application's write.
+fn writes(guarded: &Guarded) -> bool {
+    guarded.mutations.iter().any(|mutation| match mutation {
+        Mutation::Put(_) => true,
+        Mutation::Delete(key) => *key != guarded.guard.key,
+        Mutation::Proclaim(_) => false,
+    })
 }
 
 /// Whether a key is a candidate's in the queue of this name.
@@ -571,7 +449,7 @@ pub fn shows(
                 && (selection.limit == 0 || found.len() < selection.limit as usize);
         } else if selection.order == Order::ByKey && selection.key == format!("{name}/").as_bytes()
         {
-            // The last page: whoever is in front on an earlier one would be found by law 1.
+            // The last page: law 1 would find somebody in front on an earlier one.
             free =
                 !found.iter().any(|entry| in_queue(name, &entry.key) && entry.created < term.epoch)
                     && found.len() < selection.limit as usize;

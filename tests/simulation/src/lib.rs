@@ -13,6 +13,7 @@
 //! | `world` | the order of all that happens: hosts and network; `faults`, `watches`, `verdict` |
 //! | `application` | those who campaign, work and stop |
 //! | `machine` | the elector in a process: native, or the component |
+//! | `client` | what everyone keeps who drives an elector |
 //! | `laws`, `history` | what is judged |
 //! | `story` | what happened, as a transcript |
 //! | `seeds` | many runs, and what they came to |
@@ -26,6 +27,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use incumbent_guest::types::{Duration, Mark, Reason, Step};
 
 mod application;
+pub mod client;
 mod clock;
 mod cluster;
 pub mod history;
@@ -177,30 +179,30 @@ fn play(world: &mut World<'_>) -> Result<(), Broken> {
 
     // All is well.
     world.heal();
-    let patience = world.patience();
-    world.pass(world.now + patience)?;
-    for office in 0..world.plan.offices.len() {
-        let leaders = world.leaders(office);
+    let bound = world.recovery_bound();
+    world.pass(world.now + bound)?;
+    for election in 0..world.plan.elections.len() {
+        let leaders = world.leaders(election);
         if leaders > 1 {
             return Err(Law::OneLeader.broken(format!(
                 "{leaders} still lead `{}`, {} s after the last fault",
-                world.plan.offices[office].name,
-                patience / SECOND
+                world.plan.elections[election].name,
+                bound / SECOND
             )));
         }
         // A backup may bring back a key that nobody removes as long as its lease is needed.
         let blocked =
-            world.is_blocked(office) || world.laws.lost_data && world.stray(office).is_some();
+            world.is_blocked(election) || world.laws.lost_data && world.stray(election).is_some();
         if !world.laws.went_back && leaders == 0 && !blocked {
             return Err(Law::LeaderReturns.broken(format!(
                 "`{}` has no leader {} s after the last fault",
-                world.plan.offices[office].name,
-                patience / SECOND
+                world.plan.elections[election].name,
+                bound / SECOND
             )));
         }
         // Who has seen newer epochs than there are now is told of no older ones.
         if !world.laws.lost_data {
-            world.check_sights(office)?;
+            world.check_sights(election)?;
         }
     }
 

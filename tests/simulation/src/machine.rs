@@ -8,10 +8,6 @@ use super::laws::Broken;
 /// An elector.
 pub trait Machine {
     /// As `handle` of the WIT interface.
-    ///
-    /// # Errors
-    ///
-    /// If the component says something else than the native elector.
     fn handle(&mut self, now: Mark, events: Vec<Event>) -> Result<Step, Broken>;
 }
 
@@ -38,45 +34,38 @@ pub use component::component;
 
 #[cfg(feature = "component")]
 mod component {
-    use incumbent::Component;
-
     use super::{Broken, Config, Elector, Event, Machine, Mark, Step, open};
     use crate::laws::Law;
-    use crate::transcript::Texts;
+    use crate::transcript::{self, Leases, Subject, Wasm, said, written};
 
     /// The component, and the native elector beside it: each step of the one has to
     /// be the other's, to the letter.
     struct Both {
         native: Elector,
-        component: incumbent::Elector,
+        component: Wasm,
+        leases: Leases,
     }
 
     /// Opens the component that the library carries.
     pub fn component(config: Config, now: Mark) -> Box<dyn Machine> {
-        let component = Component::embedded().expect("the component loads");
-        let wasm = incumbent::types::Config {
-            lease_ttl: config.lease_ttl,
-            safety_margin: config.safety_margin,
-            request_timeout: config.request_timeout,
-            seed: config.seed,
-        };
-        Box::new(Both {
-            native: open(config, now),
-            component: incumbent::Elector::open(&component, wasm, now).expect("it opens"),
-        })
+        let mut component = Wasm::embedded().expect("the component loads");
+        let Config { lease_ttl: ttl, safety_margin: margin, request_timeout: timeout, seed } =
+            config;
+        let opened = component.open(transcript::Config { ttl, margin, timeout, seed });
+        opened.expect("it opens");
+        Box::new(Both { native: open(config, now), component, leases: Leases::default() })
     }
 
     impl Machine for Both {
         fn handle(&mut self, now: Mark, events: Vec<Event>) -> Result<Step, Broken> {
-            let texts: Vec<String> = events.iter().map(crate::transcript::written).collect();
+            let texts: Vec<String> = events.iter().map(written).collect();
             let step = self.native.handle(now, events);
-            let events = Texts::events(&texts).expect("what was written can be read");
-            let said = self.component.handle(now, &events).map_err(|error| {
+            let told = self.component.handle(now, &texts).map_err(|error| {
                 Law::SameSteps.broken(format!("the component broke off: {error}"))
             })?;
-            let (said, expected) = (Texts::component(&said), Texts::native(&step));
-            if said != expected {
-                return Err(Law::SameSteps.broken(format!("{said:?} instead of {expected:?}")));
+            let expected = said(&step, &mut self.leases);
+            if told != expected {
+                return Err(Law::SameSteps.broken(format!("{told:?} instead of {expected:?}")));
             }
             Ok(step)
         }

@@ -18,7 +18,7 @@ pub struct Plan {
     /// How many of them follow the elections as well.
     pub observers: usize,
     /// The elections: each process is a candidate in each of them.
-    pub offices: Vec<Office>,
+    pub elections: Vec<Election>,
     /// As every elector is opened with.
     pub lease_ttl: Duration,
     /// As every elector is opened with.
@@ -62,7 +62,7 @@ pub enum Flaw {
 
 /// One election.
 #[derive(Clone, Debug)]
-pub struct Office {
+pub struct Election {
     /// Its name.
     pub name: String,
     /// How it is decided.
@@ -113,7 +113,7 @@ pub enum Kind {
     /// otherwise go on.
     LostNews(usize, u32),
     /// Half of what concerns one election takes longer, up to so much one way.
-    SlowOffice(usize, Duration),
+    SlowElection(usize, Duration),
     /// A process drops all of its candidacies and terms at once, and campaigns again.
     DropAll(usize),
     /// A process drops its candidacy in one election, and does not come back.
@@ -181,7 +181,7 @@ impl Moment {
 }
 
 /// The most elections of a seed.
-const MOST_OFFICES: usize = 300;
+const MOST_ELECTIONS: usize = 300;
 
 impl Plan {
     /// What this seed draws.
@@ -190,11 +190,11 @@ impl Plan {
         let members = [1, 3, 3, 5][rng.usize(..4)];
         let processes = rng.usize(2..=4);
         let contest = if rng.u8(..4) == 0 { Contest::Race } else { Contest::Queue };
-        let mut offices = vec![Office { name: "jobs".into(), contest }];
+        let mut elections = vec![Election { name: "jobs".into(), contest }];
         match rng.u8(..8) {
-            0 => offices.push(Office { name: "jobs/night".into(), contest: Contest::Queue }),
-            1 => offices.push(Office { name: "mail".into(), contest: Contest::Race }),
-            2 => offices.push(Office { name: "mail".into(), contest: Contest::Queue }),
+            0 => elections.push(Election { name: "jobs/night".into(), contest: Contest::Queue }),
+            1 => elections.push(Election { name: "mail".into(), contest: Contest::Race }),
+            2 => elections.push(Election { name: "mail".into(), contest: Contest::Queue }),
             _ => {}
         }
         let lease_ttl = [2, 5, 10, 10, 10, 30][rng.usize(..6)] * SECOND;
@@ -205,22 +205,18 @@ impl Plan {
             members,
             processes,
             observers: rng.usize(..2),
-            offices,
+            elections,
             lease_ttl,
             safety_margin,
-            request_timeout: 5 * SECOND,
             delay: rng.u64(1..10) * MILLISECOND,
             hosts_mend: rng.bool(),
-            writes: true,
-            expectations: true,
             drops: true,
             one_identity: rng.u8(..8) == 0,
             term: rng.u64(2..60) * SECOND,
             stopping: [50 * MILLISECOND, 500 * MILLISECOND, lease_ttl, 3 * lease_ttl]
                 [rng.usize(..4)],
-            flaw: None,
-            faults: Vec::new(),
             unrest,
+            ..Plan::quiet(0)
         };
         if rng.u8(..) == 0 {
             plan.hold_many(&mut rng);
@@ -232,10 +228,10 @@ impl Plan {
     /// Many elections on one lease, most often not so many: names that differ only in
     /// the end of a long prefix.
     fn hold_many(&mut self, rng: &mut Rng) {
-        let many = (MOST_OFFICES >> rng.u8(..7)).max(3);
-        let Office { contest, .. } = self.offices[0];
+        let many = (MOST_ELECTIONS >> rng.u8(..7)).max(3);
+        let Election { contest, .. } = self.elections[0];
         let name = |number| format!("{}/{number:03}", "a-name-that-all-have-in-common/".repeat(3));
-        self.offices = (0..many).map(|number| Office { name: name(number), contest }).collect();
+        self.elections = (0..many).map(|number| Election { name: name(number), contest }).collect();
         self.processes = 2;
         self.observers = 0;
         self.writes = false;
@@ -273,7 +269,7 @@ impl Plan {
     fn kind(&self, number: usize, rng: &mut Rng) -> Kind {
         let process = rng.usize(..self.processes);
         let member = rng.usize(..self.members);
-        let office = rng.usize(..self.offices.len());
+        let election = rng.usize(..self.elections.len());
         match number {
             0 => Kind::Pause(process),
             1 => Kind::Crash(process),
@@ -297,17 +293,17 @@ impl Plan {
             19 => Kind::Restore { bumped: rng.bool() },
             20 => Kind::NoSpace,
             21 => Kind::Denied(process),
-            22 => Kind::Revoke(office),
-            23 => Kind::Depose(office),
-            24 => Kind::Delete(office),
-            25 => Kind::Overwrite(office),
-            26 => Kind::Revalue(office),
-            27 => Kind::RevokeLast(office),
+            22 => Kind::Revoke(election),
+            23 => Kind::Depose(election),
+            24 => Kind::Delete(election),
+            25 => Kind::Overwrite(election),
+            26 => Kind::Revalue(election),
+            27 => Kind::RevokeLast(election),
             28 => Kind::SilentWatch(process),
             29 => Kind::LostNews(process, [100, 500, 1_000][rng.usize(..3)]),
-            30 => Kind::SlowOffice(office, rng.u64(1..15) * SECOND),
+            30 => Kind::SlowElection(election, rng.u64(1..15) * SECOND),
             31 => Kind::DropAll(process),
-            32 => Kind::Leave(process, office),
+            32 => Kind::Leave(process, election),
             _ => Kind::Compact,
         }
     }
@@ -319,7 +315,7 @@ impl Plan {
             members: 3,
             processes: 3,
             observers: 0,
-            offices: vec![Office { name: "jobs".into(), contest: Contest::Queue }],
+            elections: vec![Election { name: "jobs".into(), contest: Contest::Queue }],
             lease_ttl: 10 * SECOND,
             safety_margin: 0,
             request_timeout: 5 * SECOND,

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 
 use incumbent_guest::types::{Config, Event, Mark, Step};
 
-use crate::transcript::{Writer, seconds};
+use crate::transcript::{self, Leases, seconds, written};
 
 /// Keeps what happens, or does not care.
 #[derive(Debug, Default)]
 pub struct Story {
-    writer: Option<Writer>,
+    /// None where nobody will read it.
+    leases: Option<Leases>,
     chapters: Vec<Chapter>,
 }
 
@@ -26,12 +27,12 @@ struct Chapter {
 impl Story {
     /// One that is told.
     pub fn told_later() -> Story {
-        Story { writer: Some(Writer::default()), chapters: Vec::new() }
+        Story { leases: Some(Leases::default()), chapters: Vec::new() }
     }
 
     /// Something happened to all.
     pub fn note(&mut self, at: Mark, text: &str) {
-        if self.writer.is_some() {
+        if self.leases.is_some() {
             let text = format!("# {text}\n");
             self.chapters.push(Chapter { at, process: None, text });
         }
@@ -39,19 +40,19 @@ impl Story {
 
     /// A process has a new elector, when its clock shows `mark`.
     pub fn opened(&mut self, at: Mark, process: usize, config: Config, mark: Mark) {
-        if let Some(writer) = &self.writer {
-            let text =
-                format!("# an elector opens at {}\n{}\n", seconds(mark), writer.config(config));
+        if self.leases.is_some() {
+            let opened = transcript::opened(config);
+            let text = format!("# an elector opens at {}\n{opened}\n", seconds(mark));
             self.chapters.push(Chapter { at, process: Some(process), text });
         }
     }
 
     /// A process's elector is told something.
     pub fn told(&mut self, at: Mark, process: usize, mark: Mark, events: &[Event]) {
-        if let Some(writer) = &self.writer {
+        if let Some(leases) = &self.leases {
             let mut text = format!("at {}\n", seconds(mark));
             for event in events {
-                let _ = writeln!(text, "{}", writer.event(event));
+                let _ = writeln!(text, "{}", leases.name(written(event)));
             }
             self.chapters.push(Chapter { at, process: Some(process), text });
         }
@@ -59,8 +60,8 @@ impl Story {
 
     /// It says something.
     pub fn said(&mut self, process: usize, step: &Step) {
-        if let Some(writer) = &mut self.writer {
-            let lines = writer.step(step);
+        if let Some(leases) = &mut self.leases {
+            let lines = transcript::said(step, leases);
             if let Some(chapter) = self.chapters.last_mut()
                 && chapter.process == Some(process)
             {

@@ -22,8 +22,9 @@ use std::path::Path;
 mod text;
 mod writer;
 
+pub use native_codec::step as said;
 pub use text::{Leases, Words, seconds};
-pub use writer::{Writer, written};
+pub use writer::{opened, written};
 
 /// An elector behind its texts: the native one, or the component.
 pub trait Subject {
@@ -148,37 +149,6 @@ impl Subject for Wasm {
     }
 }
 
-/// Events and steps on their way between the two sets of types.
-#[cfg(feature = "component")]
-#[derive(Clone, Copy, Debug)]
-pub struct Texts;
-
-#[cfg(feature = "component")]
-impl Texts {
-    /// Reads events, a line each, for the component.
-    ///
-    /// # Errors
-    ///
-    /// A line that is no event.
-    pub fn events(lines: &[String]) -> Result<Vec<incumbent::types::Event>, String> {
-        component_codec::events(lines, &Leases::default())
-    }
-
-    /// Writes what the component says, with leases as they are.
-    pub fn component(step: &incumbent::types::Step) -> Vec<String> {
-        let mut leases = Leases::default();
-        let lines = component_codec::step(step, &mut leases);
-        lines.into_iter().map(|line| leases.resolve(line)).collect()
-    }
-
-    /// Writes what the native elector says, with leases as they are.
-    pub fn native(step: &incumbent_guest::types::Step) -> Vec<String> {
-        let mut leases = Leases::default();
-        let lines = native_codec::step(step, &mut leases);
-        lines.into_iter().map(|line| leases.resolve(line)).collect()
-    }
-}
-
 /// Plays a transcript anew: what a subject says in place of the `>` lines.
 ///
 /// # Errors
@@ -195,27 +165,29 @@ pub fn replay(transcript: &str, subject: &mut dyn Subject) -> Result<String, Str
         let line = line.trim();
         if line.is_empty() || line == "#" || line.starts_with("# ") {
             let _ = writeln!(aside, "{line}");
-        } else if line.starts_with('>') {
-            // What was said another time.
-        } else if let Some(mark) = line.strip_prefix("at ") {
+            continue;
+        }
+        // What was said another time.
+        if line.starts_with('>') {
+            continue;
+        }
+        let (mark, settings) = (line.strip_prefix("at "), line.strip_prefix("config"));
+        if mark.is_some() || settings.is_some() {
             answer(&mut written, pending.take(), subject).map_err(trouble)?;
-            written.push_str(&std::mem::take(&mut aside));
-            let _ = writeln!(written, "{line}");
+        }
+        written.push_str(&std::mem::take(&mut aside));
+        let _ = writeln!(written, "{line}");
+        if let Some(mark) = mark {
             if !std::mem::replace(&mut opened, true) {
                 subject.open(Config::default())?;
             }
             pending = Some((text::duration(mark).map_err(trouble)?, Vec::new()));
-        } else if let Some(settings) = line.strip_prefix("config") {
-            answer(&mut written, pending.take(), subject).map_err(trouble)?;
-            written.push_str(&std::mem::take(&mut aside));
-            let _ = writeln!(written, "{line}");
+        } else if let Some(settings) = settings {
             opened = true;
             if let Err(refused) = subject.open(text::config(settings).map_err(trouble)?) {
                 let _ = writeln!(written, "> refused: {refused}");
             }
         } else {
-            written.push_str(&std::mem::take(&mut aside));
-            let _ = writeln!(written, "{line}");
             let (_, events) = pending.as_mut().ok_or_else(|| trouble("no `at` before".into()))?;
             events.push(line.to_owned());
         }

@@ -1,19 +1,19 @@
 //! Everything that happens, in order: the network, the members, the hosts around
 //! the electors.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use incumbent_guest::types::*;
 
 use super::application::{Act, Part};
+use super::client::OpenWatch;
 use super::clock::Clock;
 use super::cluster::Cluster;
 use super::history::History;
 use super::laws::{Broken, Law, Laws};
 use super::machine::{Machine, Open};
-use super::plan::{Moment, Plan};
+use super::plan::{Election, Kind, Moment, Plan};
 use super::store::{EXPIRY_TICK, SHORTEST_LEASE, Store};
 use super::story::Story;
 use super::{MILLISECOND, Run, SECOND};
@@ -45,24 +45,22 @@ pub struct World<'a> {
     pub calm: bool,
     /// Nobody campaigns any more.
     pub closing: bool,
-    queue: BinaryHeap<Reverse<Due>>,
+    /// What will happen, by the time and in the order in which it was planned.
+    queue: BTreeMap<(Mark, u64), Happening>,
     last: u64,
+    /// The faults that have begun and not ended.
+    pub faults: Vec<Kind>,
     /// Messages that a cut holds up.
     held: Vec<Held>,
-    slow: Vec<Duration>,
-    loss: Vec<u32>,
-    repeat: Vec<u32>,
-    /// Elections that are slow, and how slow at most.
-    laggards: Vec<(usize, Duration)>,
     backup: Option<Store>,
-    election_due: bool,
+    pub election_due: bool,
 }
 
 /// A process: an application, the host in it, and the elector in that.
+#[derive(Default)]
 pub struct Process {
     pub clock: Clock,
     pub runs: bool,
-    paused: u32,
     /// Counts its starts.
     pub life: u32,
     /// Counts the electors that it had.
@@ -81,8 +79,6 @@ pub struct Process {
     told: Mark,
     /// Steps in a row that said nothing, and want to be followed by another at once.
     idle: u32,
-    /// When its component is to trap.
-    traps: Vec<Moment>,
     turning: bool,
     deadline: Option<Mark>,
     /// What would have happened while it was stopped.
@@ -94,11 +90,7 @@ pub struct Process {
     pub leases: Vec<LeaseId>,
     /// Leases of electors that broke, to be given back.
     pub orphaned: Vec<LeaseId>,
-    /// Of a thousand events for its watches, how many get lost.
-    lost: Vec<u32>,
-    denied: u32,
-    cut_to: Vec<u32>,
-    cut_from: Vec<u32>,
+    /// A second, and the turns in it.
     turns: (u64, u32),
 }
 
@@ -106,18 +98,15 @@ pub struct Process {
 #[derive(Default)]
 struct Stream {
     number: u32,
-    watches: BTreeMap<RequestId, OpenWatch>,
+    watches: BTreeMap<RequestId, Streamed>,
     /// Nothing that was sent later arrives earlier.
     last_arrival: Mark,
     flushing: bool,
     supervised: bool,
 }
 
-struct OpenWatch {
-    key: Vec<u8>,
-    prefix: bool,
-    /// How much of the store's log was told; none before it began.
-    told: Option<usize>,
+struct Streamed {
+    open: OpenWatch,
     /// The last revision that arrived.
     heard: Option<Revision>,
     silent: bool,
@@ -143,7 +132,7 @@ pub enum Sender {
 }
 
 #[derive(Debug)]
-enum Happening {
+pub enum Happening {
     Turn { process: usize, generation: u32 },
     Wake { process: usize, generation: u32, mark: Mark },
     Depart { request: Request, generation: u32 },
@@ -161,43 +150,11 @@ enum Happening {
     Reopen { process: usize, life: u32 },
 }
 
-struct Due {
-    at: Mark,
-    number: u64,
-    what: Happening,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Due) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
 struct Held {
     process: usize,
     member: usize,
     to_store: bool,
     what: Happening,
-}
-
-enum Transit {
-    After(Duration),
-    Held,
-    Lost,
 }
 
 impl<'a> World<'a> {
@@ -209,20 +166,17 @@ impl<'a> World<'a> {
             now: 0,
             rng: Rng::with_seed(plan.seed),
             processes: Vec::new(),
-            cluster: Cluster::new(plan.members),
+            cluster: Cluster::default(),
             laws: Laws::new(plan),
             history: History::default(),
             story,
             run: Run::default(),
             calm: false,
             closing: false,
-            queue: BinaryHeap::new(),
+            queue: BTreeMap::new(),
             last: 0,
+            faults: Vec::new(),
             held: Vec::new(),
-            slow: Vec::new(),
-            loss: Vec::new(),
-            repeat: Vec::new(),
-            laggards: Vec::new(),
             backup: None,
             election_due: false,
         };
@@ -230,33 +184,9 @@ impl<'a> World<'a> {
             let clock = world.draw_clock();
             world.processes.push(Process {
                 clock,
-                runs: false,
-                paused: 0,
-                life: 0,
-                generation: 0,
-                elector: None,
-                inbox: Vec::new(),
-                parts: plan.offices.iter().map(|_| Part::default()).collect(),
-                closing: false,
-                closed: false,
-                last_election: 0,
-                last_ticket: 0,
-                tickets: BTreeMap::new(),
-                told: 0,
-                idle: 0,
-                traps: Vec::new(),
-                turning: false,
-                deadline: None,
-                stuck: Vec::new(),
+                parts: plan.elections.iter().map(|_| Part::default()).collect(),
                 member: process % plan.members,
-                stream: Stream::default(),
-                leases: Vec::new(),
-                orphaned: Vec::new(),
-                lost: Vec::new(),
-                denied: 0,
-                cut_to: vec![0; plan.members],
-                cut_from: vec![0; plan.members],
-                turns: (0, 0),
+                ..Process::default()
             });
             world.start(process);
         }
@@ -285,17 +215,11 @@ impl<'a> World<'a> {
     // Time.
 
     /// Lets everything happen up to `until`.
-    ///
-    /// # Errors
-    ///
-    /// The first law that was broken.
     pub fn pass(&mut self, until: Mark) -> Result<(), Broken> {
-        while let Some(Reverse(due)) = self.queue.peek()
-            && due.at <= until
-        {
-            let Some(Reverse(due)) = self.queue.pop() else { break };
-            self.now = due.at;
-            self.happen(due.what)?;
+        while let Some(due) = self.queue.first_entry().filter(|due| due.key().0 <= until) {
+            let ((at, _), what) = due.remove_entry();
+            self.now = at;
+            self.happen(what)?;
         }
         self.now = until;
         Ok(())
@@ -303,16 +227,16 @@ impl<'a> World<'a> {
 
     fn push(&mut self, at: Mark, what: Happening) {
         self.last += 1;
-        self.queue.push(Reverse(Due { at, number: self.last, what }));
+        self.queue.insert((at, self.last), what);
     }
 
-    fn after(&mut self, pause: Duration, what: Happening) {
+    pub fn after(&mut self, pause: Duration, what: Happening) {
         self.push(self.now + pause, what);
     }
 
     fn happen(&mut self, what: Happening) -> Result<(), Broken> {
         if let Some(process) = what.process()
-            && self.processes[process].paused > 0
+            && self.is_active(Kind::Pause(process))
         {
             self.processes[process].stuck.push(what);
             return Ok(());
@@ -401,20 +325,10 @@ impl<'a> World<'a> {
         let now = self.processes[process].clock.at(self.now);
         let elector = (self.open)(config, now);
         self.story.opened(self.now, process, config, now);
-        let it = &mut self.processes[process];
-        it.generation += 1;
-        it.elector = Some(elector);
-        it.closing = false;
-        it.closed = false;
-        it.idle = 0;
-        it.tickets.clear();
-        it.inbox.clear();
-        it.turning = false;
-        it.deadline = None;
-        it.leases.clear();
+        self.processes[process].drop_elector();
+        self.processes[process].elector = Some(elector);
         self.laws.opened(process);
-        self.break_stream(process, false);
-        for part in 0..self.plan.offices.len() {
+        for part in 0..self.plan.elections.len() {
             self.come_in(process, part);
             if process < self.plan.observers {
                 self.look_on(process, part);
@@ -428,13 +342,9 @@ impl<'a> World<'a> {
             return;
         }
         it.runs = false;
-        it.generation += 1;
-        it.elector = None;
-        it.inbox.clear();
+        it.drop_elector();
         it.stuck.clear();
         it.orphaned.clear();
-        it.stream.watches.clear();
-        it.stream.number += 1;
         for part in &mut it.parts {
             *part = Part::default();
         }
@@ -444,18 +354,16 @@ impl<'a> World<'a> {
     /// The component traps: terms go on to their deadline without it.
     fn trap(&mut self, process: usize) -> Result<(), Broken> {
         let it = &mut self.processes[process];
-        if it.elector.take().is_none() {
+        if it.elector.is_none() {
             return Ok(());
         }
-        it.generation += 1;
-        it.inbox.clear();
-        it.turning = false;
-        it.tickets.clear();
-        it.stream.watches.clear();
-        it.stream.number += 1;
-        it.deadline = None;
-        it.traps.retain(|moment| *moment == Moment::Again);
+        it.orphaned.append(&mut it.leases);
+        it.drop_elector();
         let life = it.life;
+        self.faults.retain(|kind| match *kind {
+            Kind::Trap(of, moment) => of != process || moment == Moment::Again,
+            _ => true,
+        });
         self.run.traps += 1;
         self.story.note(self.now, &format!("the component of process {process} traps"));
         self.orphan(process)?;
@@ -517,14 +425,15 @@ impl<'a> World<'a> {
         let it = &mut self.processes[process];
         it.turning = false;
         let closing = it.closing;
-        let in_step = |moment: &Moment| match moment {
+        let in_step = |moment| match moment {
             Moment::Step | Moment::Again => true,
             Moment::Closing => closing,
             Moment::Now | Moment::Demotion | Moment::Asking => false,
         };
-        if it.traps.iter().any(in_step) {
+        if self.traps(process, in_step) {
             return self.trap(process);
         }
+        let it = &mut self.processes[process];
         let Some(elector) = &mut it.elector else { return Ok(()) };
         let now = it.clock.at(self.now).max(it.told);
         it.told = now;
@@ -532,15 +441,15 @@ impl<'a> World<'a> {
         let generation = it.generation;
         let second = self.now / SECOND;
         it.turns = if it.turns.0 == second { (second, it.turns.1 + 1) } else { (second, 1) };
-        if it.turns.1 > MOST_TURNS + MOST_TURNS_EACH * self.plan.offices.len() as u32 {
+        if it.turns.1 > MOST_TURNS + MOST_TURNS_EACH * self.plan.elections.len() as u32 {
             return Err(Law::NothingSpins.broken(format!("process {process} spins")));
         }
-        let mut outrun = Vec::new();
+        let mut lost_races = Vec::new();
         for event in &events {
             if let Event::Proclaim(Proclamation { election, ticket, .. }) = event {
                 it.tickets.insert(*ticket, self.now);
                 let of = |part: &&Part| part.election == Some(*election) && part.rival;
-                outrun.extend(it.parts.iter().find(of).map(|_| (*election, *ticket)));
+                lost_races.extend(it.parts.iter().find(of).map(|_| (*election, *ticket)));
             }
         }
 
@@ -571,7 +480,7 @@ impl<'a> World<'a> {
             let due = it.clock.when(mark).max(self.now) + late;
             self.push(due, Happening::Wake { process, generation, mark });
         }
-        let traps = self.processes[process].traps.iter().any(|moment| {
+        let traps = self.traps(process, |moment| {
             step.commands.iter().any(|command| match (moment, command) {
                 (Moment::Demotion, Command::Notify(Notice::Demoted(_))) => true,
                 (Moment::Asking, Command::Call(call)) => {
@@ -591,7 +500,7 @@ impl<'a> World<'a> {
             }
         }
         if !more {
-            for (election, ticket) in outrun {
+            for (election, ticket) in lost_races {
                 self.check_answered(process, election, ticket)?;
             }
             let parts = &mut self.processes[process].parts;
@@ -599,6 +508,15 @@ impl<'a> World<'a> {
             self.laws.after_step(process, now, parts)?;
         }
         if traps { self.trap(process) } else { Ok(()) }
+    }
+
+    /// Whether a fault has the process's component trap at such a moment.
+    fn traps(&self, process: usize, at: impl Fn(Moment) -> bool) -> bool {
+        let traps = |kind: &Kind| match *kind {
+            Kind::Trap(of, moment) => of == process && at(moment),
+            _ => false,
+        };
+        self.faults.iter().any(traps)
     }
 
     /// Who has no key because somebody else has it puts a new value nowhere, and says so.
@@ -619,26 +537,44 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// An office's keys in the store, the leader's first.
-    pub fn candidates(&self, office: usize) -> Vec<Entry> {
-        let office = &self.plan.offices[office];
-        let prefix = format!("{}/", office.name).into_bytes();
+    /// An election's keys in the store, the leader's first.
+    pub fn candidates(&self, election: usize) -> Vec<Entry> {
+        let Election { name, contest } = &self.plan.elections[election];
+        let prefix = format!("{name}/").into_bytes();
         let store = &self.cluster.store;
-        let mut found: Vec<Entry> = match office.contest {
+        let mut found: Vec<Entry> = match contest {
             Contest::Queue => store
                 .keys_from(&prefix)
                 .take_while(|entry| entry.key.starts_with(&prefix))
                 .filter(|entry| !entry.key[prefix.len()..].contains(&b'/'))
                 .cloned()
                 .collect(),
-            Contest::Race => store.key(office.name.as_bytes()).into_iter().cloned().collect(),
+            Contest::Race => store.key(name.as_bytes()).into_iter().cloned().collect(),
         };
         found.sort_by_key(|entry| entry.created);
         found
     }
 
-    fn leaders_key(&self, office: usize) -> Option<Entry> {
-        self.candidates(office).into_iter().next()
+    fn leaders_key(&self, election: usize) -> Option<Entry> {
+        self.candidates(election).into_iter().next()
+    }
+}
+
+impl Process {
+    /// Forgets the elector, and all that is under way to it and from it.
+    fn drop_elector(&mut self) {
+        self.generation += 1;
+        self.elector = None;
+        self.closing = false;
+        self.closed = false;
+        self.idle = 0;
+        self.tickets.clear();
+        self.inbox.clear();
+        self.turning = false;
+        self.deadline = None;
+        self.leases.clear();
+        let Stream { number, last_arrival, .. } = self.stream;
+        self.stream = Stream { number: number + 1, last_arrival, ..Stream::default() };
     }
 }
 
@@ -651,16 +587,7 @@ impl Happening {
             | Happening::Act { process, .. }
             | Happening::Reopen { process, .. } => Some(*process),
             Happening::Depart { request, .. } => Some(request.process),
-            Happening::Arrive { .. }
-            | Happening::Answer { .. }
-            | Happening::Open { .. }
-            | Happening::Flush { .. }
-            | Happening::News { .. }
-            | Happening::Supervise { .. }
-            | Happening::Tick
-            | Happening::Elect
-            | Happening::Begin(_)
-            | Happening::End(_) => None,
+            _ => None,
         }
     }
 }

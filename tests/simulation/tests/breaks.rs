@@ -17,7 +17,7 @@ struct Break {
 const BREAKS: &[Break] = &[
     Break {
         law: 1,
-        what: "takes whoever is in front of it for dead, and removes the key",
+        what: "takes the candidate in front of it for dead, and removes the key",
         edits: &[(
             "candidate/waiting.rs",
             "entry: Entry, seen: Revision) -> Next {",

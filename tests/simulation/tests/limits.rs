@@ -11,13 +11,48 @@ fn config() -> Config {
     Config { lease_ttl: 10 * S, safety_margin: S, request_timeout: 5 * S, seed: (1, 2) }
 }
 
+fn opened() -> Elector {
+    Elector::open(config(), 0).expect("the configuration is good")
+}
+
 fn candidacy(name: String, value: Vec<u8>) -> Event {
     Event::Campaign(Candidacy { election: 1, name, contest: Contest::Race, value, rejoin: false })
 }
 
+fn observation(election: ElectionId, name: &str) -> Observation {
+    Observation { election, name: name.into(), contest: Contest::Queue }
+}
+
+fn observe(election: ElectionId) -> Event {
+    Event::Observe(observation(election, &format!("jobs-{election}")))
+}
+
+fn reply(id: RequestId, response: Response) -> Event {
+    Event::Reply(Reply { id, outcome: Ok(response) })
+}
+
+fn found(id: RequestId, entries: Vec<Entry>) -> Event {
+    reply(id, Response::Snapshot(Snapshot { at: 90_000, found: vec![entries] }))
+}
+
+fn entry(key: String, lease: LeaseId, created: Revision) -> Entry {
+    Entry { key: key.into_bytes(), value: Vec::new(), lease, created, modified: created }
+}
+
+/// What a step reads.
+fn reads(step: &Step) -> Vec<(RequestId, &[Selection])> {
+    let reads = step.commands.iter().filter_map(|command| match command {
+        Command::Call(Call { id, operation: Operation::Read(selections), .. }) => {
+            Some((*id, selections.as_slice()))
+        }
+        _ => None,
+    });
+    reads.collect()
+}
+
 /// What a new elector says to one event, in short.
 fn told(event: Event) -> String {
-    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let mut elector = opened();
     match elector.handle(0, vec![event]).commands.as_slice() {
         [Command::Call(Call { operation: Operation::Grant(_), .. })] => "taken".into(),
         [
@@ -52,7 +87,7 @@ fn a_value_has_4096_bytes_at_most() {
 
 #[test]
 fn a_proclaimed_value_has_4096_bytes_at_most() {
-    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let mut elector = opened();
     let value = vec![0; 4_097];
     let proclaim = Event::Proclaim(Proclamation { election: 1, ticket: 9, value });
     let step = elector.handle(0, vec![candidacy("jobs".into(), Vec::new()), proclaim]);
@@ -72,7 +107,7 @@ fn a_proclaimed_value_has_4096_bytes_at_most() {
 #[test]
 fn a_proclamation_of_a_refused_candidacy_is_answered() {
     const CANDIDACIES: u32 = 300;
-    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let mut elector = opened();
     let campaign = |election| {
         let (name, value) = (format!("jobs-{election}"), Vec::new());
         let contest = Contest::Queue;
@@ -111,25 +146,20 @@ fn a_proclamation_of_a_refused_candidacy_is_answered() {
 
 #[test]
 fn the_values_of_others_are_carried() {
-    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let mut elector = opened();
     elector.handle(0, vec![candidacy("jobs".into(), Vec::new())]);
-    let granted = Reply { id: 1, outcome: Ok(Response::Granted(10 * S)) };
-    elector.handle(1, vec![Event::Reply(granted)]);
+    elector.handle(1, vec![reply(1, Response::Granted(10 * S))]);
     let value = vec![b'x'; 10_000_000];
     let entry = Entry { key: b"jobs".into(), value, lease: 7, created: 5, modified: 5 };
     let taken = Response::Taken(Claimed { entry: entry.clone(), at: 5 });
-    let step = elector.handle(2, vec![Event::Reply(Reply { id: 3, outcome: Ok(taken) })]);
+    let step = elector.handle(2, vec![reply(3, taken)]);
     let sighting = Notice::Leader(Sighting { election: 1, leader: Some(entry) });
     assert!(step.commands.contains(&Command::Notify(sighting)));
 }
 
 #[test]
 fn an_elector_holds_10000_elections_at_most() {
-    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
-    let observe = |election| {
-        let name = format!("jobs-{election}");
-        Event::Observe(Observation { election, name, contest: Contest::Queue })
-    };
+    let mut elector = opened();
     let step = elector.handle(0, (1..=10_000).map(observe).collect());
     assert_eq!(step.commands.len(), 10_000);
     let step = elector.handle(0, vec![observe(10_001)]);
@@ -140,26 +170,14 @@ fn an_elector_holds_10000_elections_at_most() {
 /// smaller than it may be.
 #[test]
 fn all_watches_are_checked_every_30_seconds() {
-    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
-    let observe = |election| {
-        let name = format!("jobs-{election}");
-        Event::Observe(Observation { election, name, contest: Contest::Queue })
-    };
+    let mut elector = opened();
     elector.handle(0, (1..=1_000).map(observe).collect());
     // A portion at a time, and all of them in each period.
     let mut now = 30 * S;
     for portion in [128, 128, 128, 128, 128, 128, 128, 104].repeat(2) {
         let step = elector.handle(now, vec![Event::Wake]);
-        let sizes: Vec<usize> = step
-            .commands
-            .iter()
-            .map(|command| match command {
-                Command::Call(Call { operation: Operation::Read(selections), .. }) => {
-                    selections.len()
-                }
-                command => panic!("{command:?}"),
-            })
-            .collect();
+        let sizes: Vec<usize> = reads(&step).iter().map(|(_, read)| read.len()).collect();
+        assert_eq!(sizes.len(), step.commands.len(), "{step:?}");
         assert_eq!(sizes.iter().sum::<usize>(), portion);
         assert!(sizes.iter().rev().skip(1).all(|size| *size == 64), "{sizes:?}");
         now += 30 * S / 8;
@@ -169,62 +187,41 @@ fn all_watches_are_checked_every_30_seconds() {
 /// Others' data are read page by page, and what cannot be a candidate's is passed over.
 #[test]
 fn others_data_are_passed_over() {
-    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
-    let observation = Observation { election: 1, name: "jobs".into(), contest: Contest::Queue };
-    elector.handle(0, vec![Event::Observe(observation)]);
-    let mut news = Event::Watched(Watched { id: 1, change: Change::Started(9_000) });
+    let mut elector = opened();
+    elector.handle(0, vec![Event::Observe(observation(1, "jobs"))]);
+    let mut news = Event::Watched(Watched { id: 1, change: Change::Started(90_000) });
     let mut asked = Vec::new();
     loop {
         let step = elector.handle(1, vec![news]);
-        let [Command::Call(Call { id, operation: Operation::Read(selections), .. })] =
-            step.commands.as_slice()
-        else {
-            break;
-        };
-        let Selection { from, limit, .. } = &selections[0];
+        let [(id, [Selection { from, limit, .. }])] = reads(&step)[..] else { break };
         let from = from.clone().map(|from| String::from_utf8(from).expect("text"));
-        let data = |number| {
-            let key = format!("jobs/data/{number:05}").into_bytes();
-            Entry { key, value: Vec::new(), lease: 0, created: number, modified: number }
-        };
+        let data = |number| entry(format!("jobs/data/{number:05}"), 0, number);
         // There are a hundred thousand of them.
-        let found = match from.as_deref() {
+        let entries = match from.as_deref() {
             None | Some("jobs/") => (1..=i64::from(*limit)).map(data).collect(),
             Some(_) => Vec::new(),
         };
         asked.push((from, *limit));
-        let snapshot = Response::Snapshot(Snapshot { at: 9_000, found: vec![found] });
-        news = Event::Reply(Reply { id: *id, outcome: Ok(snapshot) });
+        news = found(id, entries);
     }
     let page = |from: &str, limit| (Some(from.to_owned()), limit);
     assert_eq!(asked, [(None, 1), page("jobs/", 1_000), page("jobs/dau", 2_000)]);
 }
 
 fn inspect(election: ElectionId) -> Event {
-    Event::Inspect(Observation { election, name: "jobs".into(), contest: Contest::Queue })
-}
-
-fn reads(step: &Step) -> Vec<(RequestId, u32)> {
-    let read = |command: &Command| match command {
-        Command::Call(Call { id, operation: Operation::Read(selections), .. }) => {
-            Some((*id, selections[0].limit))
-        }
-        _ => None,
-    };
-    step.commands.iter().filter_map(read).collect()
+    Event::Inspect(observation(election, "jobs"))
 }
 
 /// Each inspection may hold many candidates.
 #[test]
 fn candidates_are_listed_for_one_after_the_other() {
-    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let mut elector = opened();
     let step = elector.handle(0, vec![inspect(1), inspect(2), inspect(3)]);
     let [(first, _)] = reads(&step)[..] else { panic!("{step:?}") };
     // Both one that waits and one that is running can be given up.
     let step = elector.handle(1, vec![Event::Leave(2)]);
     assert_eq!(reads(&step), []);
-    let nobody = Response::Snapshot(Snapshot { at: 1, found: vec![Vec::new()] });
-    let step = elector.handle(1, vec![Event::Reply(Reply { id: first, outcome: Ok(nobody) })]);
+    let step = elector.handle(1, vec![found(first, Vec::new())]);
     let listed = |command: &Command| matches!(command, Command::Notify(Notice::Listed(_)));
     assert!(step.commands.iter().any(listed), "{step:?}");
     assert_eq!(reads(&step).len(), 1);
@@ -236,18 +233,14 @@ fn candidates_are_listed_for_one_after_the_other() {
 
 #[test]
 fn candidates_beyond_a_number_are_not_listed() {
-    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
+    let mut elector = opened();
     let mut step = elector.handle(0, vec![inspect(1)]);
     let mut shown = 0;
-    while let [(id, limit)] = reads(&step)[..] {
-        let candidate = |number| {
-            let key = format!("jobs/{number:016x}").into_bytes();
-            Entry { key, value: Vec::new(), lease: 1, created: number, modified: number }
-        };
-        let found = (shown..shown + i64::from(limit)).map(candidate).collect();
-        shown += i64::from(limit);
-        let snapshot = Response::Snapshot(Snapshot { at: 1, found: vec![found] });
-        step = elector.handle(1, vec![Event::Reply(Reply { id, outcome: Ok(snapshot) })]);
+    while let [(id, [Selection { limit, .. }])] = reads(&step)[..] {
+        let candidate = |number| entry(format!("jobs/{number:016x}"), 1, number);
+        let candidates = (shown..shown + i64::from(*limit)).map(candidate).collect();
+        shown += i64::from(*limit);
+        step = elector.handle(1, vec![found(id, candidates)]);
     }
     assert_eq!(shown, 31_000);
     let [Command::Notify(Notice::Withdrawn(withdrawal))] = &step.commands[..] else {
@@ -261,37 +254,26 @@ fn candidates_beyond_a_number_are_not_listed() {
 #[test]
 fn pages_are_no_larger_than_one_that_failed() {
     const THERE: usize = 40_000;
-    let mut elector = Elector::open(config(), 0).expect("the configuration is good");
-    let observation = Observation { election: 1, name: "jobs".into(), contest: Contest::Queue };
-    elector.handle(0, vec![Event::Observe(observation)]);
+    let mut elector = opened();
+    elector.handle(0, vec![Event::Observe(observation(1, "jobs"))]);
     let mut news = Event::Watched(Watched { id: 1, change: Change::Started(90_000) });
     let (mut now, mut shown, mut refused) = (1, 0, 0);
     while shown < THERE {
         let step = elector.handle(now, vec![news]);
-        let call = step.commands.iter().find_map(|command| match command {
-            Command::Call(Call { id, operation: Operation::Read(selections), .. }) => {
-                Some((*id, selections[0].limit as usize))
-            }
-            _ => None,
-        });
-        let Some((id, limit)) = call else {
+        let [(id, [Selection { limit, .. }])] = reads(&step)[..] else {
             now = step.deadline.expect("it tries again");
             news = Event::Wake;
             continue;
         };
-        let outcome = if limit > 2_500 {
+        news = if *limit > 2_500 {
             refused += 1;
-            Err(Failure::Other("too large".into()))
+            Event::Reply(Reply { id, outcome: Err(Failure::Other("too large".into())) })
         } else {
-            let data = |number| {
-                let key = format!("jobs/{number:016x}-data").into_bytes();
-                Entry { key, value: Vec::new(), lease: 0, created: 1, modified: 1 }
-            };
-            let found: Vec<Entry> = (shown..THERE).take(limit).map(data).collect();
-            shown += if limit == 1 { 0 } else { found.len() };
-            Ok(Response::Snapshot(Snapshot { at: 90_000, found: vec![found] }))
+            let data = |number| entry(format!("jobs/{number:016x}-data"), 0, 1);
+            let page: Vec<Entry> = (shown..THERE).take(*limit as usize).map(data).collect();
+            shown += if *limit == 1 { 0 } else { page.len() };
+            found(id, page)
         };
-        news = Event::Reply(Reply { id, outcome });
     }
     assert_eq!(refused, 1);
 }
@@ -325,8 +307,8 @@ fn marks_and_spans_at_the_far_end_do_not_overflow() {
     config.request_timeout = u64::MAX;
     let mut elector = Elector::open(config, u64::MAX).expect("the configuration is good");
     elector.handle(u64::MAX, vec![candidacy("jobs".into(), Vec::new())]);
-    let granted = Reply { id: 1, outcome: Ok(Response::Granted(u64::MAX)) };
-    let step = elector.handle(u64::MAX, vec![Event::Reply(granted), Event::Wake, Event::Close]);
+    let granted = reply(1, Response::Granted(u64::MAX));
+    let step = elector.handle(u64::MAX, vec![granted, Event::Wake, Event::Close]);
     assert!(!step.commands.is_empty());
     for _ in 0..10 {
         elector.handle(u64::MAX, vec![Event::Wake]);

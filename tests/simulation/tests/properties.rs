@@ -37,11 +37,10 @@ fn moves(honesty: Honesty) -> impl Strategy<Value = Vec<Move>> {
     .boxed();
     let close = (1u32, Just(Close).boxed());
     let operator = (18u32, (at(), any::<u8>()).prop_map(|(i, k)| Operator(i, k)).boxed());
-    let numbers = || prop_oneof![0..40i64, any::<i64>()];
     let nonsense =
-        (20u32, (at(), any::<u8>(), numbers()).prop_map(|(i, k, n)| Nonsense(i, k, n)).boxed());
+        (20u32, (at(), any::<[u8; 32]>()).prop_map(|(i, bytes)| Nonsense(i, bytes)).boxed());
     let gossip =
-        (8u32, (at(), any::<u8>(), numbers()).prop_map(|(i, k, n)| WatchNonsense(i, k, n)).boxed());
+        (8u32, (at(), any::<[u8; 32]>()).prop_map(|(i, bytes)| WatchNonsense(i, bytes)).boxed());
     let mut kinds = vec![(300u32, common), close];
     if honesty != Honesty::Honest {
         kinds.push(operator);

@@ -5,7 +5,7 @@
 
 use incumbent_guest::types::Contest;
 use incumbent_simulation::laws::Law;
-use incumbent_simulation::plan::{Fault, Flaw, Kind, Moment, Office, Plan};
+use incumbent_simulation::plan::{Election, Fault, Flaw, Kind, Moment, Plan};
 use incumbent_simulation::seeds::{Found, run_all};
 use incumbent_simulation::{Run, run};
 
@@ -21,6 +21,15 @@ fn fault(at: u64, lasts: u64, kind: Kind) -> Fault {
 fn with(faults: &[Fault]) -> impl Fn(u64) -> Plan + Sync + use<> {
     let faults = faults.to_vec();
     move |seed| Plan { faults: faults.clone(), ..Plan::quiet(seed) }
+}
+
+/// A fault of each of the three processes, so long after that of the one before.
+fn of_each(at: u64, after: u64, lasts: u64, kind: impl Fn(usize) -> Kind) -> [Fault; 3] {
+    [0, 1, 2].map(|process| fault(at + after * process as u64, lasts, kind(process)))
+}
+
+fn queues<const N: usize>(names: [&str; N]) -> Vec<Election> {
+    names.map(|name| Election { name: name.into(), contest: Contest::Queue }).into()
 }
 
 /// The same with leaders that change often.
@@ -84,23 +93,16 @@ fn rows_05_and_38_replies_come_late() {
 
 #[test]
 fn row_06_lease_not_found() {
-    let faults = [Kind::SilentWatches(0), Kind::SilentWatches(1), Kind::SilentWatches(2)]
-        .map(|kind| fault(10, 1, kind));
-    let plan = with(&[&faults[..], &[fault(11, 1, Kind::Revoke(0))]].concat());
+    let silent = of_each(10, 0, 1, Kind::SilentWatches);
+    let plan = with(&[&silent[..], &[fault(11, 1, Kind::Revoke(0))]].concat());
     let run = play(|seed| Plan { writes: false, ..plan(seed) });
     assert_eq!(ended(&run, "lease-lost"), SEEDS);
 }
 
 #[test]
 fn row_07_a_stream_that_ends_is_no_lost_lease() {
-    let run = play(with(&[
-        fault(10, 1, Kind::BrokenStream(0)),
-        fault(12, 1, Kind::BrokenStream(1)),
-        fault(14, 1, Kind::BrokenStream(2)),
-        fault(20, 4, Kind::Cut(0)),
-        fault(30, 4, Kind::Cut(1)),
-        fault(40, 4, Kind::Cut(2)),
-    ]));
+    let streams = of_each(10, 2, 1, Kind::BrokenStream);
+    let run = play(with(&[streams, of_each(20, 10, 4, Kind::Cut)].concat()));
     assert_nobody_stepped_down(&run);
 }
 
@@ -151,7 +153,7 @@ fn row_18_the_watched_revision_is_compacted() {
 
 #[test]
 fn row_19_a_deletion_is_never_told() {
-    let silent = [0, 1, 2].map(|process| fault(10, 1, Kind::SilentWatches(process)));
+    let silent = of_each(10, 0, 1, Kind::SilentWatches);
     let plan = with(&[&silent[..], &[fault(11, 1, Kind::Depose(0))]].concat());
     let run = play(|seed| Plan { writes: false, ..plan(seed) });
     assert_eq!(ended(&run, "deposed"), SEEDS);
@@ -187,21 +189,19 @@ fn row_22_no_quorum_for_longer_than_the_lease() {
 #[test]
 fn row_23_cut_off_one_way() {
     for kind in [Kind::CutToStore, Kind::CutFromStore] {
-        let cuts = [0, 1, 2].map(|process| fault(5 + 18 * process as u64, 15, kind(process)));
-        let run = play(with(&cuts));
+        let run = play(with(&of_each(5, 18, 15, kind)));
         assert!(ended(&run, "expired") > 0 && run.terms > SEEDS);
     }
 }
 
 #[test]
 fn row_25_the_role_is_taken_away() {
-    let denied: Vec<Fault> =
-        (0..3).map(|process| fault(5 + 15 * process as u64, 12, Kind::Denied(process))).collect();
+    let denied = of_each(5, 15, 12, Kind::Denied);
     play(in_turns(with(&denied)));
     play(|seed| Plan {
-        offices: vec![
-            Office { name: "jobs".into(), contest: Contest::Queue },
-            Office { name: "mail".into(), contest: Contest::Race },
+        elections: vec![
+            Election { name: "jobs".into(), contest: Contest::Queue },
+            Election { name: "mail".into(), contest: Contest::Race },
         ],
         ..in_turns(with(&denied))(seed)
     });
@@ -226,18 +226,14 @@ fn row_27_restored_from_a_backup() {
 #[test]
 fn row_28_elections_below_one_another() {
     play(|seed| Plan {
-        offices: ["jobs", "jobs/night"]
-            .map(|name| Office { name: name.into(), contest: Contest::Queue })
-            .into(),
+        elections: queues(["jobs", "jobs/night"]),
         ..in_turns(with(&[fault(20, 15, Kind::Pause(0))]))(seed)
     });
 }
 
 #[test]
 fn row_29_the_component_traps() {
-    let traps = [0, 1, 2]
-        .map(|process| fault(10 + 10 * process as u64, 1, Kind::Trap(process, Moment::Now)));
-    let run = play(with(&traps));
+    let run = play(with(&of_each(10, 10, 1, |process| Kind::Trap(process, Moment::Now))));
     assert!(run.terms > SEEDS, "others lead, or a new elector does");
 }
 
@@ -255,16 +251,15 @@ fn row_35_one_waiter_wakes_per_handover() {
     let handovers = busy.terms - quiet.terms;
     let reads = busy.reads.saturating_sub(quiet.reads);
     assert!(handovers >= 5, "{handovers} handovers");
-    // The successor surveys; who comes back surveys, and covers its watches.
+    // The successor reads who is in front of it. The old leader, which campaigns again, does so
+    // as well, and reads once its watches are on.
     assert!(reads <= 4 * handovers, "{reads} reads for {handovers} handovers");
 }
 
 #[test]
 fn row_41_one_of_two_elections_on_a_lease_is_lost() {
     let run = play(|seed| Plan {
-        offices: ["jobs", "mail"]
-            .map(|name| Office { name: name.into(), contest: Contest::Queue })
-            .into(),
+        elections: queues(["jobs", "mail"]),
         ..with(&[fault(10, 1, Kind::Depose(0)), fault(20, 1, Kind::Depose(0))])(seed)
     });
     assert_eq!((ended(&run, "deposed"), run.terms), (2 * SEEDS, 4 * SEEDS));
@@ -299,9 +294,9 @@ fn row_45_writes_without_expectations_can_be_lost() {
 }
 
 /// Elections of one contest, with names that differ only in their ends.
-fn offices(many: usize, contest: Contest) -> Vec<Office> {
+fn alike(many: usize, contest: Contest) -> Vec<Election> {
     let name = |number| format!("{}/{number:03}", "a-name-that-all-have-in-common".repeat(3));
-    (0..many).map(|number| Office { name: name(number), contest }).collect()
+    (0..many).map(|number| Election { name: name(number), contest }).collect()
 }
 
 #[test]
@@ -315,11 +310,11 @@ fn row_48_hundreds_of_elections_are_dropped_expire_and_are_claimed_at_once() {
         fault(47, 1, Kind::DropAll(0)),
     ];
     for contest in [Contest::Queue, Contest::Race] {
-        let offices = offices(many, contest);
+        let elections = alike(many, contest);
         let plan = |seed| Plan {
             processes: 1,
             writes: false,
-            offices: offices.clone(),
+            elections: elections.clone(),
             ..with(&faults)(seed)
         };
         let summary = run_all(0..4, plan, run).unwrap_or_else(|found| panic!("{found}"));
@@ -360,19 +355,17 @@ fn row_52_work_goes_on_after_its_term() {
 #[test]
 fn row_53_the_event_of_a_key_that_lands_late_is_lost() {
     // Two of three leave while their claims are under way, and stay in the other election.
-    let offices = ["jobs", "mail"];
-    let offices = offices.map(|name| Office { name: name.into(), contest: Contest::Queue });
     play(|seed| {
         let at = SECOND + seed % 8 * SECOND / 2;
         let leave = |process| Fault { at, lasts: SECOND, kind: Kind::Leave(process, 0) };
         let faults = vec![
-            fault(0, 58, Kind::SlowOffice(0, 9 * SECOND)),
+            fault(0, 58, Kind::SlowElection(0, 9 * SECOND)),
             fault(0, 58, Kind::LostNews(1, 1_000)),
             fault(0, 58, Kind::LostNews(2, 1_000)),
             leave(1),
             leave(2),
         ];
-        Plan { offices: offices.clone().into(), faults, ..Plan::quiet(seed) }
+        Plan { elections: queues(["jobs", "mail"]), faults, ..Plan::quiet(seed) }
     });
 }
 
@@ -399,7 +392,7 @@ fn who_drops_a_candidacy_and_campaigns_again_is_let_in() {
 #[test]
 fn a_waiter_in_a_race_is_answered() {
     let plan = in_turns(with(&[]));
-    play(|seed| Plan { offices: offices(3, Contest::Race), ..plan(seed) });
+    play(|seed| Plan { elections: alike(3, Contest::Race), ..plan(seed) });
 }
 
 #[test]

@@ -53,30 +53,6 @@ const FLAGS: [&str; 28] = [
     "-",
 ];
 
-const VARIABLES: [&str; 21] = [
-    "CACERT",
-    "CERT",
-    "KEY",
-    "USER",
-    "PASSWORD_FILE",
-    "DIAL_TIMEOUT",
-    "COMMAND_TIMEOUT",
-    "CONTEST",
-    "ID",
-    "OUTPUT",
-    "VERBOSE",
-    "VALUE",
-    "TTL",
-    "MARGIN",
-    "ISOLATE",
-    "ONCE",
-    "STOP_TIMEOUT",
-    "WAIT",
-    "FENCE",
-    "EPOCH",
-    "ELECTION",
-];
-
 const VALUES: [&str; 30] = [
     "",
     "e",
@@ -171,7 +147,12 @@ fn invocation(bytes: &mut Unstructured<'_>) -> Result<Invocation> {
     }
     let mut variables = Vec::new();
     for _ in 0..bytes.int_in_range(0..=3)? {
-        let name = format!("INCUMBENT_{}", bytes.choose(&VARIABLES)?);
+        let name = match bytes.int_in_range(0..=15)? {
+            0 => "EPOCH".into(),
+            1 => "ELECTION".into(),
+            _ => bytes.choose(&FLAGS)?.trim_start_matches('-').to_uppercase().replace('-', "_"),
+        };
+        let name = format!("INCUMBENT_{name}");
         variables.push((name, value(bytes)?));
     }
     // It is to ask nobody, and to write nothing.

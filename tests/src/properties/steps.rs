@@ -31,7 +31,7 @@ const FAR: u64 = 1 << 50;
 const LONGEST: u64 = 60_000_000_000;
 /// How long a closed session may take: longer than any lease here, and than the pauses
 /// before a broken elector is replaced.
-const PATIENCE: Duration = Duration::from_secs(300);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs a session with an elector that says what the bytes say.
 ///
@@ -342,10 +342,10 @@ impl World {
         Ok(())
     }
 
-    fn later(&mut self, wish: impl Future<Output = ()> + Send + 'static) {
-        let mut wish = wish.boxed();
-        if wish.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.others.push(wish);
+    fn later(&mut self, request: impl Future<Output = ()> + Send + 'static) {
+        let mut request = request.boxed();
+        if request.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.others.push(request);
         }
     }
 
@@ -373,7 +373,7 @@ impl World {
         self.held.clear();
         let session = self.session.clone();
         let mut closing = Box::pin(async move { session.close().await });
-        let end = self.clock.now().saturating_add(u64::try_from(PATIENCE.as_nanos()).unwrap());
+        let end = self.clock.now().saturating_add(u64::try_from(CLOSE_TIMEOUT.as_nanos()).unwrap());
         loop {
             tokio::task::yield_now().await;
             if let Some(closed) = (&mut closing).now_or_never() {

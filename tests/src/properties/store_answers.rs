@@ -22,7 +22,7 @@ use incumbent_simulation::properties::embedded::{Bytes, number, text};
 /// How long a call may take.
 const WITHIN: Duration = Duration::from_millis(200);
 /// How long a call may take that renews, and that etcd has ended.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks an etcd that answers what the bytes say.
 ///
@@ -47,13 +47,13 @@ async fn ask(bytes: Vec<u8>) {
     watches.open(Watch { id: 1, key: b"jobs/".into(), prefix: true, since: None });
     watches.open(Watch { id: 2, key: b"jobs/1".into(), prefix: false, since: Some(5) });
     for operation in operations() {
-        let answer = timeout(PATIENCE, store.call(operation.clone(), WITHIN)).await;
+        let answer = timeout(TIMEOUT, store.call(operation.clone(), WITHIN)).await;
         let answer = answer.expect("it comes in time");
         if let Ok(response) = answer {
             check_response(&operation, &response);
         }
     }
-    let _ = timeout(PATIENCE, admin::get(&store, "jobs", WITHIN)).await.expect("it comes in time");
+    let _ = timeout(TIMEOUT, admin::get(&store, "jobs", WITHIN)).await.expect("it comes in time");
     let mut started = [false; 3];
     let mut ended = [false; 3];
     let news = async {

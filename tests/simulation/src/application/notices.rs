@@ -2,7 +2,8 @@
 
 use incumbent_guest::types::*;
 
-use super::{Act, Habit, Part, Tenure};
+use super::{Act, Habit, Part};
+use crate::client::{HeldTerm, extend};
 use crate::history::Outcome;
 use crate::laws::{Broken, Law};
 use crate::world::World;
@@ -22,17 +23,10 @@ impl World<'_> {
                 }
             }
             Notice::Elected(leadership) => self.elected(process, now, leadership)?,
-            Notice::Extended(Extension { lease, valid_until }) => {
-                self.laws.extended(process, now, lease, valid_until)?;
+            Notice::Extended(extension) => {
+                self.laws.extended(process, now, extension.lease, extension.valid_until)?;
                 let parts = self.processes[process].parts.iter_mut();
-                let terms = parts.filter_map(|part| part.term.as_mut());
-                for term in terms.filter(|term| !term.over && term.leadership.lease == lease) {
-                    if term.leadership.valid_until <= now {
-                        return Err(Law::ByTheClock.broken("a term that was over lives on".into()));
-                    }
-                    term.leadership.valid_until = valid_until.max(term.leadership.valid_until);
-                    term.endangered = false;
-                }
+                extend(parts.filter_map(|part| part.term.as_mut()), now, &extension)?;
             }
             Notice::Demoted(Demotion { term, reason }) => {
                 self.run.ended(&reason);
@@ -140,14 +134,10 @@ impl World<'_> {
     }
 
     /// Whether all who follow an election see who leads.
-    ///
-    /// # Errors
-    ///
-    /// Who does not.
-    pub fn check_sights(&self, office: usize) -> Result<(), Broken> {
-        let leader = self.candidates(office).first().map(|entry| entry.created);
+    pub fn check_sights(&self, election: usize) -> Result<(), Broken> {
+        let leader = self.candidates(election).first().map(|entry| entry.created);
         for (process, it) in self.processes.iter().enumerate() {
-            let sight = &it.parts[office].sight;
+            let sight = &it.parts[election].sight;
             if sight.observation.is_some() && sight.leader != leader {
                 return Err(Law::Observed.broken(format!(
                     "process {process} sees {:?} lead, and it is {leader:?}",
@@ -208,7 +198,7 @@ impl World<'_> {
             return Ok(());
         }
         let it = &mut self.processes[process].parts[part];
-        it.term = Some(Tenure { leadership, over: false, orphan: false, endangered: false });
+        it.term = Some(HeldTerm::new(leadership));
         let hold = self.rng.u64(..2 * self.plan.term);
         self.later(process, hold, Act::Retire(part, epoch));
         let pause = self.rng.u64(..100 * MILLISECOND);

@@ -19,7 +19,8 @@ pub const RESPONSES: u8 = 11;
 
 pub fn number(bytes: &mut Bytes<'_>) -> Result<i64> {
     Ok(match bytes.int_in_range(0..=15)? {
-        0..=10 => bytes.int_in_range(0..=12)?,
+        0..=7 => bytes.int_in_range(0..=12)?,
+        8..=10 => bytes.int_in_range(0..=39)?,
         11 => -1,
         12 => i64::MIN,
         13 => i64::MAX,

@@ -10,7 +10,9 @@ use arbitrary::{Arbitrary, Unstructured};
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 
-use crate::laws::{Renewals, in_queue, shows};
+use super::native::{self as anything, Known};
+use crate::client::{HeldTerm, OpenWatch, Renewals, extend};
+use crate::laws::{in_queue, judge, shows};
 use crate::store::Store;
 
 mod checks;
@@ -56,7 +58,7 @@ pub enum Move {
     Observe(#[arbitrary(with = index)] usize),
     /// Somebody asks for the candidates.
     Inspect(#[arbitrary(with = index)] usize),
-    /// Whoever takes part leaves.
+    /// A candidate, an observer or an inspection leaves.
     Leave(#[arbitrary(with = index)] usize),
     /// A term is given back, the last one or an old one.
     Resign(#[arbitrary(with = index)] usize, bool),
@@ -74,10 +76,10 @@ pub enum Move {
     RivalLeaves(#[arbitrary(with = index)] usize),
     /// An operator deletes or changes a key or a lease.
     Operator(#[arbitrary(with = index)] usize, u8),
-    /// A call is answered with anything.
-    Nonsense(#[arbitrary(with = index)] usize, u8, #[arbitrary(with = number)] i64),
+    /// A call is answered with anything, which is read from these bytes.
+    Nonsense(#[arbitrary(with = index)] usize, [u8; 32]),
     /// A watch tells anything.
-    WatchNonsense(#[arbitrary(with = index)] usize, u8, #[arbitrary(with = number)] i64),
+    WatchNonsense(#[arbitrary(with = index)] usize, [u8; 32]),
 }
 
 /// How far the store can be trusted.
@@ -97,10 +99,6 @@ fn index(bytes: &mut Unstructured<'_>) -> arbitrary::Result<usize> {
 
 fn milliseconds(bytes: &mut Unstructured<'_>) -> arbitrary::Result<u64> {
     bytes.int_in_range(1..=40_000)
-}
-
-fn number(bytes: &mut Unstructured<'_>) -> arbitrary::Result<i64> {
-    if bytes.arbitrary()? { bytes.arbitrary() } else { bytes.int_in_range(0..=39) }
 }
 
 /// Plays what the bytes say, to the end.
@@ -149,22 +147,7 @@ struct Pending {
     done: Option<Result<Response, Failure>>,
 }
 
-struct OpenWatch {
-    watch: Watch,
-    /// How much of the log was told; none before it began.
-    told: Option<usize>,
-}
-
-/// A term, as the application knows it.
-#[derive(Clone, Debug)]
-struct Tenancy {
-    leadership: Leadership,
-    over: bool,
-    yielded: bool,
-    /// It was told that renewals fail, since the last one that did not.
-    endangered: bool,
-}
-
+#[derive(Default)]
 struct Part {
     name: &'static str,
     candidate: bool,
@@ -176,7 +159,7 @@ struct Part {
     rejoin: bool,
     /// Somebody else has the one key of a race, as its candidacy was told.
     rival: bool,
-    terms: Vec<Tenancy>,
+    terms: Vec<HeldTerm>,
 }
 
 struct World {
@@ -190,15 +173,13 @@ struct World {
     watches: Vec<OpenWatch>,
     events: Vec<Event>,
     delivered: Vec<Reply>,
-    asked: BTreeMap<RequestId, (Operation, Mark)>,
+    asked: BTreeMap<RequestId, Operation>,
     last_request: RequestId,
     parts: BTreeMap<ElectionId, Part>,
     last_election: ElectionId,
     open_tickets: BTreeSet<Ticket>,
     last_ticket: Ticket,
     last_rival: LeaseId,
-    /// The longest deadline that the acknowledged calls allow, for each lease.
-    allowed: BTreeMap<LeaseId, Mark>,
     renewals: Renewals,
     /// Leases whose grant was done late: they run out by themselves.
     revived: BTreeSet<LeaseId>,
@@ -208,7 +189,7 @@ struct World {
     closed: bool,
 }
 
-const OFFICES: [(&str, Contest); 4] = [
+const ELECTIONS: [(&str, Contest); 4] = [
     ("jobs", Contest::Queue),
     ("mail", Contest::Race),
     ("jobs/night", Contest::Queue),
@@ -241,8 +222,7 @@ impl World {
             open_tickets: BTreeSet::new(),
             last_ticket: 0,
             last_rival: 0,
-            allowed: BTreeMap::new(),
-            renewals: Renewals::default(),
+            renewals: Renewals::new(MARGIN),
             revived: BTreeSet::new(),
             epochs: BTreeMap::new(),
             closing: false,
@@ -281,8 +261,8 @@ impl World {
             Move::Tell(index) => self.tell(index),
             Move::EndWatch(index) => {
                 if let Some(index) = index.checked_rem(self.watches.len()) {
-                    let id = self.watches.remove(index).watch.id;
-                    self.news(id, Change::Ended(Failure::Unavailable));
+                    let ended = Change::Ended(Failure::Unavailable);
+                    self.events.push(self.watches.remove(index).event(ended));
                 }
             }
             Move::Repeat(index) => {
@@ -293,9 +273,9 @@ impl World {
                     }
                 }
             }
-            Move::Campaign(office, rejoin) => self.campaign(office, rejoin),
-            Move::Observe(office) | Move::Inspect(office) => {
-                let (name, contest) = OFFICES[office % OFFICES.len()];
+            Move::Campaign(index, rejoin) => self.campaign(index, rejoin),
+            Move::Observe(index) | Move::Inspect(index) => {
+                let (name, contest) = ELECTIONS[index % ELECTIONS.len()];
                 let election = self.begin(name, false);
                 let observation = Observation { election, name: name.into(), contest };
                 self.events.push(match a_move {
@@ -347,7 +327,7 @@ impl World {
                 self.closing = true;
                 self.events.push(Event::Close);
             }
-            Move::RivalJoins(office) => self.rival_joins(office),
+            Move::RivalJoins(index) => self.rival_joins(index),
             Move::RivalLeaves(index) => {
                 let rivals = self.rivals();
                 if let Some(index) = index.checked_rem(rivals.len()) {
@@ -355,26 +335,30 @@ impl World {
                 }
             }
             Move::Operator(index, kind) => self.meddle(index, kind),
-            Move::Nonsense(index, kind, number) => {
+            Move::Nonsense(index, bytes) => {
                 if let Some(index) = index.checked_rem(self.calls.len()) {
-                    let pending = self.calls.remove(index);
-                    let outcome = nonsense(&pending.call.operation, kind, number);
-                    self.reply(pending.call.id, outcome);
+                    let known = self.known();
+                    let Call { id, operation, .. } = self.calls.remove(index).call;
+                    let (kinds, findings) = anything::fitting(&operation);
+                    let bytes = &mut Unstructured::new(&bytes);
+                    let outcome = anything::outcome(bytes, &known, kinds, findings);
+                    self.reply(id, outcome.unwrap_or(Err(Failure::Timeout)));
                 }
             }
-            Move::WatchNonsense(index, kind, number) => {
+            Move::WatchNonsense(index, bytes) => {
                 if let Some(index) = index.checked_rem(self.watches.len()) {
-                    let id = self.watches[index].watch.id;
-                    let key = self.watches[index].watch.key.clone();
-                    let change = match kind % 3 {
-                        0 => Change::Started(number),
-                        1 => Change::Deleted(Deletion { key, at: number }),
-                        _ => Change::Put(entry(key, kind, number)),
-                    };
-                    self.news(id, change);
+                    let change = anything::change(&mut Unstructured::new(&bytes), &self.known());
+                    let change = change.unwrap_or(Change::Started(0));
+                    self.events.push(self.watches[index].event(change));
                 }
             }
         }
+    }
+
+    /// What nonsense is about.
+    fn known(&self) -> Known {
+        let keys = self.watches.iter().map(|open| open.watch.key.clone()).collect();
+        Known { keys, leases: self.store.leases().collect() }
     }
 
     fn pass(&mut self, to: Mark) {
@@ -438,47 +422,28 @@ impl World {
         self.events.push(Event::Reply(Reply { id, outcome }));
     }
 
-    fn news(&mut self, id: RequestId, change: Change) {
-        self.events.push(Event::Watched(Watched { id, change }));
-    }
-
     fn start_watch(&mut self, index: usize) {
         if let Some(index) = index.checked_rem(self.watches.len())
             && self.watches[index].told.is_none()
         {
-            self.watches[index].told = Some(self.store.changes());
-            let id = self.watches[index].watch.id;
-            self.news(id, Change::Started(self.store.revision()));
+            self.events.push(self.watches[index].start(&self.store));
         }
     }
 
     fn tell(&mut self, index: usize) {
-        let Some(index) = index.checked_rem(self.watches.len()) else { return };
-        let Some(mut told) = self.watches[index].told else { return };
-        let Watch { id, key, prefix, .. } = self.watches[index].watch.clone();
-        while let Some((_, change)) = self.store.changes_after(told).first().cloned() {
-            told += 1;
-            let of = match &change {
-                Change::Put(entry) => &entry.key,
-                Change::Deleted(deletion) => &deletion.key,
-                Change::Started(_) | Change::Ended(_) => continue,
-            };
-            if *of == key || prefix && of.starts_with(&key) {
-                self.news(id, change);
-                break;
-            }
+        if let Some(index) = index.checked_rem(self.watches.len()) {
+            self.events.extend(self.watches[index].tell(&self.store));
         }
-        self.watches[index].told = Some(told);
     }
 
     fn rivals(&self) -> Vec<Vec<u8>> {
-        let ours = |lease| self.allowed.contains_key(&lease) || lease == 0 || lease > 1 << 20;
+        let ours = |lease| self.renewals.allowed(lease).is_some() || lease == 0 || lease > 1 << 20;
         let rivals = self.store.keys().filter(|entry| !ours(entry.lease));
         rivals.map(|entry| entry.key.clone()).collect()
     }
 
-    fn rival_joins(&mut self, office: usize) {
-        let (name, contest) = OFFICES[office % OFFICES.len()];
+    fn rival_joins(&mut self, index: usize) {
+        let (name, contest) = ELECTIONS[index % ELECTIONS.len()];
         self.last_rival += 1;
         let lease = self.last_rival;
         let key = match contest {
@@ -523,8 +488,8 @@ impl World {
         }
         for index in 0..self.watches.len() {
             self.start_watch(index);
-            while self.watches[index].told.is_some_and(|told| told < self.store.changes()) {
-                self.tell(index);
+            while let Some(event) = self.watches[index].tell(&self.store) {
+                self.events.push(event);
             }
         }
     }
@@ -533,22 +498,13 @@ impl World {
 
     fn begin(&mut self, name: &'static str, candidate: bool) -> ElectionId {
         self.last_election += 1;
-        let part = Part {
-            name,
-            candidate,
-            withdrawn: false,
-            second: false,
-            left: false,
-            rejoin: false,
-            rival: false,
-            terms: Vec::new(),
-        };
+        let part = Part { name, candidate, ..Part::default() };
         self.parts.insert(self.last_election, part);
         self.last_election
     }
 
-    fn campaign(&mut self, office: usize, rejoin: bool) {
-        let (name, contest) = OFFICES[office % OFFICES.len()];
+    fn campaign(&mut self, index: usize, rejoin: bool) {
+        let (name, contest) = ELECTIONS[index % ELECTIONS.len()];
         let goes_on = |part: &Part| {
             let ends = part.left || !part.rejoin && !part.terms.is_empty();
             part.candidate && part.name == name && !part.withdrawn && !ends
@@ -572,19 +528,14 @@ impl World {
     fn term(&self, index: usize, old: bool) -> Option<Term> {
         let led: Vec<&Part> = self.parts.values().filter(|part| !part.terms.is_empty()).collect();
         let part = led.get(led.len().checked_sub(1 + index % led.len().max(1))?)?;
-        let tenancy = match old {
-            true => part.terms.first(),
-            false => part.terms.last(),
-        };
-        tenancy.map(|tenancy| tenancy.leadership.term)
+        let held = if old { part.terms.first() } else { part.terms.last() };
+        held.map(|held| held.leadership.term)
     }
 
     fn stop_work(&mut self, term: Term) {
         let part = self.parts.get_mut(&term.election).expect("there was a term");
-        for tenancy in &mut part.terms {
-            if tenancy.leadership.term == term {
-                tenancy.yielded = true;
-            }
+        for held in part.terms.iter_mut().filter(|held| held.leadership.term == term) {
+            held.yielded = true;
         }
         self.events.push(Event::Yielded(term));
     }
@@ -594,50 +545,4 @@ impl World {
         self.open_tickets.insert(self.last_ticket);
         self.last_ticket
     }
-}
-
-fn entry(key: Vec<u8>, kind: u8, number: i64) -> Entry {
-    Entry {
-        key,
-        value: Vec::new(),
-        lease: i64::from(kind / 16),
-        created: number.wrapping_sub(i64::from(kind % 5)),
-        modified: number,
-    }
-}
-
-fn nonsense(operation: &Operation, kind: u8, number: i64) -> Result<Response, Failure> {
-    let key = match operation {
-        Operation::Claim(claim) => claim.key.clone(),
-        _ => b"jobs/1f".to_vec(),
-    };
-    let lease = match operation {
-        Operation::Claim(claim) => claim.lease,
-        _ => 7,
-    };
-    let ours = Entry { lease, ..entry(key.clone(), kind, number) };
-    Ok(match kind % 19 {
-        0 => Response::Granted(number.unsigned_abs()),
-        1 => Response::Exists,
-        2 => Response::Renewed(number.unsigned_abs()),
-        3 => Response::Expired,
-        4 => Response::Revoked,
-        5 => Response::Claimed(Claimed { entry: ours, at: number }),
-        6 => Response::Taken(Claimed { entry: ours, at: number }),
-        7 => Response::Taken(Claimed { entry: entry(key, kind, number), at: number }),
-        8 => Response::Claimed(Claimed { entry: entry(key, kind, number), at: number }),
-        9 => Response::Snapshot(Snapshot { at: number, found: Vec::new() }),
-        10 => Response::Snapshot(Snapshot { at: number, found: vec![Vec::new(); 3] }),
-        11 => Response::Snapshot(Snapshot {
-            at: number,
-            found: vec![vec![entry(key.clone(), kind, number)], vec![entry(key, kind, number)]],
-        }),
-        12 => Response::Applied(number),
-        13 => Response::Stale,
-        14 => Response::Conflict,
-        15 => return Err(Failure::Compacted(number)),
-        16 => return Err(Failure::Denied("no".into())),
-        17 => return Err(Failure::Invalid("no".into())),
-        _ => return Err(Failure::Timeout),
-    })
 }

@@ -9,9 +9,8 @@ use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 
 use super::native::{self as anything, Bytes, Known, number, span, text};
+use crate::client::{FAR, HeldTerm, Renewals, extend};
 
-/// Times beyond are cut down to it: see `guest/src/timers.rs`.
-const FAR: u64 = u64::MAX / 8;
 /// How many steps are made at most.
 const MOST: usize = 200;
 
@@ -31,10 +30,10 @@ pub fn check(bytes: &[u8]) {
     world.check_memory();
 }
 
-/// A candidacy, observation or inspection, as whoever asked for it sees it.
+/// A candidacy, observation or inspection, as the application sees it.
 #[derive(Default)]
 struct Part {
-    leads: Option<Leadership>,
+    leads: Option<HeldTerm>,
     last_epoch: Epoch,
     /// Terms whose work was said to have stopped.
     yielded: BTreeSet<Epoch>,
@@ -43,21 +42,17 @@ struct Part {
 struct World {
     elector: Elector,
     twin: Elector,
-    margin: u64,
     now: Mark,
     /// The latest time that the elector was given.
     latest: Mark,
     deadline: Option<Mark>,
     calls: Vec<Call>,
-    /// Sent, and not answered: renewals of a lease, and how it came to be.
-    renewing: BTreeMap<RequestId, (LeaseId, Mark)>,
+    renewals: Renewals,
     watches: Vec<RequestId>,
     last_request: RequestId,
     last_ticket: Ticket,
     known: Known,
     parts: BTreeMap<ElectionId, Part>,
-    /// The longest deadline that the acknowledged calls allow, for each lease.
-    allowed: BTreeMap<LeaseId, Mark>,
     closed: bool,
 }
 
@@ -78,18 +73,16 @@ impl World {
         Ok(Some(World {
             elector,
             twin,
-            margin: config.safety_margin,
             now,
             latest: now.min(FAR),
             deadline: None,
             calls: Vec::new(),
-            renewing: BTreeMap::new(),
+            renewals: Renewals::new(config.safety_margin),
             watches: Vec::new(),
             last_request: 0,
             last_ticket: 0,
             known: Known::default(),
             parts: BTreeMap::new(),
-            allowed: BTreeMap::new(),
             closed: false,
         }))
     }
@@ -205,7 +198,7 @@ impl World {
         let told = events.len();
         for event in &events {
             match event {
-                Event::Reply(reply) => self.acknowledge(reply),
+                Event::Reply(Reply { id, outcome }) => self.renewals.hear(*id, outcome),
                 Event::Campaign(Candidacy { election, .. })
                 | Event::Observe(Observation { election, .. })
                 | Event::Inspect(Observation { election, .. }) => {
@@ -230,20 +223,10 @@ impl World {
             assert!(!closed || matches!(command, Command::Notify(_)), "and asks for nothing");
             self.obey(command);
         }
-        for leadership in self.parts.values().filter_map(|part| part.leads.as_ref()) {
-            let until = leadership.valid_until;
+        for held in self.parts.values().filter_map(|part| part.leads.as_ref()) {
+            let until = held.leadership.valid_until;
             assert!(until > self.latest, "a term is over at its deadline");
             assert!(self.deadline.is_some_and(|mark| mark <= until), "and that is not missed");
-        }
-    }
-
-    fn acknowledge(&mut self, reply: &Reply) {
-        let Some((lease, sent)) = self.renewing.remove(&reply.id) else { return };
-        if let Ok(Response::Granted(ttl) | Response::Renewed(ttl)) = reply.outcome {
-            let ttl = ttl.min(FAR);
-            let until = (sent + ttl).saturating_sub(self.margin.max(ttl / 100));
-            let allowed = self.allowed.entry(lease).or_default();
-            *allowed = until.max(*allowed);
         }
     }
 
@@ -252,9 +235,9 @@ impl World {
             Command::Call(call) => {
                 self.new_request(call.id);
                 assert!(call.give_up > self.latest, "a call is given some time");
+                self.renewals.ask(self.latest, &call);
                 match &call.operation {
                     Operation::Grant(Grant { lease, .. }) | Operation::KeepAlive(lease) => {
-                        self.renewing.insert(call.id, (*lease, self.latest));
                         self.knows_lease(*lease);
                     }
                     Operation::Claim(claim) => self.knows_key(&claim.key),
@@ -281,7 +264,8 @@ impl World {
     fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Elected(leadership) => {
-                self.check_deadline(leadership.lease, leadership.valid_until);
+                let Leadership { lease, valid_until, .. } = leadership;
+                self.renewals.judge(self.latest, lease, valid_until).expect("is granted");
                 let Term { election, epoch } = leadership.term;
                 let part = self.part(election);
                 assert!(part.leads.is_none(), "one term at a time");
@@ -289,26 +273,23 @@ impl World {
                 assert!(stopped, "the next term begins when the last one's work has stopped");
                 assert!(epoch > part.last_epoch, "epochs rise");
                 part.last_epoch = epoch;
-                part.leads = Some(leadership);
+                part.leads = Some(HeldTerm::new(leadership));
             }
-            Notice::Extended(Extension { lease, valid_until }) => {
-                self.check_deadline(lease, valid_until);
-                let standing = self.parts.values_mut().filter_map(|part| part.leads.as_mut());
-                let mut moved = 0;
-                for leadership in standing.filter(|leadership| leadership.lease == lease) {
-                    assert!(leadership.valid_until <= valid_until, "only forwards");
-                    moved += u32::from(leadership.valid_until < valid_until);
-                    leadership.valid_until = valid_until;
-                }
+            Notice::Extended(extension) => {
+                let Extension { lease, valid_until } = extension;
+                self.renewals.judge(self.latest, lease, valid_until).expect("is granted");
+                let terms = self.parts.values_mut().filter_map(|part| part.leads.as_mut());
+                let moved = extend(terms, self.latest, &extension).expect("only forwards");
                 assert!(moved > 0, "it extends a term");
             }
             Notice::Endangered(leadership) => {
-                assert_eq!(self.part(leadership.term.election).leads, Some(leadership));
+                let held = self.part(leadership.term.election).leads.as_ref();
+                assert_eq!(held.map(|held| &held.leadership), Some(&leadership));
             }
             Notice::Demoted(demotion) => {
                 let part = self.part(demotion.term.election);
                 let before = part.leads.take().expect("a term ends once");
-                assert_eq!(before.term, demotion.term);
+                assert_eq!(before.leadership.term, demotion.term);
             }
             Notice::Withdrawn(Withdrawal { election, .. })
             | Notice::Listed(Listing { election, .. }) => {
@@ -330,12 +311,6 @@ impl World {
     fn new_request(&mut self, id: RequestId) {
         assert!(id > self.last_request, "an id is never used again");
         self.last_request = id;
-    }
-
-    fn check_deadline(&self, lease: LeaseId, valid_until: Mark) {
-        let allowed = self.allowed.get(&lease).copied().unwrap_or_default();
-        assert!(valid_until <= allowed, "{valid_until} is longer than granted");
-        assert!(valid_until > self.latest, "{valid_until} is over already");
     }
 
     /// What it remembers is in proportion to what is going on.

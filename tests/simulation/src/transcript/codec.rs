@@ -31,6 +31,7 @@ pub fn events(lines: &[String], leases: &Leases) -> Result<Vec<Event>, String> {
         .collect()
 }
 
+/// What an elector says, a line each, with names for its leases.
 pub fn step(step: &Step, leases: &mut Leases) -> Vec<String> {
     for command in &step.commands {
         if let Command::Call(Call { operation: Operation::Grant(grant), .. }) = command {
@@ -315,7 +316,7 @@ fn tell(notice: &Notice) -> String {
         }
         Notice::Endangered(leadership) => format!("endangered {}", leads(leadership)),
         Notice::Demoted(demotion) => {
-            format!("demoted {}: {}", office(&demotion.term), reason(&demotion.reason))
+            format!("demoted {}: {}", term_text(&demotion.term), reason(&demotion.reason))
         }
         Notice::Leader(sighting) => {
             let leader = sighting.leader.as_ref().map_or("nobody".into(), found);
@@ -342,14 +343,14 @@ fn tell(notice: &Notice) -> String {
 fn leads(leadership: &Leadership) -> String {
     format!(
         "{} {} {} until {}",
-        office(&leadership.term),
+        term_text(&leadership.term),
         quote(&leadership.key),
         hex(leadership.lease),
         seconds(leadership.valid_until)
     )
 }
 
-pub fn office(term: &Term) -> String {
+pub fn term_text(term: &Term) -> String {
     format!("{}@{}", term.election, term.epoch)
 }
 

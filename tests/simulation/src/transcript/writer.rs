@@ -1,38 +1,20 @@
-//! Events, configurations and steps of the native elector as lines of a transcript.
+//! Events and configurations of the native elector as lines of a transcript.
 
 use incumbent_guest::types::*;
 
-use super::native_codec::{changes, failed, found, office, step};
-use super::text::{Leases, quote, seconds};
+use super::native_codec::{changes, failed, found, term_text};
+use super::text::{quote, seconds};
 
-/// Writes a transcript, with names for the leases in it.
-#[derive(Debug, Default)]
-pub struct Writer {
-    leases: Leases,
-}
-
-impl Writer {
-    /// The line that opens an elector.
-    pub fn config(&self, config: Config) -> String {
-        format!(
-            "config ttl={} margin={} timeout={} seed={},{}",
-            seconds(config.lease_ttl),
-            seconds(config.safety_margin),
-            seconds(config.request_timeout),
-            config.seed.0,
-            config.seed.1
-        )
-    }
-
-    /// The line of one event.
-    pub fn event(&self, event: &Event) -> String {
-        self.leases.name(written(event))
-    }
-
-    /// The lines of what an elector says.
-    pub fn step(&mut self, said: &Step) -> Vec<String> {
-        step(said, &mut self.leases)
-    }
+/// The line that opens an elector.
+pub fn opened(config: Config) -> String {
+    format!(
+        "config ttl={} margin={} timeout={} seed={},{}",
+        seconds(config.lease_ttl),
+        seconds(config.safety_margin),
+        seconds(config.request_timeout),
+        config.seed.0,
+        config.seed.1
+    )
 }
 
 /// An event, with its leases as they are.
@@ -59,12 +41,12 @@ pub fn written(event: &Event) -> String {
         ),
         Event::Write(write) => format!(
             "write {} ticket {}{}",
-            office(&write.term),
+            term_text(&write.term),
             write.ticket,
             changes(&write.expect, &write.mutations)
         ),
-        Event::Resign(term) => format!("resign {}", office(term)),
-        Event::Yielded(term) => format!("yielded {}", office(term)),
+        Event::Resign(term) => format!("resign {}", term_text(term)),
+        Event::Yielded(term) => format!("yielded {}", term_text(term)),
         Event::Leave(election) => format!("leave {election}"),
         Event::Close => "close".into(),
         Event::Reply(reply) => {

@@ -2,36 +2,37 @@
 
 use incumbent_guest::types::*;
 
-use super::{Happening, Held, World};
+use super::{Held, World};
 use crate::laws::Broken;
 use crate::plan::{Kind, Moment};
-use crate::{MILLISECOND, SECOND};
-
-/// How long the store takes at most to give itself a leader.
-pub const STORE_ELECTION: Duration = 2 * SECOND;
-
-/// What the store adds to every lease when its leader changes.
-pub const ELECTION_TIMEOUT: Duration = SECOND;
 
 impl World<'_> {
+    /// Whether this fault is going on.
+    pub fn is_active(&self, fault: Kind) -> bool {
+        self.faults.contains(&fault)
+    }
+
+    /// How hard the hardest of the faults is that are going on and of this kind.
+    pub(super) fn hardest<T: Ord + Default>(&self, of: impl Fn(Kind) -> Option<T>) -> T {
+        self.faults.iter().copied().filter_map(of).max().unwrap_or_default()
+    }
+
+    /// Whether a process cannot speak with a member, or cannot hear it.
+    pub(super) fn is_cut(&self, process: usize, member: usize, to_store: bool) -> bool {
+        let one_way =
+            if to_store { Kind::CutToStore(process) } else { Kind::CutFromStore(process) };
+        let cuts = [one_way, Kind::Cut(process), Kind::CutMember(process, member)];
+        cuts.into_iter().any(|cut| self.is_active(cut))
+    }
+
     pub(super) fn begin(&mut self, index: usize) -> Result<(), Broken> {
-        let fault = self.plan.faults[index];
+        let kind = self.plan.faults[index].kind;
         self.run.faults += 1;
-        self.story.note(self.now, &format!("{:?} begins", fault.kind));
-        match fault.kind {
-            Kind::Pause(process) => self.processes[process].paused += 1,
+        self.story.note(self.now, &format!("{kind:?} begins"));
+        self.faults.push(kind);
+        match kind {
             Kind::Crash(process) => self.kill(process),
             Kind::Trap(process, Moment::Now) => self.trap(process)?,
-            Kind::Trap(process, moment) => self.processes[process].traps.push(moment),
-            // Nobody reads it.
-            Kind::WallClock(_) => {}
-            Kind::CutToStore(process) => self.cut(process, None, true, false),
-            Kind::CutFromStore(process) => self.cut(process, None, false, true),
-            Kind::Cut(process) => self.cut(process, None, true, true),
-            Kind::CutMember(process, member) => self.cut(process, Some(member), true, true),
-            Kind::Slow(most) => self.slow.push(most),
-            Kind::Loss(share) => self.loss.push(share),
-            Kind::Repeat(share) => self.repeat.push(share),
             Kind::SilentWatches(process) => {
                 self.run.silent = true;
                 for watch in self.processes[process].stream.watches.values_mut() {
@@ -46,29 +47,17 @@ impl World<'_> {
                     watch.silent = true;
                 }
             }
-            Kind::LostNews(process, share) => {
-                self.run.silent = true;
-                self.processes[process].lost.push(share);
-            }
-            Kind::SlowOffice(office, most) => self.laggards.push((office, most)),
+            Kind::LostNews(..) => self.run.silent = true,
             Kind::DropAll(process) => self.drop_all(process)?,
-            Kind::Leave(process, office) => self.leave(process, office),
+            Kind::Leave(process, election) => self.leave(process, election),
             Kind::BrokenStream(process) => {
                 if self.processes[process].runs {
                     self.break_stream(process, self.plan.hosts_mend);
                 }
             }
             Kind::MemberDown(member) => {
-                self.cluster.members[member].down += 1;
-                self.cluster.members[member].backlog.clear();
+                self.cluster.backlog.retain(|(of, _)| *of != member);
                 self.leave_member(member);
-            }
-            Kind::MemberPaused(member) => self.cluster.members[member].paused += 1,
-            Kind::MemberCutOff(member) => self.cluster.members[member].cut_off += 1,
-            Kind::NoQuorum => {
-                for member in 0..self.plan.members {
-                    self.cluster.members[member].paused += 1;
-                }
             }
             Kind::Election => self.cluster.leader = None,
             Kind::WrongRevocation => {
@@ -82,21 +71,20 @@ impl World<'_> {
             }
             Kind::Restore { .. } => self.backup = Some(self.cluster.store.clone()),
             Kind::NoSpace => self.cluster.store.full = true,
-            Kind::Denied(process) => self.processes[process].denied += 1,
-            Kind::Revoke(office) => self.revoke_lease_of(self.leaders_key(office)),
-            Kind::Depose(office) => self.delete(self.leaders_key(office)),
-            Kind::Delete(office) => self.delete(self.candidates(office).pop()),
-            Kind::RevokeLast(office) => self.revoke_lease_of(self.candidates(office).pop()),
-            Kind::Overwrite(office) => {
-                if let Some(entry) = self.leaders_key(office) {
+            Kind::Revoke(election) => self.revoke_lease_of(self.leaders_key(election)),
+            Kind::Depose(election) => self.delete(self.leaders_key(election)),
+            Kind::Delete(election) => self.delete(self.candidates(election).pop()),
+            Kind::RevokeLast(election) => self.revoke_lease_of(self.candidates(election).pop()),
+            Kind::Overwrite(election) => {
+                if let Some(entry) = self.leaders_key(election) {
                     self.laws.meddled_with(entry.created);
                     // A full store does not let it.
                     let _ = self.cluster.store.put(entry.key, b"meddled".into(), 0);
                     self.changed();
                 }
             }
-            Kind::Revalue(office) => {
-                if let Some(entry) = self.leaders_key(office) {
+            Kind::Revalue(election) => {
+                if let Some(entry) = self.leaders_key(election) {
                     let _ = self.cluster.store.put(entry.key, b"meddled".into(), entry.lease);
                     self.changed();
                 }
@@ -105,66 +93,46 @@ impl World<'_> {
                 let revision = self.cluster.store.revision();
                 self.cluster.store.compact(revision);
             }
+            // It is looked up where it matters. Nobody reads a wall clock.
+            Kind::Pause(_)
+            | Kind::Trap(..)
+            | Kind::WallClock(_)
+            | Kind::CutToStore(_)
+            | Kind::CutFromStore(_)
+            | Kind::Cut(_)
+            | Kind::CutMember(..)
+            | Kind::Slow(_)
+            | Kind::Loss(_)
+            | Kind::Repeat(_)
+            | Kind::SlowElection(..)
+            | Kind::MemberPaused(_)
+            | Kind::MemberCutOff(_)
+            | Kind::NoQuorum
+            | Kind::Denied(_) => {}
         }
         self.members_changed();
         Ok(())
     }
 
     pub(super) fn end(&mut self, index: usize) {
-        let fault = self.plan.faults[index];
-        self.story.note(self.now, &format!("{:?} ends", fault.kind));
-        match fault.kind {
+        let kind = self.plan.faults[index].kind;
+        self.story.note(self.now, &format!("{kind:?} ends"));
+        // A trap that has happened has ended. Several faults may be alike.
+        if let Some(index) = self.faults.iter().position(|other| *other == kind) {
+            self.faults.swap_remove(index);
+        }
+        match kind {
             Kind::Pause(process) => self.resume(process),
-            Kind::Crash(process) => {
-                if !self.processes[process].runs {
-                    self.start(process);
-                }
-            }
-            Kind::Trap(process, moment) => remove(&mut self.processes[process].traps, moment),
-            Kind::LostNews(process, share) => remove(&mut self.processes[process].lost, share),
-            Kind::SlowOffice(office, most) => remove(&mut self.laggards, (office, most)),
-            Kind::WallClock(_)
-            | Kind::SilentWatches(_)
-            | Kind::SilentWatch(_)
-            | Kind::DropAll(_)
-            | Kind::Leave(..)
-            | Kind::BrokenStream(_)
-            | Kind::Election
-            | Kind::WrongRevocation
-            | Kind::Revoke(_)
-            | Kind::Depose(_)
-            | Kind::Delete(_)
-            | Kind::RevokeLast(_)
-            | Kind::Overwrite(_)
-            | Kind::Revalue(_)
-            | Kind::Compact => {}
-            Kind::CutToStore(process) => self.mend(process, None, true, false),
-            Kind::CutFromStore(process) => self.mend(process, None, false, true),
-            Kind::Cut(process) => self.mend(process, None, true, true),
-            Kind::CutMember(process, member) => self.mend(process, Some(member), true, true),
-            Kind::Slow(most) => remove(&mut self.slow, most),
-            Kind::Loss(share) => remove(&mut self.loss, share),
-            Kind::Repeat(share) => remove(&mut self.repeat, share),
-            Kind::MemberDown(member) => {
-                let member = &mut self.cluster.members[member];
-                member.down = member.down.saturating_sub(1);
-            }
+            Kind::Crash(process) if !self.processes[process].runs => self.start(process),
+            Kind::CutToStore(process)
+            | Kind::CutFromStore(process)
+            | Kind::Cut(process)
+            | Kind::CutMember(process, _) => self.mend(process),
             Kind::MemberPaused(member) => self.resume_member(member),
-            Kind::MemberCutOff(member) => {
-                let member = &mut self.cluster.members[member];
-                member.cut_off = member.cut_off.saturating_sub(1);
-            }
-            Kind::NoQuorum => {
-                for member in 0..self.plan.members {
-                    self.resume_member(member);
-                }
-            }
+            Kind::NoQuorum => (0..self.plan.members).for_each(|member| self.resume_member(member)),
             Kind::Restore { bumped } => self.restore(bumped),
             Kind::NoSpace => self.cluster.store.full = false,
-            Kind::Denied(process) => {
-                let it = &mut self.processes[process];
-                it.denied = it.denied.saturating_sub(1);
-            }
+            _ => {}
         }
         self.members_changed();
         self.changed();
@@ -188,60 +156,8 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn resume(&mut self, process: usize) {
-        let it = &mut self.processes[process];
-        it.paused = it.paused.saturating_sub(1);
-        if it.paused == 0 {
-            for what in std::mem::take(&mut it.stuck) {
-                self.after(0, what);
-            }
-        }
-    }
-
-    pub(super) fn resume_member(&mut self, member: usize) {
-        let it = &mut self.cluster.members[member];
-        it.paused = it.paused.saturating_sub(1);
-        if it.paused == 0 {
-            for request in std::mem::take(&mut it.backlog) {
-                let pause = self.rng.u64(..10 * MILLISECOND);
-                self.after(pause, Happening::Arrive { member, request });
-            }
-        }
-    }
-
-    pub(super) fn cut(&mut self, process: usize, member: Option<usize>, to: bool, from: bool) {
-        let it = &mut self.processes[process];
-        for other in 0..self.plan.members {
-            if member.is_none_or(|member| member == other) {
-                it.cut_to[other] += u32::from(to);
-                it.cut_from[other] += u32::from(from);
-            }
-        }
-    }
-
-    pub(super) fn mend(&mut self, process: usize, member: Option<usize>, to: bool, from: bool) {
-        let it = &mut self.processes[process];
-        for other in 0..self.plan.members {
-            if member.is_none_or(|member| member == other) {
-                it.cut_to[other] -= u32::from(to);
-                it.cut_from[other] -= u32::from(from);
-            }
-        }
-        let free = |held: &mut Held| {
-            let it = &self.processes[held.process];
-            let cuts = if held.to_store { &it.cut_to } else { &it.cut_from };
-            cuts[held.member] == 0
-        };
-        let freed: Vec<Held> = self.held.extract_if(.., free).collect();
-        for held in freed {
-            let delay = self.delay();
-            self.after(delay, held.what);
-        }
-        self.supervise_soon(process);
-    }
-
     /// Streams to a member that is gone break at once.
-    pub(super) fn leave_member(&mut self, member: usize) {
+    fn leave_member(&mut self, member: usize) {
         for process in 0..self.processes.len() {
             if self.processes[process].member == member && self.processes[process].runs {
                 self.supervise_soon(process);
@@ -249,31 +165,28 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn members_changed(&mut self) {
-        if self.cluster.depose() && !self.election_due {
-            self.election_due = true;
-            let pause = STORE_ELECTION / 2 + self.rng.u64(..STORE_ELECTION / 2);
-            self.after(pause, Happening::Elect);
-        }
-    }
-
-    pub(super) fn elect(&mut self) {
-        self.election_due = false;
-        if self.cluster.leader.is_some() || !self.cluster.elect(&mut self.rng) {
-            return;
-        }
-        self.cluster.store.extend_leases(self.now, ELECTION_TIMEOUT);
-        for (member, request) in std::mem::take(&mut self.cluster.waiting) {
-            // Some are done after all, the others were never more than asked.
-            if self.rng.bool() {
-                let pause = self.rng.u64(..100 * MILLISECOND);
-                self.after(pause, Happening::Arrive { member, request });
+    fn resume(&mut self, process: usize) {
+        if !self.is_active(Kind::Pause(process)) {
+            for what in std::mem::take(&mut self.processes[process].stuck) {
+                self.after(0, what);
             }
         }
-        self.changed();
     }
 
-    pub(super) fn restore(&mut self, bumped: bool) {
+    /// What a cut held up goes on its way, unless another one holds it up.
+    fn mend(&mut self, process: usize) {
+        let held = std::mem::take(&mut self.held);
+        let is_held = |held: &Held| self.is_cut(held.process, held.member, held.to_store);
+        let (held, freed): (Vec<Held>, Vec<Held>) = held.into_iter().partition(is_held);
+        self.held = held;
+        for held in freed {
+            let delay = self.delay();
+            self.after(delay, held.what);
+        }
+        self.supervise_soon(process);
+    }
+
+    fn restore(&mut self, bumped: bool) {
         let Some(mut store) = self.backup.take() else { return };
         if bumped {
             store.bump(1_000_000);
@@ -286,12 +199,5 @@ impl World<'_> {
         for process in 0..self.processes.len() {
             self.break_stream(process, false);
         }
-    }
-}
-
-/// Ends one of several that may be alike.
-fn remove<T: PartialEq>(all: &mut Vec<T>, one: T) {
-    if let Some(index) = all.iter().position(|other| *other == one) {
-        all.swap_remove(index);
     }
 }

@@ -2,9 +2,10 @@
 
 use incumbent_guest::types::*;
 
-use super::{Happening, Held, Request, Sender, Transit, World};
+use super::{Happening, Held, Request, Sender, World};
 use crate::SECOND;
 use crate::laws::Broken;
+use crate::plan::Kind;
 
 impl World<'_> {
     pub(super) fn call(&mut self, process: usize, now: Mark, call: Call) -> Result<(), Broken> {
@@ -43,7 +44,12 @@ impl World<'_> {
 
     /// How much longer than others this takes.
     pub(super) fn lag(&mut self, operation: &Operation) -> Duration {
-        if self.laggards.is_empty() {
+        let slow = |kind: &Kind| match *kind {
+            Kind::SlowElection(election, most) => Some((election, most)),
+            _ => None,
+        };
+        let slow: Vec<(usize, Duration)> = self.faults.iter().filter_map(slow).collect();
+        if slow.is_empty() {
             return 0;
         }
         let key = match operation {
@@ -55,12 +61,12 @@ impl World<'_> {
             },
             Operation::Grant(_) | Operation::KeepAlive(_) | Operation::Revoke(_) => return 0,
         };
-        let is_of = |office: usize| {
-            let rest = key.strip_prefix(self.plan.offices[office].name.as_bytes());
+        let is_of = |election: usize| {
+            let rest = key.strip_prefix(self.plan.elections[election].name.as_bytes());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
         };
-        let most = self.laggards.iter().filter(|(office, _)| is_of(*office)).map(|(_, most)| most);
-        let most = most.max().copied().unwrap_or(0).max(1);
+        let most = slow.into_iter().filter(|(election, _)| is_of(*election)).map(|(_, most)| most);
+        let most = most.max().unwrap_or(1);
         if self.rng.bool() {
             return 0;
         }
@@ -76,42 +82,52 @@ impl World<'_> {
         lag: Duration,
         what: Happening,
     ) {
-        match self.transit(process, member, to_store) {
-            Transit::After(delay) => self.after(delay + lag, what),
-            Transit::Held => self.held.push(Held { process, member, to_store, what }),
-            Transit::Lost => self.run.lost += 1,
-        }
-    }
-
-    pub(super) fn transit(&mut self, process: usize, member: usize, to_store: bool) -> Transit {
-        let it = &self.processes[process];
-        let cuts = if to_store { &it.cut_to } else { &it.cut_from };
-        if cuts[member] > 0 {
+        let loss = self.hardest(|kind| match kind {
+            Kind::Loss(share) => Some(share),
+            _ => None,
+        });
+        if self.is_cut(process, member, to_store) {
             // A connection may outlive the cut, or break.
-            return if self.rng.bool() { Transit::Held } else { Transit::Lost };
+            if self.rng.bool() {
+                self.held.push(Held { process, member, to_store, what });
+            } else {
+                self.run.lost += 1;
+            }
+        } else if loss > 0 && self.rng.u32(..1_000) < loss {
+            self.run.lost += 1;
+        } else {
+            let delay = self.delay();
+            self.after(delay + lag, what);
         }
-        let loss = self.loss.iter().max().copied().unwrap_or(0);
-        if loss > 0 && self.rng.u32(..1_000) < loss {
-            return Transit::Lost;
-        }
-        Transit::After(self.delay())
     }
 
     pub(super) fn delay(&mut self) -> Duration {
-        let most = self.slow.iter().max().copied().unwrap_or(0).max(self.plan.delay);
-        100_000 + self.rng.u64(..most)
+        let slow = self.hardest(|kind| match kind {
+            Kind::Slow(most) => Some(most),
+            _ => None,
+        });
+        100_000 + self.rng.u64(..slow.max(self.plan.delay))
+    }
+
+    /// Whether an answer or an event comes twice this time.
+    pub(super) fn repeats(&mut self) -> bool {
+        let share = self.hardest(|kind| match kind {
+            Kind::Repeat(share) => Some(share),
+            _ => None,
+        });
+        share > 0 && self.rng.u32(..1_000) < share
     }
 
     pub(super) fn arrive(&mut self, member: usize, request: Request) {
         let process = request.process;
-        if self.cluster.members[member].down > 0 {
+        if self.is_active(Kind::MemberDown(member)) {
             return self.reply(member, request, Err(Failure::Unavailable));
         }
-        if self.cluster.members[member].paused > 0 {
-            self.cluster.members[member].backlog.push(request);
+        if self.is_stopped(member) {
+            self.cluster.backlog.push((member, request));
             return;
         }
-        if !self.cluster.serves(member) {
+        if !self.serves(member) {
             if self.rng.bool() {
                 self.cluster.waiting.push((member, request));
             } else {
@@ -125,7 +141,7 @@ impl World<'_> {
             | Operation::Claim(_)
             | Operation::Read(_)
             | Operation::Guarded(_)
-                if self.processes[process].denied > 0 =>
+                if self.is_active(Kind::Denied(process)) =>
             {
                 Err(Failure::Denied("permission denied".into()))
             }
@@ -142,8 +158,7 @@ impl World<'_> {
         outcome: Result<Response, Failure>,
     ) {
         let process = request.process;
-        let repeat = self.repeat.iter().max().copied().unwrap_or(0);
-        if repeat > 0 && self.rng.u32(..1_000) < repeat {
+        if self.repeats() {
             let (request, outcome) = (request.clone(), outcome.clone());
             self.carry(process, member, false, 0, Happening::Answer { request, outcome });
         }

@@ -2,11 +2,11 @@
 
 use incumbent_guest::types::*;
 
-use super::faults::{ELECTION_TIMEOUT, STORE_ELECTION};
 use super::watches::SILENCE;
 use super::{Process, World};
 use crate::SECOND;
 use crate::application::{Part, counter};
+use crate::cluster::{ELECTION_TIMEOUT, STORE_ELECTION};
 use crate::laws::{Broken, Law};
 use crate::store::{EXPIRY_TICK, SHORTEST_LEASE};
 
@@ -15,18 +15,12 @@ impl World<'_> {
     pub fn heal(&mut self) {
         self.calm = true;
         self.story.note(self.now, "all is well from now on");
-        let ends: Vec<usize> = (0..self.plan.faults.len())
-            .filter(|&index| {
-                let fault = self.plan.faults[index];
-                fault.at <= self.now && fault.at + fault.lasts > self.now
-            })
-            .collect();
-        assert!(ends.is_empty(), "faults end with the unrest");
+        assert_eq!(self.faults, [], "faults end with the unrest");
         self.be_calm();
     }
 
     /// When a leader has to be there, in the words of law 10.
-    pub fn patience(&self) -> Duration {
+    pub fn recovery_bound(&self) -> Duration {
         let ttl = self.plan.lease_ttl.max(SHORTEST_LEASE);
         let check = self.run.silent || self.laws.lost_data;
         let silent = if check { 30 * SECOND } else { 0 };
@@ -38,45 +32,41 @@ impl World<'_> {
     }
 
     /// How many regard themselves as leader.
-    pub fn leaders(&self, office: usize) -> usize {
+    pub fn leaders(&self, election: usize) -> usize {
         let leads = |process: &&Process| {
             let mark = process.clock.at(self.now);
-            process.parts[office].term.as_ref().is_some_and(|term| term.stands(mark))
+            process.parts[election].term.as_ref().is_some_and(|term| term.stands(mark))
         };
         self.processes.iter().filter(leads).count()
     }
 
     /// A key without a lease, which an operator left, stands in the way.
-    pub fn is_blocked(&self, office: usize) -> bool {
-        self.candidates(office).iter().any(|entry| entry.lease == 0)
+    pub fn is_blocked(&self, election: usize) -> bool {
+        self.candidates(election).iter().any(|entry| entry.lease == 0)
     }
 
     /// Law 14, for those who stay: a key of a living elector belongs to a candidacy that
     /// knows of it. Any other would stand in a queue for as long as the elector lives.
-    ///
-    /// # Errors
-    ///
-    /// Whose key does not.
     pub fn check_no_strays(&self) -> Result<(), Broken> {
         // A backup brings keys back that were removed.
         if self.laws.lost_data {
             return Ok(());
         }
-        match (0..self.plan.offices.len()).find_map(|office| self.stray(office)) {
+        match (0..self.plan.elections.len()).find_map(|election| self.stray(election)) {
             Some(entry) => Err(Law::NothingStays.broken(format!(
                 "no candidacy knows of {entry:?}, and its elector lives, {} s after the last fault",
-                self.patience() / SECOND
+                self.recovery_bound() / SECOND
             ))),
             None => Ok(()),
         }
     }
 
     /// A key under the lease of a living elector, none of whose candidacies knows of it.
-    pub fn stray(&self, office: usize) -> Option<Entry> {
-        self.candidates(office).into_iter().find(|entry| {
+    pub fn stray(&self, election: usize) -> Option<Entry> {
+        self.candidates(election).into_iter().find(|entry| {
             let of = |it: &&Process| it.elector.is_some() && it.leases.contains(&entry.lease);
             self.processes.iter().find(of).is_some_and(|it| {
-                let Part { election, place, .. } = &it.parts[office];
+                let Part { election, place, .. } = &it.parts[election];
                 let knows = place.as_ref().is_some_and(|place| place.created == entry.created);
                 election.is_none() || !knows
             })
@@ -84,10 +74,6 @@ impl World<'_> {
     }
 
     /// No proclamation waits for ever.
-    ///
-    /// # Errors
-    ///
-    /// Which one does.
     pub fn check_answers(&self) -> Result<(), Broken> {
         if self.laws.went_back {
             return Ok(());
@@ -113,10 +99,6 @@ impl World<'_> {
     }
 
     /// Law 14, the first half: an orderly end leaves nothing.
-    ///
-    /// # Errors
-    ///
-    /// Who is still there.
     pub fn check_nobody_stays(&self) -> Result<(), Broken> {
         for (process, it) in self.processes.iter().enumerate() {
             if !it.closed && it.elector.is_some() {
@@ -136,10 +118,6 @@ impl World<'_> {
     }
 
     /// Law 14, the second half: what a process left is gone after a lease time.
-    ///
-    /// # Errors
-    ///
-    /// What is still there.
     pub fn check_nothing_stays(&self) -> Result<(), Broken> {
         if let Some(lease) = self.cluster.store.leases().next() {
             return Err(Law::NothingStays.broken(format!("the lease {lease:x} is still there")));
@@ -152,25 +130,21 @@ impl World<'_> {
     }
 
     /// Whether what leaders counted together is right.
-    ///
-    /// # Errors
-    ///
-    /// That it is not.
     pub fn check_counters(&self) -> Result<(), Broken> {
         if self.laws.lost_data {
             return Ok(());
         }
-        for office in 0..self.plan.offices.len() {
+        for election in 0..self.plan.elections.len() {
             let last = self
                 .cluster
                 .store
-                .key(&counter(office))
+                .key(&counter(election))
                 .map_or(0, |entry| String::from_utf8_lossy(&entry.value).parse().unwrap_or(0));
-            if !self.history.is_linearizable(office, last) {
+            if !self.history.is_linearizable(election, last) {
                 return Err(Law::Linearizable.broken(format!(
                     "no order of the increments of `{}` explains what was seen, and {last} at \
                      the end",
-                    self.plan.offices[office].name
+                    self.plan.elections[election].name
                 )));
             }
         }

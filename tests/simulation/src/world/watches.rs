@@ -2,7 +2,9 @@
 
 use incumbent_guest::types::*;
 
-use super::{Happening, OpenWatch, World};
+use super::{Happening, Streamed, World};
+use crate::client::{OpenWatch, concerns};
+use crate::plan::Kind;
 use crate::{MILLISECOND, SECOND};
 
 /// How long a host listens to a stream that should speak before it opens another.
@@ -10,16 +12,15 @@ pub const SILENCE: Duration = 4 * SECOND;
 
 impl World<'_> {
     pub(super) fn watch(&mut self, process: usize, watch: Watch) {
-        let Watch { id, key, prefix, since } = watch;
+        let (id, since) = (watch.id, watch.since);
         let it = &mut self.processes[process];
-        it.stream
-            .watches
-            .insert(id, OpenWatch { key, prefix, told: None, heard: None, silent: false });
+        let open = OpenWatch::new(watch);
+        it.stream.watches.insert(id, Streamed { open, heard: None, silent: false });
         let stream = it.stream.number;
         let member = it.member;
         // The stream's messages wait for a cut to end, or for another stream.
         let delay = self.delay();
-        if self.processes[process].cut_to[member] > 0 {
+        if self.is_cut(process, member, true) {
             self.supervise_soon(process);
         } else {
             self.after(delay, Happening::Open { process, stream, id, since });
@@ -38,35 +39,30 @@ impl World<'_> {
         if it.stream.number != stream || !it.stream.watches.contains_key(&id) {
             return;
         }
-        if !self.cluster.serves(member) {
+        if !self.serves(member) {
             return self.supervise_soon(process);
         }
+        let watches = &mut self.processes[process].stream.watches;
+        let Some(Streamed { open, .. }) = watches.get_mut(&id) else { return };
         let store = &self.cluster.store;
-        let change = match since {
+        let change = match since.map(|since| store.changes_before(since)) {
             None => {
-                if let Some(watch) = it.stream.watches.get_mut(&id) {
-                    watch.told = Some(store.changes());
-                }
+                open.told = Some(store.changes());
                 Change::Started(store.revision())
             }
-            Some(since) => match store.changes_before(since) {
-                Ok(told) => {
-                    if let Some(watch) = it.stream.watches.get_mut(&id) {
-                        watch.told = Some(told);
-                    }
-                    self.flush_soon(process);
-                    return;
-                }
-                Err(failure) => {
-                    it.stream.watches.remove(&id);
-                    Change::Ended(failure)
-                }
-            },
+            Some(Ok(told)) => {
+                open.told = Some(told);
+                return self.flush_soon(process);
+            }
+            Some(Err(failure)) => {
+                watches.remove(&id);
+                Change::Ended(failure)
+            }
         };
         self.deliver(process, vec![Watched { id, change }]);
     }
 
-    /// The store changed: whoever watches is told.
+    /// The store changed: its watches tell so.
     pub fn changed(&mut self) {
         for process in 0..self.processes.len() {
             self.flush_soon(process);
@@ -76,7 +72,7 @@ impl World<'_> {
     pub(super) fn flush_soon(&mut self, process: usize) {
         let changes = self.cluster.store.changes();
         let stream = &mut self.processes[process].stream;
-        let behind = |watch: &OpenWatch| watch.told.is_some_and(|told| told < changes);
+        let behind = |watch: &Streamed| watch.open.told.is_some_and(|told| told < changes);
         if !stream.flushing && stream.watches.values().any(behind) {
             stream.flushing = true;
             let number = stream.number;
@@ -93,33 +89,31 @@ impl World<'_> {
         }
         it.stream.flushing = false;
         let member = it.member;
-        if !self.cluster.serves(member) || it.cut_from[member] > 0 {
+        if !self.serves(member) || self.is_cut(process, member, false) {
             return self.supervise_soon(process);
         }
+        let lost = self.hardest(|kind| match kind {
+            Kind::LostNews(of, share) if of == process => Some(share),
+            _ => None,
+        });
+        let it = &mut self.processes[process];
         let store = &self.cluster.store;
-        let lost = it.lost.iter().max().copied().unwrap_or(0);
         let mut news = Vec::new();
         for (id, watch) in &mut it.stream.watches {
-            let Some(told) = &mut watch.told else { continue };
-            let told = std::mem::replace(told, store.changes());
+            let Some(told) = watch.open.told else { continue };
+            watch.open.told = Some(store.changes());
             if watch.silent {
                 continue;
             }
             for (_, change) in store.changes_after(told) {
-                let key = match change {
-                    Change::Put(entry) => &entry.key,
-                    Change::Deleted(deletion) => &deletion.key,
-                    Change::Started(_) | Change::Ended(_) => continue,
-                };
-                let is_of = *key == watch.key || watch.prefix && key.starts_with(&watch.key);
-                if !is_of {
+                if !concerns(&watch.open.watch, change) {
                     continue;
                 }
                 if lost > 0 && self.rng.u32(..1_000) < lost {
                     self.run.lost_news += 1;
-                    continue;
+                } else {
+                    news.push(Watched { id: *id, change: change.clone() });
                 }
-                news.push(Watched { id: *id, change: change.clone() });
             }
         }
         if !news.is_empty() {
@@ -141,7 +135,6 @@ impl World<'_> {
         if self.processes[process].stream.number != stream {
             return;
         }
-        let repeat = self.repeat.iter().max().copied().unwrap_or(0);
         for watched in news {
             let watches = &mut self.processes[process].stream.watches;
             if let Some(watch) = watches.get_mut(&watched.id) {
@@ -152,7 +145,7 @@ impl World<'_> {
                     Change::Ended(_) => None,
                 };
             }
-            if repeat > 0 && self.rng.u32(..1_000) < repeat {
+            if self.repeats() {
                 self.tell(process, Event::Watched(watched.clone()));
             }
             self.tell(process, Event::Watched(watched));
@@ -197,14 +190,14 @@ impl World<'_> {
             }
             return;
         }
-        let cut = it.cut_to[member] > 0 || it.cut_from[member] > 0;
         // What was on its way is lost with the stream: it is told again.
         let mut watches = Vec::new();
         for (id, watch) in &mut it.stream.watches {
-            watch.told = None;
+            watch.open.told = None;
             watches.push((*id, watch.heard.map(|heard| heard + 1)));
         }
-        if cut || !self.cluster.serves(member) {
+        let cut = [true, false].into_iter().any(|to| self.is_cut(process, member, to));
+        if cut || !self.serves(member) {
             return self.supervise_soon(process);
         }
         for (id, since) in watches {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use incumbent_guest::types::{Contest, Duration};
+use incumbent_simulation::laws::Law;
 use incumbent_simulation::store::EXPIRY_TICK;
 use parking_lot::Mutex;
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -33,7 +34,7 @@ impl State {
         State { print: view::print(&world), world }
     }
 
-    fn keeps(&self, law: u8) -> bool {
+    fn keeps(&self, law: Law) -> bool {
         self.world.broken.iter().all(|broken| broken.law != law)
     }
 }
@@ -113,16 +114,16 @@ impl Model for Elections {
     fn properties(&self) -> Vec<Property<Elections>> {
         let law = Property::<Elections>::always;
         vec![
-            law("1: one leads", |_, state| state.keeps(1)),
-            law("2: as long as was granted", |_, state| state.keeps(2)),
-            law("3: elected by a read", |_, state| state.keeps(3)),
-            law("4: by the clock", |_, state| state.keeps(4)),
-            law("5: guarded writes", |_, state| state.keeps(5)),
-            law("6: epochs rise", |_, state| state.keeps(6)),
-            law("7: released when work is over", |_, state| state.keeps(7)),
-            law("8: back after yielded", |_, state| state.keeps(8)),
+            law("1: one leads", |_, state| state.keeps(Law::OneLeader)),
+            law("2: as long as was granted", |_, state| state.keeps(Law::ValidUntil)),
+            law("3: elected by a read", |_, state| state.keeps(Law::ElectedByARead)),
+            law("4: by the clock", |_, state| state.keeps(Law::ByTheClock)),
+            law("5: guarded writes", |_, state| state.keeps(Law::Guarded)),
+            law("6: epochs rise", |_, state| state.keeps(Law::EpochsRise)),
+            law("7: released when work is over", |_, state| state.keeps(Law::ReleasedAfterWork)),
+            law("8: back after yielded", |_, state| state.keeps(Law::YieldedFirst)),
             law("10: a leader in time", |model, state| model.recovers(&state.world)),
-            law("13: nothing spins", |_, state| state.keeps(13)),
+            law("13: nothing spins", |_, state| state.keeps(Law::NothingSpins)),
             Property::sometimes("somebody leads", |_, state: &State| state.world.is_led()),
         ]
     }
@@ -165,50 +166,40 @@ fn check_all(contest: Contest, scopes: &[(usize, u64, Budget)]) {
     }
 }
 
-/// Nothing out of the ordinary.
-const NONE: Budget = Budget {
-    faults: 0,
-    delays: 0,
-    pauses: 0,
-    cuts: 0,
-    resignations: 0,
-    writes: 0,
-    departures: 0,
-    removals: 0,
-};
-
 // With leases of 90 s a renewal and the check of silent watches fall together, and
 // there are fewer worlds; with 30 s there are three renewals to a check.
 
 #[test]
 fn a_queue() {
+    let none = Budget::default();
     check_all(
         Contest::Queue,
         &[
-            (2, 30, Budget { faults: 1, resignations: 1, ..NONE }),
-            (2, 90, Budget { delays: 1, departures: 1, ..NONE }),
-            (2, 30, Budget { pauses: 1, ..NONE }),
-            (2, 90, Budget { cuts: 1, ..NONE }),
-            (2, 90, Budget { resignations: 1, writes: 1, ..NONE }),
-            (2, 90, Budget { removals: 1, ..NONE }),
-            (3, 90, NONE),
+            (2, 30, Budget { faults: 1, resignations: 1, ..none }),
+            (2, 90, Budget { delays: 1, departures: 1, ..none }),
+            (2, 30, Budget { pauses: 1, ..none }),
+            (2, 90, Budget { cuts: 1, ..none }),
+            (2, 90, Budget { resignations: 1, writes: 1, ..none }),
+            (2, 90, Budget { removals: 1, ..none }),
+            (3, 90, none),
         ],
     );
 }
 
 #[test]
 fn a_race() {
+    let none = Budget::default();
     check_all(
         Contest::Race,
         &[
-            (2, 30, Budget { faults: 1, resignations: 1, ..NONE }),
-            (2, 90, Budget { faults: 1, delays: 1, ..NONE }),
-            (2, 90, Budget { delays: 1, departures: 1, ..NONE }),
-            (2, 30, Budget { pauses: 1, ..NONE }),
-            (2, 30, Budget { cuts: 1, ..NONE }),
-            (2, 90, Budget { resignations: 2, writes: 1, ..NONE }),
-            (2, 90, Budget { removals: 1, writes: 1, ..NONE }),
-            (3, 90, Budget { faults: 1, ..NONE }),
+            (2, 30, Budget { faults: 1, resignations: 1, ..none }),
+            (2, 90, Budget { faults: 1, delays: 1, ..none }),
+            (2, 90, Budget { delays: 1, departures: 1, ..none }),
+            (2, 30, Budget { pauses: 1, ..none }),
+            (2, 30, Budget { cuts: 1, ..none }),
+            (2, 90, Budget { resignations: 2, writes: 1, ..none }),
+            (2, 90, Budget { removals: 1, writes: 1, ..none }),
+            (3, 90, Budget { faults: 1, ..none }),
         ],
     );
 }
@@ -216,20 +207,21 @@ fn a_race() {
 #[test]
 #[ignore = "takes long, and gigabytes: for nights"]
 fn more_of_each() {
+    let none = Budget::default();
     for contest in [Contest::Queue, Contest::Race] {
         check_all(
             contest,
             &[
-                (2, 30, Budget { faults: 2, resignations: 1, ..NONE }),
-                (2, 30, Budget { faults: 1, pauses: 1, ..NONE }),
-                (2, 30, Budget { faults: 1, cuts: 1, ..NONE }),
-                (2, 90, Budget { pauses: 1, resignations: 1, writes: 1, ..NONE }),
-                (2, 90, Budget { faults: 1, delays: 1, resignations: 1, ..NONE }),
-                (2, 90, Budget { faults: 1, delays: 1, departures: 1, ..NONE }),
-                (2, 90, Budget { removals: 1, resignations: 1, writes: 1, ..NONE }),
-                (3, 90, Budget { faults: 1, ..NONE }),
-                (3, 90, Budget { pauses: 1, ..NONE }),
-                (3, 90, Budget { resignations: 1, departures: 1, ..NONE }),
+                (2, 30, Budget { faults: 2, resignations: 1, ..none }),
+                (2, 30, Budget { faults: 1, pauses: 1, ..none }),
+                (2, 30, Budget { faults: 1, cuts: 1, ..none }),
+                (2, 90, Budget { pauses: 1, resignations: 1, writes: 1, ..none }),
+                (2, 90, Budget { faults: 1, delays: 1, resignations: 1, ..none }),
+                (2, 90, Budget { faults: 1, delays: 1, departures: 1, ..none }),
+                (2, 90, Budget { removals: 1, resignations: 1, writes: 1, ..none }),
+                (3, 90, Budget { faults: 1, ..none }),
+                (3, 90, Budget { pauses: 1, ..none }),
+                (3, 90, Budget { resignations: 1, departures: 1, ..none }),
             ],
         );
     }

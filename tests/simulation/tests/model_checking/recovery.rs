@@ -5,7 +5,7 @@ use incumbent_guest::types::{Duration, Mark};
 use incumbent_simulation::store::EXPIRY_TICK;
 
 use crate::view::print;
-use crate::world::{World, in_steps};
+use crate::world::{Action, Budget, World, in_steps};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,9 @@ impl World {
         known: impl Fn(u64) -> Option<Duration>,
         mut note: impl FnMut(u64, Duration),
     ) -> Recovery {
-        self.heal();
+        // What is out of the ordinary has ended.
+        self.left = Budget::default();
+        self.come_to_rest();
         let begun = self.now;
         let mut passed: Vec<(u64, Mark)> = Vec::new();
         let led = loop {
@@ -58,48 +60,23 @@ impl World {
         if led - begun <= bound { Recovery::Led(led - begun) } else { Recovery::Failed }
     }
 
-    /// What was lost lands now, and who sleeps wakes.
-    fn heal(&mut self) {
-        for who in 0..self.candidates.len() {
-            while !self.candidates[who].strays.is_empty() {
-                self.land(who, 0);
-            }
-            self.mend(who);
-            if self.candidates[who].asleep.is_some() {
-                self.resume(who);
-            }
-        }
-        self.come_to_rest();
-    }
-
-    /// Whether everything is delivered in a reasonable number of steps.
+    /// Does all that can be done and delivered, until only time can pass. Whether that took a
+    /// reasonable number of steps.
     fn come_to_rest(&mut self) -> bool {
         // The store looks for leases that are over as late as it may.
         let tick = self.now.saturating_sub(EXPIRY_TICK);
         std::sync::Arc::make_mut(&mut self.store).tick(tick);
-        (0..1_000).any(|_| !self.deliver())
-    }
-
-    fn deliver(&mut self) -> bool {
-        for who in 0..self.candidates.len() {
-            let candidate = &self.candidates[who];
-            if candidate.is_due(self.now) {
-                self.wake(who);
-            } else if let Some(pending) = candidate.calls.first() {
-                self.answer(who, pending.call.id);
-            } else if let Some(open) = candidate.watches.iter().find(|open| open.told.is_none()) {
-                self.start(who, open.watch.id);
-            } else if let Some(open) =
-                candidate.watches.iter().find(|open| open.news(&self.store).next().is_some())
-            {
-                self.tell_news(who, open.watch.id);
-            } else if candidate.term.as_ref().is_some_and(|term| term.over && !term.yielded) {
-                self.yield_term(who);
-            } else {
-                continue;
+        let mut actions = Vec::new();
+        (0..1_000).any(|_| {
+            actions.clear();
+            self.actions(&mut actions);
+            match actions.first() {
+                None | Some(Action::Pass | Action::Tick) => true,
+                Some(action) => {
+                    self.make(action);
+                    false
+                }
             }
-            return true;
-        }
-        false
+        })
     }
 }

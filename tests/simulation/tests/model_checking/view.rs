@@ -89,12 +89,12 @@ impl Candidate {
             }
         }
         self.asleep.hash(view);
-        if let Some(tenancy) = &self.term {
-            tenancy.yielded.hash(view);
-            match tenancy.yielded {
+        if let Some(held) = &self.term {
+            held.yielded.hash(view);
+            match held.yielded {
                 // Of what is done only the key may be left.
-                true => tenancy.leadership.term.hash(view),
-                false => tenancy.hash(view),
+                true => held.leadership.term.hash(view),
+                false => held.hash(view),
             }
         }
         self.earlier.hash(view);

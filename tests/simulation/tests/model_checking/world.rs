@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
-use incumbent_simulation::laws::shows;
+use incumbent_simulation::client::{HeldTerm, OpenWatch};
+use incumbent_simulation::laws::{Broken, Law, judge, shows};
 use incumbent_simulation::store::Store;
 
 mod actions;
 mod laws;
 
-/// Time goes in steps of this: whoever is to wake meanwhile wakes a little late, as
+/// Time goes in steps of this: an elector whose deadline lies in between wakes a little late, as
 /// on a busy machine. It makes jitter of no account, and worlds alike that differ in
 /// nothing else.
 pub const STEP: Duration = 1_000_000_000;
@@ -118,13 +119,6 @@ pub struct World {
     pub broken: Vec<Broken>,
 }
 
-/// The law that was broken, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Broken {
-    pub law: u8,
-    pub how: &'static str,
-}
-
 /// A candidate's process, and what is under way to and from it.
 #[derive(Clone)]
 pub struct Candidate {
@@ -137,7 +131,7 @@ pub struct Candidate {
     /// What gathers while the process is stopped.
     pub asleep: Option<Vec<Told>>,
     pub cut: bool,
-    pub term: Option<Tenancy>,
+    pub term: Option<HeldTerm>,
     pub earlier: Option<Term>,
     /// The longest deadline that the acknowledged calls allow, for each lease.
     pub allowed: Vec<(LeaseId, Mark)>,
@@ -152,41 +146,11 @@ pub struct Pending {
     pub answer: Option<Result<Response, Failure>>,
 }
 
-/// A watch, and how much of the store's history it has told.
-#[derive(Clone)]
-pub struct OpenWatch {
-    pub watch: Watch,
-    pub told: Option<usize>,
-}
-
 /// What an elector is told: an answer together with its call.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Told {
     Answer(Pending),
     Other(Event),
-}
-
-/// A term, as the application knows it.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Tenancy {
-    pub leadership: Leadership,
-    pub over: bool,
-    pub yielded: bool,
-}
-
-impl Tenancy {
-    /// Whether the work may go on.
-    fn may_work(&self, now: Mark) -> bool {
-        !self.yielded && now < self.leadership.valid_until
-    }
-
-    fn stands(&self, now: Mark) -> bool {
-        !self.over && self.may_work(now)
-    }
-
-    fn is_of(&self, guard: &Guard) -> bool {
-        self.leadership.key == guard.key && self.leadership.term.epoch == guard.epoch
-    }
 }
 
 impl World {
@@ -237,10 +201,10 @@ impl World {
 
     /// Whether somebody regards itself as leader.
     pub fn is_led(&self) -> bool {
-        self.terms().any(|tenancy| tenancy.stands(self.now))
+        self.terms().any(|held| held.stands(self.now))
     }
 
-    fn terms(&self) -> impl Iterator<Item = &Tenancy> {
+    fn terms(&self) -> impl Iterator<Item = &HeldTerm> {
         self.candidates.iter().filter_map(|candidate| candidate.term.as_ref())
     }
 
@@ -248,15 +212,21 @@ impl World {
         Arc::make_mut(&mut self.candidates[who])
     }
 
-    fn law(&mut self, law: u8, holds: bool, how: &'static str) {
+    fn law(&mut self, law: Law, holds: bool, how: &str) {
         if !holds {
-            self.broken.push(Broken { law, how });
+            self.broken.push(law.broken(how.into()));
         }
     }
 
     pub fn make(&mut self, action: &Action) {
         match *action {
-            Action::Answer(who, id) => self.answer(who, id),
+            Action::Answer(who, id) => {
+                let mut pending = self.take_call(who, id);
+                if pending.answer.is_none() {
+                    pending.answer = Some(self.perform(&pending.call.operation));
+                }
+                self.tell(who, Told::Answer(pending));
+            }
             Action::Keep(who, id) => {
                 self.left.faults -= 1;
                 let mut pending = self.take_call(who, id);
@@ -277,33 +247,55 @@ impl World {
                 let pending = self.take_call(who, id);
                 self.candidate(who).stray(&pending.call.operation);
             }
-            Action::Land(who, index) => self.land(who, index),
-            Action::Start(who, id) => self.start(who, id),
-            Action::Tell(who, id) => self.tell_news(who, id),
+            Action::Land(who, index) => {
+                let operation = self.candidate(who).strays.remove(index);
+                // Nobody hears of it.
+                let _ = self.perform(&operation);
+            }
+            Action::Start(who, id) => {
+                let store = Arc::clone(&self.store);
+                let started = self.watch(who, id).start(&store);
+                self.tell(who, Told::Other(started));
+            }
+            Action::Tell(who, id) => {
+                let store = Arc::clone(&self.store);
+                if let Some(event) = self.watch(who, id).tell(&store) {
+                    self.tell(who, Told::Other(event));
+                }
+            }
             Action::Break(who, id) => {
                 self.left.faults -= 1;
+                let ended = self.watch(who, id).event(Change::Ended(Failure::Unavailable));
                 self.candidate(who).watches.retain(|open| open.watch.id != id);
-                let change = Change::Ended(Failure::Unavailable);
-                self.tell(who, Told::Other(Event::Watched(Watched { id, change })));
+                self.tell(who, Told::Other(ended));
             }
-            Action::Wake(who) => self.wake(who),
+            Action::Wake(who) => self.tell(who, Told::Other(Event::Wake)),
             Action::Pause(who) => {
                 self.left.pauses -= 1;
                 self.candidate(who).asleep = Some(Vec::new());
             }
-            Action::Resume(who) => self.resume(who),
+            Action::Resume(who) => {
+                let gathered = self.candidate(who).asleep.take().unwrap_or_default();
+                self.handle(who, gathered);
+            }
             Action::Cut(who) => {
                 self.left.cuts -= 1;
                 self.candidate(who).cut = true;
             }
-            Action::Mend(who) => self.mend(who),
+            Action::Mend(who) => self.candidate(who).cut = false,
             Action::Resign(who) => {
                 self.left.resignations -= 1;
                 if let Some(term) = self.term_of(who) {
                     self.tell(who, Told::Other(Event::Resign(term)));
                 }
             }
-            Action::Yield(who) => self.yield_term(who),
+            Action::Yield(who) => {
+                if let Some(held) = &mut self.candidate(who).term {
+                    held.yielded = true;
+                    let term = held.leadership.term;
+                    self.tell(who, Told::Other(Event::Yielded(term)));
+                }
+            }
             Action::Write(who, earlier) => self.write(who, earlier),
             Action::Leave(who) => {
                 self.left.departures -= 1;
@@ -329,8 +321,8 @@ impl World {
         }
         self.drop_idle_strays();
         let now = self.now;
-        let at_work = self.terms().filter(|tenancy| tenancy.may_work(now)).count();
-        self.law(1, at_work <= 1 || self.meddled, "two may work at one instant");
+        let at_work = self.terms().filter(|held| held.may_work(now)).count();
+        self.law(Law::OneLeader, at_work <= 1 || self.meddled, "two may work at one instant");
     }
 
     /// An operator takes a key, by its age.
@@ -343,7 +335,7 @@ impl World {
     }
 
     fn term_of(&self, who: usize) -> Option<Term> {
-        self.candidates[who].term.as_ref().map(|tenancy| tenancy.leadership.term)
+        self.candidates[who].term.as_ref().map(|held| held.leadership.term)
     }
 
     fn take_call(&mut self, who: usize, id: RequestId) -> Pending {
@@ -352,69 +344,9 @@ impl World {
         calls.remove(index.expect("the call is under way"))
     }
 
-    pub fn answer(&mut self, who: usize, id: RequestId) {
-        let mut pending = self.take_call(who, id);
-        if pending.answer.is_none() {
-            pending.answer = Some(self.perform(&pending.call.operation));
-        }
-        self.tell(who, Told::Answer(pending));
-    }
-
-    pub fn land(&mut self, who: usize, index: usize) {
-        let operation = self.candidate(who).strays.remove(index);
-        // Nobody hears of it.
-        let _ = self.perform(&operation);
-    }
-
-    pub fn start(&mut self, who: usize, id: RequestId) {
-        let (told, at) = (self.store.changes(), self.store.revision());
-        for open in &mut self.candidate(who).watches {
-            if open.watch.id == id {
-                open.told = Some(told);
-            }
-        }
-        let change = Change::Started(at);
-        self.tell(who, Told::Other(Event::Watched(Watched { id, change })));
-    }
-
-    pub fn tell_news(&mut self, who: usize, id: RequestId) {
-        let store = Arc::clone(&self.store);
+    fn watch(&mut self, who: usize, id: RequestId) -> &mut OpenWatch {
         let open = self.candidate(who).watches.iter_mut().find(|open| open.watch.id == id);
-        let Some((open, told)) = open.and_then(|open| open.told.map(|told| (open, told))) else {
-            return;
-        };
-        let news = store
-            .changes_after(told)
-            .iter()
-            .enumerate()
-            .find(|(_, (_, change))| open.concerns(change));
-        if let Some((index, (_, change))) = news {
-            open.told = Some(told + index + 1);
-            let change = change.clone();
-            self.tell(who, Told::Other(Event::Watched(Watched { id, change })));
-        }
-    }
-
-    pub fn resume(&mut self, who: usize) {
-        let gathered = self.candidate(who).asleep.take().unwrap_or_default();
-        self.handle(who, gathered);
-    }
-
-    pub fn wake(&mut self, who: usize) {
-        self.tell(who, Told::Other(Event::Wake));
-    }
-
-    pub fn mend(&mut self, who: usize) {
-        self.candidate(who).cut = false;
-    }
-
-    /// The work stops, and the application says so.
-    pub fn yield_term(&mut self, who: usize) {
-        if let Some(tenancy) = &mut self.candidate(who).term {
-            tenancy.yielded = true;
-            let term = tenancy.leadership.term;
-            self.tell(who, Told::Other(Event::Yielded(term)));
-        }
+        open.expect("the watch is open")
     }
 
     fn write(&mut self, who: usize, earlier: bool) {
@@ -489,7 +421,7 @@ impl World {
             && writes_data(guarded)
         {
             let newest = guarded.guard.epoch >= self.newest;
-            self.law(5, newest, "a write of an older term is done");
+            self.law(Law::Guarded, newest, "a write of an older term is done");
         }
         response
     }
@@ -513,13 +445,13 @@ impl World {
         let events = told.iter().map(Told::event).collect();
         let step = self.candidate(who).elector.handle(now, events);
         let ahead = step.deadline.is_none_or(|deadline| deadline > now);
-        self.law(13, ahead, "the next deadline is past");
+        self.law(Law::NothingSpins, ahead, "the next deadline is past");
         self.candidate(who).deadline = step.deadline;
         for command in step.commands {
             match command {
                 Command::Call(call) => self.called(who, call),
                 Command::Watch(watch) => {
-                    self.candidate(who).watches.push(OpenWatch { watch, told: None });
+                    self.candidate(who).watches.push(OpenWatch::new(watch));
                 }
                 Command::Unwatch(id) => {
                     self.candidate(who).watches.retain(|open| open.watch.id != id);
@@ -532,14 +464,14 @@ impl World {
                 && let Operation::Guarded(guarded) = &call.operation
                 && writes_data(guarded)
             {
-                let stands = |tenancy: &Tenancy| tenancy.is_of(&guarded.guard) && !tenancy.over;
+                let stands = |held: &HeldTerm| held.is_of(&guarded.guard) && !held.over;
                 let demoted = !self.candidates[who].term.as_ref().is_some_and(stands);
-                self.law(5, demoted, "a refused write does not end its term");
+                self.law(Law::Guarded, demoted, "a refused write does not end its term");
             }
         }
-        if let Some(tenancy) = &self.candidates[who].term {
-            let in_time = tenancy.over || now < tenancy.leadership.valid_until;
-            self.law(4, in_time, "a term goes on at its deadline");
+        if let Some(held) = &self.candidates[who].term {
+            let in_time = held.over || now < held.leadership.valid_until;
+            self.law(Law::ByTheClock, in_time, "a term goes on at its deadline");
         }
     }
 }
@@ -576,24 +508,6 @@ impl Candidate {
         if self.allowed.iter().all(|(of, _)| *of != lease) {
             self.allowed.push((lease, until));
         }
-    }
-}
-
-impl OpenWatch {
-    /// What it has not told yet.
-    pub fn news<'a>(&'a self, store: &'a Store) -> impl Iterator<Item = &'a Change> {
-        let told = self.told.unwrap_or_else(|| store.changes());
-        let changes = store.changes_after(told).iter().map(|(_, change)| change);
-        changes.filter(|change| self.concerns(change))
-    }
-
-    fn concerns(&self, change: &Change) -> bool {
-        let key = match change {
-            Change::Put(entry) => &entry.key,
-            Change::Deleted(deletion) => &deletion.key,
-            Change::Started(_) | Change::Ended(_) => return false,
-        };
-        *key == self.watch.key || self.watch.prefix && key.starts_with(&self.watch.key)
     }
 }
 

@@ -11,10 +11,9 @@ impl World {
         let delivered = std::mem::take(&mut self.delivered);
         self.renewals.pass(self.now);
         for Reply { id, outcome } in &delivered {
-            self.acknowledge(*id, outcome);
             self.renewals.hear(*id, outcome);
         }
-        let outrun: Vec<(ElectionId, Ticket)> = events
+        let lost_races: Vec<(ElectionId, Ticket)> = events
             .iter()
             .filter_map(|event| match event {
                 Event::Proclaim(it) => Some((it.election, it.ticket)),
@@ -30,7 +29,7 @@ impl World {
                 Command::Call(call) => self.called(call),
                 Command::Watch(watch) => {
                     self.new_request(watch.id);
-                    self.watches.push(OpenWatch { watch, told: None });
+                    self.watches.push(OpenWatch::new(watch));
                 }
                 Command::Unwatch(id) => self.watches.retain(|open| open.watch.id != id),
                 Command::Notify(notice) => self.noticed(notice, &delivered),
@@ -43,7 +42,7 @@ impl World {
         if closed {
             assert_eq!(step.deadline, None, "who is closed waits for nothing");
         }
-        for (election, ticket) in outrun {
+        for (election, ticket) in lost_races {
             assert!(
                 step.deadline == Some(self.now + 1)
                     || !self.parts[&election].rival
@@ -51,32 +50,32 @@ impl World {
                 "in a race that somebody else leads a proclamation is answered at once"
             );
         }
-        for tenancy in self.parts.values().filter_map(|part| part.terms.last()) {
-            if !tenancy.over {
-                let until = tenancy.leadership.valid_until;
+        for held in self.parts.values().filter_map(|part| part.terms.last()) {
+            if !held.over {
+                let until = held.leadership.valid_until;
                 assert!(until > self.now, "a term is over at its deadline");
                 // Or is about to be: there is more to be done at once.
                 let more = step.deadline == Some(self.now + 1);
                 assert!(
-                    tenancy.endangered
+                    held.endangered
                         || more
                         || self.honesty == Honesty::Nonsense
-                        || !self.renewals.endanger(self.now, &tenancy.leadership),
-                    "who leads while renewals fail is told so: {tenancy:?}"
+                        || !self.renewals.endanger(self.now, &held.leadership),
+                    "who leads while renewals fail is told so: {held:?}"
                 );
                 assert!(step.deadline.is_some_and(|mark| mark <= until), "and that is not missed");
-                self.check_office(tenancy);
+                self.check_alone(held);
             }
         }
     }
 
     /// Law 1, as far as one elector's view goes: who leads has its key, and nobody is
     /// in front.
-    fn check_office(&self, tenancy: &Tenancy) {
+    fn check_alone(&self, held: &HeldTerm) {
         if self.honesty != Honesty::Honest {
             return;
         }
-        let Leadership { term, key, lease, .. } = &tenancy.leadership;
+        let Leadership { term, key, lease, .. } = &held.leadership;
         let entry = self.store.key(key).expect("who leads has a key");
         assert_eq!((entry.created, entry.lease), (term.epoch, *lease), "and it is its own");
         let name = self.parts[&term.election].name;
@@ -92,71 +91,21 @@ impl World {
         self.last_request = id;
     }
 
-    pub(super) fn acknowledge(&mut self, id: RequestId, outcome: &Result<Response, Failure>) {
-        let Some((operation, sent)) = self.asked.get(&id) else { return };
-        let (lease, ttl) = match (operation, outcome) {
-            (Operation::Grant(grant), Ok(Response::Granted(ttl))) => (grant.lease, *ttl),
-            (Operation::KeepAlive(lease), Ok(Response::Renewed(ttl))) => (*lease, *ttl),
-            _ => return,
-        };
-        let until = (sent + ttl).saturating_sub(MARGIN.max(ttl / 100));
-        let allowed = self.allowed.entry(lease).or_default();
-        *allowed = until.max(*allowed);
-    }
-
     pub(super) fn called(&mut self, call: Call) {
         self.new_request(call.id);
         assert!(call.give_up > self.now, "a call is given some time");
         assert!(!self.closed, "who is closed asks for nothing");
-        match &call.operation {
-            Operation::Revoke(lease) => {
-                for tenancy in self.parts.values().flat_map(|part| &part.terms) {
-                    let Leadership { term, lease: of, valid_until, .. } = &tenancy.leadership;
-                    assert!(
-                        of != lease || tenancy.yielded || self.now >= *valid_until,
-                        "the lease of {term:?} is revoked while its work may go on"
-                    );
-                }
-            }
-            Operation::Guarded(guarded) => self.check_guarded(guarded),
-            Operation::Grant(_)
-            | Operation::KeepAlive(_)
-            | Operation::Claim(_)
-            | Operation::Read(_) => {}
+        if let Operation::Guarded(Guarded { guard, mutations, .. }) = &call.operation {
+            let removes_another =
+                |it: &Mutation| matches!(it, Mutation::Delete(key) if *key != guard.key);
+            assert!(!mutations.iter().any(removes_another), "a removal removes what guards it");
         }
+        // A term that has yielded in this step may have written before.
+        let terms = self.parts.values().flat_map(|part| &part.terms);
+        judge(self.now, &call.operation, terms).expect("the elector may ask that");
         self.renewals.ask(self.now, &call);
-        self.asked.insert(call.id, (call.operation.clone(), self.now));
+        self.asked.insert(call.id, call.operation.clone());
         self.calls.push(Pending { call, done: None });
-    }
-
-    fn check_guarded(&self, guarded: &Guarded) {
-        let Guard { key, epoch, lease } = &guarded.guard;
-        let of = |tenancy: &&Tenancy| {
-            let Leadership { term, key: of, lease: under, .. } = &tenancy.leadership;
-            of == key && term.epoch == *epoch && lease.is_none_or(|lease| lease == *under)
-        };
-        let terms: Vec<&Tenancy> =
-            self.parts.values().flat_map(|part| &part.terms).filter(of).collect();
-        for mutation in &guarded.mutations {
-            match mutation {
-                Mutation::Delete(deleted) => {
-                    assert_eq!(deleted, key, "a removal removes the key that guards it");
-                    for tenancy in &terms {
-                        let until = tenancy.leadership.valid_until;
-                        assert!(
-                            tenancy.yielded || self.now >= until,
-                            "the key of {tenancy:?} goes while its work may go on"
-                        );
-                    }
-                }
-                Mutation::Put(_) => {
-                    assert!(lease.is_some(), "a write's guard carries the lease");
-                    let stands = |t: &&&Tenancy| t.leadership.valid_until > self.now;
-                    assert!(terms.iter().any(|t| stands(&t)), "a write belongs to a term");
-                }
-                Mutation::Proclaim(_) => assert!(lease.is_some(), "so does a proclamation's"),
-            }
-        }
     }
 
     pub(super) fn noticed(&mut self, notice: Notice, delivered: &[Reply]) {
@@ -164,15 +113,15 @@ impl World {
             Notice::Elected(leadership) => self.elected(leadership, delivered),
             Notice::Extended(extension) => self.extended(&extension),
             Notice::Endangered(leadership) => {
-                let tenancy = self.tenancy(leadership.term);
-                assert!(!tenancy.over, "what is over is in no danger");
-                assert_eq!(tenancy.leadership, leadership, "what is said is what was said");
-                tenancy.endangered = true;
+                let held = self.held(leadership.term);
+                assert!(!held.over, "what is over is in no danger");
+                assert_eq!(held.leadership, leadership, "what is said is what was said");
+                held.endangered = true;
             }
             Notice::Demoted(demotion) => {
-                let tenancy = self.tenancy(demotion.term);
-                assert!(!tenancy.over, "a term ends once");
-                tenancy.over = true;
+                let held = self.held(demotion.term);
+                assert!(!held.over, "a term ends once");
+                held.over = true;
             }
             Notice::Written(written) => {
                 assert!(self.open_tickets.remove(&written.ticket), "a ticket is answered once");
@@ -182,7 +131,7 @@ impl World {
                 assert!(!part.withdrawn, "an election is over once");
                 part.withdrawn = true;
                 part.rival = false;
-                let over = part.terms.last().is_none_or(|tenancy| tenancy.over);
+                let over = part.terms.last().is_none_or(|held| held.over);
                 assert!(over, "a term ends before its candidacy");
                 let refused = matches!(withdrawal.cause, Some(Failure::Invalid(_)));
                 let may_be = part.second || self.closing || self.honesty == Honesty::Nonsense;
@@ -208,45 +157,28 @@ impl World {
         }
     }
 
-    pub(super) fn tenancy(&mut self, term: Term) -> &mut Tenancy {
+    pub(super) fn held(&mut self, term: Term) -> &mut HeldTerm {
         let part = self.parts.get_mut(&term.election).expect("there was a campaign");
-        let tenancy = part.terms.last_mut().expect("somebody was elected");
-        assert_eq!(tenancy.leadership.term, term, "the news is of the last term");
-        tenancy
+        let held = part.terms.last_mut().expect("somebody was elected");
+        assert_eq!(held.leadership.term, term, "the news is of the last term");
+        held
     }
 
     fn extended(&mut self, extension: &Extension) {
         let Extension { lease, valid_until } = *extension;
-        self.check_deadline(lease, valid_until);
-        let tenancies = self.parts.values_mut().filter_map(|part| part.terms.last_mut());
-        let on_it = tenancies.filter(|it| !it.over && it.leadership.lease == lease);
-        let mut moved = 0;
-        for tenancy in on_it {
-            let before = tenancy.leadership.valid_until;
-            assert!(before > self.now, "nothing revives a term");
-            assert!(valid_until >= before, "a deadline only moves forwards");
-            moved += u32::from(valid_until > before);
-            tenancy.leadership.valid_until = valid_until;
-            tenancy.endangered = false;
-        }
+        self.renewals.judge(self.now, lease, valid_until).expect("the deadline is granted");
+        let terms = self.parts.values_mut().filter_map(|part| part.terms.last_mut());
+        let moved = extend(terms, self.now, extension).expect("a deadline only moves forwards");
         assert!(moved > 0, "{extension:?} extends nothing");
     }
 
-    fn check_deadline(&self, lease: LeaseId, valid_until: Mark) {
-        let allowed = self.allowed.get(&lease).copied().unwrap_or_default();
-        assert!(
-            valid_until <= allowed,
-            "{valid_until} is longer than the store granted: {allowed}"
-        );
-        assert!(valid_until > self.now, "{valid_until} is over already");
-    }
-
     pub(super) fn elected(&mut self, leadership: Leadership, delivered: &[Reply]) {
-        self.check_deadline(leadership.lease, leadership.valid_until);
+        let Leadership { lease, valid_until, .. } = leadership;
+        self.renewals.judge(self.now, lease, valid_until).expect("the deadline is granted");
         let term = leadership.term;
         let shown =
             delivered.iter().any(|reply| match (&reply.outcome, self.asked.get(&reply.id)) {
-                (Ok(Response::Snapshot(snapshot)), Some((Operation::Read(selections), _))) => {
+                (Ok(Response::Snapshot(snapshot)), Some(Operation::Read(selections))) => {
                     shows(self.parts[&term.election].name, &leadership, selections, snapshot)
                 }
                 _ => false,
@@ -265,7 +197,7 @@ impl World {
             let before = self.epochs.insert(part.name, term.epoch);
             assert!(before < Some(term.epoch), "epochs of a name rise");
         }
-        part.terms.push(Tenancy { leadership, over: false, yielded: false, endangered: false });
+        part.terms.push(HeldTerm::new(leadership));
     }
 
     // The end: no more faults.
@@ -279,8 +211,8 @@ impl World {
                     .parts
                     .values()
                     .flat_map(|part| &part.terms)
-                    .filter(|tenancy| tenancy.over && !tenancy.yielded)
-                    .map(|tenancy| tenancy.leadership.term)
+                    .filter(|held| held.over && !held.yielded)
+                    .map(|held| held.leadership.term)
                     .collect();
                 for term in stopping {
                     self.stop_work(term);
@@ -309,7 +241,7 @@ impl World {
         for (election, part) in &self.parts {
             // It, or another candidacy of its name for whose end it waits.
             let leads = self.parts.values().any(|other| {
-                other.name == part.name && other.terms.last().is_some_and(|tenancy| !tenancy.over)
+                other.name == part.name && other.terms.last().is_some_and(|held| !held.over)
             });
             assert!(
                 part.withdrawn || !part.candidate || leads || self.blocked(part.name),
@@ -324,7 +256,7 @@ impl World {
         self.be_well(self.now + 3_000 * MS);
         for entry in self.ours() {
             let led = self.parts.values().filter(|part| !part.withdrawn).any(|part| {
-                part.terms.last().is_some_and(|tenancy| tenancy.leadership.key == entry.key)
+                part.terms.last().is_some_and(|held| held.leadership.key == entry.key)
                     || self.blocked(part.name) && in_queue(part.name, &entry.key)
             });
             assert!(led, "what landed late is removed: {entry:?}");
@@ -346,7 +278,7 @@ impl World {
 
     /// The keys under leases that are or were ours.
     pub(super) fn ours(&self) -> Vec<&Entry> {
-        let ours = |lease| self.allowed.contains_key(&lease) && !self.revived.contains(&lease);
+        let ours = |lease| self.renewals.allowed(lease).is_some() && !self.revived.contains(&lease);
         self.store.keys().filter(|entry| ours(entry.lease)).collect()
     }
 

@@ -51,11 +51,11 @@ impl World {
         if left.departures > 0 && !candidate.withdrawn {
             actions.push(Action::Leave(who));
         }
-        if let Some(tenancy) = &candidate.term {
-            if !tenancy.over && left.resignations > 0 {
+        if let Some(held) = &candidate.term {
+            if !held.over && left.resignations > 0 {
                 actions.push(Action::Resign(who));
             }
-            if tenancy.over && !tenancy.yielded {
+            if held.over && !held.yielded {
                 actions.push(Action::Yield(who));
             }
             if left.writes > 0 {
@@ -108,7 +108,7 @@ impl World {
     pub fn next_mark(&self) -> Option<Mark> {
         let deadlines = self.candidates.iter().filter_map(|candidate| candidate.deadline);
         // Those who sleep through a deadline may wake before or after the term's.
-        let ends = self.terms().map(|tenancy| tenancy.leadership.valid_until);
+        let ends = self.terms().map(|held| held.leadership.valid_until);
         let leases = self.store.leases().filter_map(|lease| self.store.end_of(lease));
         let marks = deadlines.chain(ends).chain(leases);
         marks.map(in_steps).filter(|mark| *mark > self.now).min()

@@ -7,43 +7,35 @@ impl World {
         let now = self.now;
         let term = self.candidates[who].term.clone();
         match &call.operation {
-            Operation::Revoke(lease) => {
-                let works =
-                    |tenancy: &Tenancy| tenancy.leadership.lease == *lease && tenancy.may_work(now);
-                let stopped = !term.as_ref().is_some_and(works);
-                self.law(7, stopped, "a lease is revoked while work may go on");
-            }
             Operation::Claim(claim) => {
                 let yielded = term.as_ref().is_none_or(|term| term.over && term.yielded);
-                self.law(8, yielded, "a key is claimed before the work has stopped");
+                self.law(
+                    Law::YieldedFirst,
+                    yielded,
+                    "a key is claimed before the work has stopped",
+                );
                 let of_old = |entry: &Entry| {
                     term.as_ref().is_some_and(|term| {
                         entry.lease == claim.lease && entry.created == term.leadership.term.epoch
                     })
                 };
                 let dead = !self.store.keys().any(of_old);
-                self.law(6, dead, "a key is claimed while that of an ended epoch is there");
+                self.law(
+                    Law::EpochsRise,
+                    dead,
+                    "a key is claimed while that of an ended epoch is there",
+                );
             }
-            Operation::Guarded(guarded) => {
-                let of = term.as_ref().filter(|tenancy| tenancy.is_of(&guarded.guard));
-                let deletes = guarded.mutations.iter().any(|m| matches!(m, Mutation::Delete(_)));
-                if deletes {
-                    let stopped = !of.is_some_and(|tenancy| tenancy.may_work(now));
-                    self.law(7, stopped, "a key is deleted while work may go on");
-                    let own = *guarded.mutations == [Mutation::Delete(guarded.guard.key.clone())];
-                    self.law(7, own, "a removal removes something else");
-                }
-                if writes_data(guarded) {
-                    let stands = of.is_some_and(|tenancy| {
-                        tenancy.stands(now) && guarded.guard.lease == Some(tenancy.leadership.lease)
-                    });
-                    self.law(5, stands, "a write is not guarded by its term");
-                    let in_last = !guarded.mutations.iter().any(is_earlier);
-                    self.law(5, in_last, "a write of an earlier term is sent");
-                }
+            Operation::Guarded(Guarded { guard, mutations, .. }) => {
+                let deletes = mutations.iter().any(|it| matches!(it, Mutation::Delete(_)));
+                let own = !deletes || *mutations == [Mutation::Delete(guard.key.clone())];
+                self.law(Law::ReleasedAfterWork, own, "a removal removes something else");
+                let in_last = !mutations.iter().any(is_earlier);
+                self.law(Law::Guarded, in_last, "a write of an earlier term is sent");
             }
-            Operation::Grant(_) | Operation::KeepAlive(_) | Operation::Read(_) => {}
+            _ => {}
         }
+        self.broken.extend(judge(now, &call.operation, term.iter()).err());
         self.candidate(who).calls.push(Pending { sent: now, call, answer: None });
     }
 
@@ -54,20 +46,20 @@ impl World {
                 self.check_deadline(who, lease, valid_until);
                 let now = self.now;
                 let mut revived = true;
-                if let Some(tenancy) = &mut self.candidate(who).term
-                    && !tenancy.over
-                    && tenancy.leadership.lease == lease
+                if let Some(held) = &mut self.candidate(who).term
+                    && !held.over
+                    && held.leadership.lease == lease
                 {
-                    revived = tenancy.leadership.valid_until <= now;
-                    tenancy.leadership.valid_until = valid_until;
+                    revived = held.leadership.valid_until <= now;
+                    held.leadership.valid_until = valid_until;
                 }
-                self.law(4, !revived, "a term that is over is extended");
+                self.law(Law::ByTheClock, !revived, "a term that is over is extended");
             }
             Notice::Demoted(demotion) => {
-                if let Some(tenancy) = &mut self.candidate(who).term
-                    && tenancy.leadership.term == demotion.term
+                if let Some(held) = &mut self.candidate(who).term
+                    && held.leadership.term == demotion.term
                 {
-                    tenancy.over = true;
+                    held.over = true;
                 }
             }
             Notice::Withdrawn(_) => self.candidate(who).withdrawn = true,
@@ -83,21 +75,25 @@ impl World {
 
     fn elected(&mut self, who: usize, leadership: Leadership, told: &[Told]) {
         self.check_deadline(who, leadership.lease, leadership.valid_until);
-        self.law(3, leadership.valid_until > self.now, "elected when the deadline is over");
+        self.law(
+            Law::ElectedByARead,
+            leadership.valid_until > self.now,
+            "elected when the deadline is over",
+        );
         let shown = told.iter().any(|told| told.shows(&leadership));
-        self.law(3, shown, "elected, and no read has shown it");
+        self.law(Law::ElectedByARead, shown, "elected, and no read has shown it");
         let epoch = leadership.term.epoch;
-        self.law(6, epoch > self.newest, "an epoch does not rise");
+        self.law(Law::EpochsRise, epoch > self.newest, "an epoch does not rise");
         self.newest = epoch;
         let keeps_earlier = self.left.writes > 0;
-        let tenancy = Tenancy { leadership, over: false, yielded: false };
+        let held = HeldTerm::new(leadership);
         let candidate = self.candidate(who);
-        let last = candidate.term.replace(tenancy);
+        let last = candidate.term.replace(held);
         if keeps_earlier {
             candidate.earlier = last.as_ref().map(|last| last.leadership.term);
         }
         let over = last.is_none_or(|last| last.over && last.yielded);
-        self.law(8, over, "elected before the work of the last term has stopped");
+        self.law(Law::YieldedFirst, over, "elected before the work of the last term has stopped");
     }
 
     fn check_deadline(&mut self, who: usize, lease: LeaseId, valid_until: Mark) {
@@ -105,6 +101,6 @@ impl World {
             .allowed
             .iter()
             .any(|(of, until)| *of == lease && valid_until <= *until);
-        self.law(2, granted, "a deadline is later than the store granted");
+        self.law(Law::ValidUntil, granted, "a deadline is later than the store granted");
     }
 }
