@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use incumbent::types::{Guard, Guarded, Mutation, Operation, Put, Response};
-use incumbent::{Leadership, Options, Session, Store, WriteError};
+use incumbent::{Epoch, Leadership, Options, Session, Store, WriteError};
 
 const NAME: &str = "fenced-write-example";
 const RESULT: &str = "fenced-write-example-result";
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
 }
 
 /// Leads after the sleeper, writes, and resigns.
-fn succeed(store: &str, before: i64) -> Result<()> {
+fn succeed(store: &str, before: Epoch) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let session = Session::connect(store, options("successor")).await?;
@@ -79,8 +79,8 @@ async fn send_late(store: &str, leadership: &Leadership) -> Result<Response> {
     let put = Put { key: RESULT.into(), value: b"by the sleeper, much too late".to_vec() };
     let guard = Guard {
         key: leadership.key().to_vec(),
-        epoch: leadership.epoch(),
-        lease: Some(leadership.lease()),
+        epoch: leadership.epoch().into(),
+        lease: Some(leadership.lease().into()),
     };
     let mutations = vec![Mutation::Put(put)];
     let write = Guarded { guard, expect: Vec::new(), mutations };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use incumbent::types::Failure;
-use incumbent::{Credentials, EtcdStore, EtcdUrl, Fence, Write, WriteError, admin};
+use incumbent::{Credentials, EtcdStore, EtcdUrl, Fence, Revision, Write, WriteError, admin};
 
 use incumbent_simulation::history::Outcome;
 
@@ -57,10 +57,13 @@ impl Counter {
     }
 
     /// The value, and the revision of its last change.
-    async fn read(&self) -> Result<(u64, i64), Failure> {
-        Ok(admin::get(&self.store, self.key.as_str(), WITHIN).await?.map_or((0, 0), |entry| {
-            let text = String::from_utf8(entry.value).expect("a counter is text");
-            (text.parse().expect("and a number"), entry.modified)
-        }))
+    async fn read(&self) -> Result<(u64, Revision), Failure> {
+        Ok(admin::get(&self.store, self.key.as_str(), WITHIN).await?.map_or_else(
+            Default::default,
+            |entry| {
+                let text = String::from_utf8(entry.value).expect("a counter is text");
+                (text.parse().expect("and a number"), entry.modified)
+            },
+        ))
     }
 }

@@ -9,12 +9,12 @@ use incumbent::types::*;
 pub const SECOND: u64 = 1_000_000_000;
 
 /// Asks for a lease, in nanoseconds.
-pub fn grant(lease: LeaseId, ttl: u64) -> Operation {
+pub fn grant(lease: i64, ttl: u64) -> Operation {
     Operation::Grant(Grant { lease, ttl })
 }
 
 /// Claims a key with a value that tells the lease.
-pub fn claim(key: &str, lease: LeaseId) -> Operation {
+pub fn claim(key: &str, lease: i64) -> Operation {
     Operation::Claim(Claim { key: key.into(), value: format!("by {lease}").into(), lease })
 }
 
@@ -57,13 +57,13 @@ pub struct AtRandom {
     /// Few, so that they collide.
     pub keys: &'static [&'static [u8]],
     /// Few as well.
-    pub leases: &'static [LeaseId],
+    pub leases: &'static [i64],
     /// The times that leases are asked for.
     pub ttls: &'static [u64],
     /// What is in the store.
     pub entries: Vec<Entry>,
     /// The last revision.
-    pub revision: Revision,
+    pub revision: i64,
 }
 
 impl AtRandom {
@@ -71,7 +71,7 @@ impl AtRandom {
     pub fn new(
         variable: &str,
         keys: &'static [&'static [u8]],
-        leases: &'static [LeaseId],
+        leases: &'static [i64],
         ttls: &'static [u64],
     ) -> Self {
         let seed = number(variable).unwrap_or_else(|| RandomState::new().hash_one(()));
@@ -155,11 +155,11 @@ impl AtRandom {
     }
 
     /// A lease that may be there or not.
-    pub fn lease(&mut self) -> LeaseId {
+    pub fn lease(&mut self) -> i64 {
         self.of(self.leases)
     }
 
-    fn revision_near(&mut self) -> Revision {
+    fn revision_near(&mut self) -> i64 {
         (self.revision + 2 - self.rng.i64(..30)).max(1)
     }
 

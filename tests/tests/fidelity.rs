@@ -26,7 +26,7 @@ const SHORTEST_LEASE: u64 = 2 * SECOND;
 /// Few, so that they collide, with all that prefixes can be wrong about. Not more
 /// than six: of more, etcd sorts those of one revision in no order.
 const KEYS: [&[u8]; 6] = [b"a", b"a/", b"a/b", b"a0", b"a\xff", b"\xff\xff"];
-const LEASES: [LeaseId; 5] = [1, 2, 3, 4, LeaseId::MAX];
+const LEASES: [i64; 5] = [1, 2, 3, 4, i64::MAX];
 /// None that could run out during the test.
 const TTLS: [u64; 6] = [
     600 * SECOND,
@@ -204,7 +204,7 @@ impl Both {
 
     // What an operator does.
 
-    async fn put(&mut self, key: &[u8], value: &[u8], lease: LeaseId) {
+    async fn put(&mut self, key: &[u8], value: &[u8], lease: i64) {
         let ours = self.model.put(key.into(), value.into(), lease);
         let ours = ours.ok().flatten().map(|entry| entry.modified);
         let options = PutOptions::new().with_lease(lease);
@@ -220,10 +220,10 @@ impl Both {
         assert_eq!(self.model.revision(), theirs, "an operator's deletion of {key:?}");
     }
 
-    async fn compact(&mut self, revision: Revision) {
+    async fn compact(&mut self, revision: i64) {
         // A watch that is still on its way there would end.
         self.settle().await;
-        let deletes = |change: &(Revision, Change)| match change {
+        let deletes = |change: &(i64, Change)| match change {
             (at, Change::Deleted(_)) => *at == revision,
             (_, Change::Put(_) | Change::Started(_) | Change::Ended(_)) => false,
         };
@@ -249,7 +249,7 @@ impl Both {
 
     // Watches.
 
-    async fn watch(&mut self, key: &[u8], prefix: bool, since: Option<Revision>) {
+    async fn watch(&mut self, key: &[u8], prefix: bool, since: Option<i64>) {
         let id = self.next_watch;
         self.next_watch += 1;
         let past = since.map_or(Ok(self.model.changes()), |since| self.model.changes_before(since));
@@ -317,7 +317,7 @@ impl Both {
     }
 
     /// Waits until a lease is over by itself, and keeps others alive meanwhile.
-    async fn outlive(&mut self, lease: LeaseId, others: &[LeaseId]) {
+    async fn outlive(&mut self, lease: i64, others: &[i64]) {
         let before = self.model.revision();
         // Asked for before etcd was, so that it cannot be later.
         let ends = self.model.next_end().expect("there are leases");
@@ -364,7 +364,7 @@ impl Told {
 }
 
 /// The revision and the key of a change.
-fn place(change: &Change) -> (Revision, Vec<u8>) {
+fn place(change: &Change) -> (i64, Vec<u8>) {
     match change {
         Change::Put(entry) => (entry.modified, entry.key.clone()),
         Change::Deleted(deletion) => (deletion.at, deletion.key.clone()),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
-use incumbent::{Contest, Election, Options, Session};
+use incumbent::{Contest, Election, Epoch, Options, Session};
 use incumbent_tests::etcd::Etcd;
 use incumbent_tests::on_each_version;
 use incumbent_tests::program::Running;
@@ -48,7 +48,7 @@ async fn one_queue_with_etcdctl(etcd: Etcd) {
 
     let leadership = election.campaign().expect_soon("leads").await;
     let lease = leadership.lease();
-    assert_eq!(leadership.key(), format!("office/{lease:x}").as_bytes(), "etcd's own layout");
+    assert_eq!(leadership.key(), format!("office/{lease}").as_bytes(), "etcd's own layout");
 
     // etcdctl waits for us, and we wait for it.
     let mut other = elect(&etcd, "office", "other");
@@ -66,7 +66,7 @@ async fn one_queue_with_etcdctl(etcd: Etcd) {
     assert_eq!(value, "other");
     let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!(leader.key, key.as_bytes());
-    assert_eq!(leader.key, format!("office/{:x}", leader.lease).as_bytes());
+    assert_eq!(leader.key, format!("office/{}", leader.lease).as_bytes());
     assert!(!campaign.is_finished(), "the last one waits for etcdctl");
 
     // And we take over from it.
@@ -74,7 +74,7 @@ async fn one_queue_with_etcdctl(etcd: Etcd) {
     other.signal(Signal::INT);
     tokio::task::block_in_place(|| other.wait());
     let leadership = campaign.expect_soon("runs").await.expect("leads");
-    assert!(leadership.epoch() > leader.epoch || leadership.epoch() > 0);
+    assert!(leadership.epoch() > leader.epoch || leadership.epoch() > Epoch::default());
     assert!(leadership.is_valid());
     leadership.resign().expect_soon("resigns").await;
     assert_eq!(election.leader().expect_soon("reads").await, None);
@@ -114,7 +114,7 @@ async fn a_candidate_whose_lease_is_negative_counts(etcd: Etcd) {
     let session = session(&etcd, "ours").await;
     let election = session.election("office");
     let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
-    assert_eq!((leader.lease, leader.value), (lease, b"negative".to_vec()));
+    assert_eq!((leader.lease, leader.value), (lease.into(), b"negative".to_vec()));
 
     let waiting = election.clone();
     let campaign = tokio::spawn(async move { waiting.campaign().await });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use incumbent::types::Failure;
 use incumbent::{
-    Contest, Credentials, Error, EtcdStore, Event, Leaders, Leadership, Options, Session,
+    Contest, Credentials, Epoch, Error, EtcdStore, Event, Leaders, Leadership, Options, Session,
     WriteError, admin,
 };
 use incumbent_tests::certificates::{Authority, Validity};
@@ -320,7 +320,7 @@ async fn eventually_written(leadership: &Leadership) {
     until("the leader can write", written).await;
 }
 
-async fn next_epoch(leaders: &mut Leaders) -> Option<i64> {
+async fn next_epoch(leaders: &mut Leaders) -> Option<Epoch> {
     let seen = leaders.next().expect_soon("goes on").await.expect("may look");
     seen.map(|leader| leader.epoch)
 }

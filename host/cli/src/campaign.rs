@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use incumbent::{BootClock, Candidate, Election, Event, Leadership};
+use incumbent::{BootClock, Candidate, Election, Epoch, Event, Leadership};
 
 use super::args::{Campaign, Common};
 use super::event::{Reporter, missed};
@@ -84,7 +84,7 @@ async fn lead_on(
 async fn give_up(
     wait: Option<Duration>,
     election: &Election,
-    mut place: tokio::sync::watch::Receiver<Option<(Vec<u8>, i64)>>,
+    mut place: tokio::sync::watch::Receiver<Option<(Vec<u8>, Epoch)>>,
     one_try: Duration,
 ) -> End {
     let wait = wait.unwrap_or_default();

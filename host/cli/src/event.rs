@@ -98,13 +98,13 @@ impl Reporter {
             Event::Elected { epoch, key, lease, valid_until }
             | Event::Extended { epoch, key, lease, valid_until }
             | Event::Endangered { epoch, key, lease, valid_until } => Details::Term {
-                epoch: *epoch,
+                epoch: (*epoch).into(),
                 key: Bytes("key", key),
-                lease: format!("{lease:x}"),
+                lease: lease.to_string(),
                 remaining_ms: left(*valid_until, now).as_millis(),
             },
             Event::Demoted { epoch, reason } => Details::Demoted {
-                epoch: *epoch,
+                epoch: (*epoch).into(),
                 key: Bytes("key", &self.key),
                 reason: reason_name(reason),
                 detail: match reason {
@@ -190,8 +190,8 @@ impl<'a> From<&'a Leader> for LeaderObject<'a> {
         Self {
             key: Bytes("key", &leader.key),
             value: Bytes("value", &leader.value),
-            epoch: leader.epoch,
-            lease: format!("{:x}", leader.lease),
+            epoch: leader.epoch.into(),
+            lease: leader.lease.to_string(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `incumbent get`: prints the bare value of a key.
 
-use incumbent::{Store, admin};
+use incumbent::{KeyValue, Store, admin};
 use serde::Serialize;
 
 use super::args::{Common, Consistency, Form, Get};
@@ -27,7 +27,9 @@ pub async fn get(common: &Common, get: &Get) -> Result<Status, End> {
     let within = common.command_timeout;
     let entry = match get.consistency {
         Consistency::Linearizable => admin::get(&store, key, within).await,
-        Consistency::Serializable => store.peek(key, within).await,
+        Consistency::Serializable => {
+            store.peek(key, within).await.map(|entry| entry.map(KeyValue::from))
+        }
     };
     let Some(entry) = entry? else {
         return Err(End::quiet(Status::NotFound));
@@ -37,9 +39,9 @@ pub async fn get(common: &Common, get: &Get) -> Result<Status, End> {
         Form::Json => json(&Answer {
             key: Bytes("key", &entry.key),
             value: Bytes("value", &entry.value),
-            created: entry.created,
-            modified: entry.modified,
-            lease: format!("{:x}", entry.lease),
+            created: entry.created.into(),
+            modified: entry.modified.into(),
+            lease: entry.lease.to_string(),
         })
         .into_bytes(),
     })

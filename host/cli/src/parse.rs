@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
-use incumbent::store::url::StoreUrl;
+use incumbent::{Epoch, StoreUrl};
 
 use super::exit::{End, bad_input};
 use super::text::shown_bytes;
@@ -81,7 +81,11 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Checked<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub election: String,
-    pub epoch: Option<i64>,
+    pub epoch: Option<Epoch>,
+}
+
+fn epoch_of(text: &str) -> Option<Epoch> {
+    text.parse().ok().filter(|epoch| *epoch > Epoch::default())
 }
 
 impl FromStr for Target {
@@ -94,7 +98,7 @@ impl FromStr for Target {
         let Some((name, digits)) = epoch else {
             return Ok(Self { election: election_name(text)?, epoch: None });
         };
-        let epoch = digits.parse().ok().filter(|epoch| *epoch > 0).ok_or_else(|| {
+        let epoch = epoch_of(digits).ok_or_else(|| {
             format!(
                 "{digits} is not an epoch: give the number that `incumbent leader` prints, \
                      from 1 to {}",
@@ -175,7 +179,7 @@ pub fn check_prefix(prefix: &str, election: &str) -> Result<(), End> {
 
 impl Target {
     /// The epoch of a fence: the one given, or that of the leadership that we run in.
-    pub fn fence_epoch(&self) -> Result<i64, End> {
+    pub fn fence_epoch(&self) -> Result<Epoch, End> {
         if let Some(epoch) = self.epoch {
             return Ok(epoch);
         }
@@ -194,16 +198,12 @@ impl Target {
                 self.election
             )));
         }
-        inherited
-            .to_str()
-            .and_then(|epoch| epoch.parse().ok())
-            .filter(|epoch| *epoch > 0)
-            .ok_or_else(|| {
-                bad_input(format!(
-                    "INCUMBENT_EPOCH is {inherited:?}, which is not an epoch: write --fence {}:EPOCH",
-                    self.election
-                ))
-            })
+        inherited.to_str().and_then(epoch_of).ok_or_else(|| {
+            bad_input(format!(
+                "INCUMBENT_EPOCH is {inherited:?}, which is not an epoch: write --fence {}:EPOCH",
+                self.election
+            ))
+        })
     }
 }
 
@@ -298,7 +298,7 @@ mod tests {
 
     fn target(text: &str) -> (String, Option<i64>) {
         let target: Target = text.parse().unwrap();
-        (target.election, target.epoch)
+        (target.election, target.epoch.map(i64::from))
     }
 
     #[test]

@@ -40,6 +40,6 @@ pub async fn put(common: &Common, put: &Put) -> Result<Status, End> {
     };
     print(match common.output {
         Form::People => format!("written at revision {revision}"),
-        Form::Json => json!({ "revision": revision }).to_string(),
+        Form::Json => json!({ "revision": i64::from(revision) }).to_string(),
     })
 }

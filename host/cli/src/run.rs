@@ -259,7 +259,7 @@ impl Instance<'_> {
     /// What a guard needs to give the lease back.
     fn lease(&self, leadership: &Leadership) -> Lease {
         Lease {
-            id: leadership.lease(),
+            id: leadership.lease().into(),
             store: self.store.to_string(),
             credentials: self.credentials.clone(),
             dial_timeout: self.common.dial_timeout,

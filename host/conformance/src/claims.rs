@@ -2,7 +2,7 @@
 
 use super::stores::{Handle, Stores, delete, guard_of, put};
 use super::verdict::Verdict;
-use incumbent::types::{Response, Revision};
+use incumbent::types::Response;
 
 pub(super) async fn a_key_is_claimed_once(stores: Stores) -> Verdict {
     let (mine, other) = (stores.here.lease().await?, stores.there.lease().await?);
@@ -82,7 +82,7 @@ pub(super) async fn of_many_claims_one_wins(stores: Stores) -> Verdict {
 
 pub(super) async fn epochs_rise(stores: Stores) -> Verdict {
     let lease = stores.here.lease().await?;
-    let mut last: Revision = 0;
+    let mut last: i64 = 0;
     for round in 0..6 {
         let handle = stores.handle(round);
         // Under the same lease, and under others.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::listener::{Listener, of_all, of_key};
 use super::stores::{Handle, Stores, guard_of, new_lease, one, put};
 use super::verdict::{Stop, Verdict, names};
-use incumbent::types::{Change, LeaseId, Mark, Response};
+use incumbent::types::{Change, Mark, Response};
 
 /// The shortest requested lease, in nanoseconds.
 const SHORT: u64 = 1_000_000_000;
@@ -22,7 +22,7 @@ const MOMENT: Duration = Duration::from_millis(5);
 
 /// A lease that will be over soon.
 struct Short {
-    id: LeaseId,
+    id: i64,
     ttl: u64,
     /// When it was last requested.
     sent: Mark,

@@ -16,7 +16,7 @@ pub(super) async fn what_is_forgotten_is_told(stores: Stores) -> Verdict {
         written.push(at);
     }
     let [first, .., oldest, last] = written[..] else { return Ok(()) };
-    if !stores.place.compact(oldest).await {
+    if !stores.place.compact(oldest.into()).await {
         return Err(Stop::Skip("this place forgets nothing when it is told to".into()));
     }
     let since = |id, since| Watch { since: Some(since), ..of_key(id, "k") };

@@ -44,9 +44,8 @@ use tokio::time::{sleep, timeout};
 
 use self::stores::Stores;
 use self::verdict::{Stop, Verdict};
-use incumbent::store::Store;
-use incumbent::types::{Mark, Revision};
-use incumbent::{BootClock, Clock};
+use incumbent::types::Mark;
+use incumbent::{BootClock, Clock, Revision, Store};
 
 #[macro_use]
 mod verdict;

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::verdict::{Stop, Verdict, name};
 use incumbent::store::Watches;
-use incumbent::types::{Change, Entry, RequestId, Revision, Watch, Watched};
+use incumbent::types::{Change, Entry, RequestId, Watch, Watched};
 
 pub(super) struct Listener {
     watches: Box<dyn Watches>,
@@ -48,13 +48,13 @@ impl Listener {
     }
 
     /// Opens a watch, and waits until it is on: what it tells comes after this revision.
-    pub(super) async fn listen(&mut self, watch: Watch) -> Verdict<Revision> {
+    pub(super) async fn listen(&mut self, watch: Watch) -> Verdict<i64> {
         let id = watch.id;
         self.open(watch);
         self.started(id).await
     }
 
-    pub(super) async fn started(&mut self, id: RequestId) -> Verdict<Revision> {
+    pub(super) async fn started(&mut self, id: RequestId) -> Verdict<i64> {
         let watched = self.next().await?;
         expect!(watched.change, Change::Started(at), "a watch tells first that it has started");
         ensure!(watched.id == id, "watch {id} was opened, but it was {} that started", watched.id);
@@ -62,7 +62,7 @@ impl Listener {
     }
 
     /// Waits for a put of this key, by this revision, and nothing else.
-    pub(super) async fn put(&mut self, id: RequestId, key: &str, at: Revision) -> Verdict<Entry> {
+    pub(super) async fn put(&mut self, id: RequestId, key: &str, at: i64) -> Verdict<Entry> {
         let watched = self.next().await?;
         let told = watched.clone();
         expect!(
@@ -82,7 +82,7 @@ impl Listener {
     }
 
     /// Waits for the end of this key, by this revision, and nothing else.
-    pub(super) async fn deleted(&mut self, id: RequestId, key: &str, at: Revision) -> Verdict {
+    pub(super) async fn deleted(&mut self, id: RequestId, key: &str, at: i64) -> Verdict {
         let watched = self.next().await?;
         expect!(
             watched.change.clone(),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use super::listener::{Listener, of_all, of_key};
 use super::stores::{Handle, Stores, all, delete, guard_of, put};
 use super::verdict::{Verdict, name};
-use incumbent::types::{Change, Entry, Response, Revision, Watch};
+use incumbent::types::{Change, Entry, Response, Watch};
 
 const WRITERS: usize = 6;
 const ROUNDS: usize = 15;
@@ -70,7 +70,7 @@ pub(super) async fn watches_under_load_miss_and_repeat_nothing(stores: Stores) -
 }
 
 /// A put key, and its revision.
-type Written = (Revision, Vec<u8>);
+type Written = (i64, Vec<u8>);
 
 /// Puts, deletes and makes keys that other tasks change too. Returns the certain puts.
 async fn write(
@@ -115,7 +115,7 @@ async fn write(
 struct Told {
     watch: Watch,
     /// Its changes come after this revision.
-    after: Revision,
+    after: i64,
     changes: Vec<Change>,
 }
 
@@ -136,7 +136,7 @@ impl Told {
         if self.watch.prefix { key.starts_with(&self.watch.key) } else { key == self.watch.key }
     }
 
-    fn is_over(&self, end: Revision) -> bool {
+    fn is_over(&self, end: i64) -> bool {
         let told = self.changes.iter().filter(|change| place_of(change).0 == end).count();
         told >= KEYS.iter().filter(|key| self.sees(key.as_bytes())).count()
     }
@@ -216,7 +216,7 @@ impl Told {
 }
 
 /// The revision and the key of a change.
-fn place_of(change: &Change) -> (Revision, &[u8]) {
+fn place_of(change: &Change) -> (i64, &[u8]) {
     match change {
         Change::Put(entry) => (entry.modified, &entry.key),
         Change::Deleted(deletion) => (deletion.at, &deletion.key),

@@ -13,7 +13,7 @@ use super::stores::{
     HOUR, Handle, Stores, absent, all, claim, guard_of, guarded, new_lease, one, put,
 };
 use super::verdict::{Stop, Verdict, name};
-use incumbent::types::{Change, Failure, Grant, Guard, Operation, Response, Revision};
+use incumbent::types::{Change, Failure, Grant, Guard, Operation, Response};
 
 /// How many calls are given up, each at another moment.
 const CALLS: u32 = 24;
@@ -198,7 +198,7 @@ async fn once_each(
 ) -> Verdict {
     // A call that was given up may still happen, but changes nothing more.
     let end = stores.there.applied(guard, vec![put("g/end", "")]).await?;
-    let mut puts: Vec<(String, Revision)> = Vec::new();
+    let mut puts: Vec<(String, i64)> = Vec::new();
     loop {
         let watched = listener.next().await?;
         match watched.change {

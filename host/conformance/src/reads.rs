@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::stores::{Handle, Stores, all, guard_of, one, put};
 use super::verdict::{Verdict, names};
-use incumbent::types::{Entry, Mutation, Order, Put, Revision, Selection};
+use incumbent::types::{Entry, Mutation, Order, Put, Selection};
 
 /// How often a writer writes while others read.
 const WRITES: usize = 40;
@@ -215,7 +215,7 @@ pub(super) async fn a_read_is_at_one_revision(stores: Stores) -> Verdict {
     let act = move |handle: Handle, number| {
         let guard = guard.clone();
         async move {
-            let mut last: Revision = 0;
+            let mut last: i64 = 0;
             for write in 1..=WRITES {
                 tokio::task::yield_now().await;
                 if number < 2 {

@@ -12,11 +12,11 @@ use tokio::time::timeout;
 use super::Place;
 use super::listener::Listener;
 use super::verdict::{Stop, Verdict};
-use incumbent::store::Store;
 use incumbent::types::{
-    Answer, Claim, Entry, Expectation, Grant, Guard, Guarded, LeaseId, Mark, Mutation, Operation,
-    Put, Response, Revision, Selection, Snapshot,
+    Answer, Claim, Entry, Expectation, Grant, Guard, Guarded, Mark, Mutation, Operation, Put,
+    Response, Selection, Snapshot,
 };
+use incumbent::{Revision, Store};
 
 /// In nanoseconds: longer than any check.
 pub(super) const HOUR: u64 = 3_600_000_000_000;
@@ -104,24 +104,24 @@ impl Handle {
         })
     }
 
-    pub(super) async fn grant(&self, lease: LeaseId, ttl: u64) -> Verdict<Response> {
+    pub(super) async fn grant(&self, lease: i64, ttl: u64) -> Verdict<Response> {
         self.ask(Operation::Grant(Grant { lease, ttl })).await
     }
 
-    pub(super) async fn keep_alive(&self, lease: LeaseId) -> Verdict<Response> {
+    pub(super) async fn keep_alive(&self, lease: i64) -> Verdict<Response> {
         self.ask(Operation::KeepAlive(lease)).await
     }
 
-    pub(super) async fn revoke(&self, lease: LeaseId) -> Verdict<Response> {
+    pub(super) async fn revoke(&self, lease: i64) -> Verdict<Response> {
         self.ask(Operation::Revoke(lease)).await
     }
 
-    pub(super) async fn claim(&self, key: &str, lease: LeaseId) -> Verdict<Response> {
+    pub(super) async fn claim(&self, key: &str, lease: i64) -> Verdict<Response> {
         self.ask(claim(key, lease)).await
     }
 
     /// A new lease that outlives the check.
-    pub(super) async fn lease(&self) -> Verdict<LeaseId> {
+    pub(super) async fn lease(&self) -> Verdict<i64> {
         let lease = new_lease();
         let answer = self.grant(lease, HOUR).await?;
         expect!(answer, Response::Granted(_), "a lease of a new id is granted");
@@ -129,7 +129,7 @@ impl Handle {
     }
 
     /// Claims a key that is free.
-    pub(super) async fn claimed(&self, key: &str, lease: LeaseId) -> Verdict<Entry> {
+    pub(super) async fn claimed(&self, key: &str, lease: i64) -> Verdict<Entry> {
         let answer = self.claim(key, lease).await?;
         expect!(answer, Response::Claimed(of), "a key that is not there is claimed");
         Ok(of.entry)
@@ -175,11 +175,7 @@ impl Handle {
     }
 
     /// Writes where the guard holds, without expectations.
-    pub(super) async fn applied(
-        &self,
-        guard: &Guard,
-        mutations: Vec<Mutation>,
-    ) -> Verdict<Revision> {
+    pub(super) async fn applied(&self, guard: &Guard, mutations: Vec<Mutation>) -> Verdict<i64> {
         let answer = self.write(guard, vec![], mutations).await?;
         expect!(answer, Response::Applied(revision), "a write whose guard holds is applied");
         Ok(revision)
@@ -191,15 +187,15 @@ impl Handle {
 }
 
 /// An id that no other lease has.
-pub(super) fn new_lease() -> LeaseId {
+pub(super) fn new_lease() -> i64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static LAST: AtomicU64 = AtomicU64::new(0);
     // Other processes may check their places in the same cluster.
     let number = getrandom::u64().unwrap_or_else(|_| LAST.fetch_add(1, Ordering::Relaxed));
-    LeaseId::try_from(number >> 1).unwrap_or_default().max(1)
+    i64::try_from(number >> 1).unwrap_or_default().max(1)
 }
 
-pub(super) fn claim(key: &str, lease: LeaseId) -> Operation {
+pub(super) fn claim(key: &str, lease: i64) -> Operation {
     Operation::Claim(Claim { key: key.into(), value: format!("by {lease}").into(), lease })
 }
 

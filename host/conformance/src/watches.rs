@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::listener::{of_all, of_key};
 use super::stores::{Stores, delete, guard_of, put};
 use super::verdict::Verdict;
-use incumbent::types::{Change, Revision, Watch};
+use incumbent::types::{Change, Watch};
 
 pub(super) async fn a_watch_starts_and_tells_each_change(stores: Stores) -> Verdict {
     let guard = guard_of(&stores.here.leader("lead").await?);
@@ -182,7 +182,7 @@ pub(super) async fn many_watches_are_told(stores: Stores) -> Verdict {
 
 pub(super) async fn sets_of_watches_are_separate(stores: Stores) -> Verdict {
     let guard = guard_of(&stores.here.leader("lead").await?);
-    let write = async |value: &str| -> Verdict<Revision> {
+    let write = async |value: &str| -> Verdict<i64> {
         stores.here.applied(&guard, vec![put("k", value)]).await
     };
     // The same id in each of them.

@@ -129,9 +129,9 @@ impl Worker {
                 elected = candidate.elected() => elected?,
                 () = asked(&mut stop) => return Ok(None),
             };
-            let epoch = leadership.epoch();
-            let guard =
-                Guard { key: leadership.key().to_vec(), epoch, lease: Some(leadership.lease()) };
+            let epoch = leadership.epoch().into();
+            let (key, lease) = (leadership.key().to_vec(), Some(leadership.lease().into()));
+            let guard = Guard { key, epoch, lease };
             self.say(&Report::Elected { at: now(), epoch, valid_until: leadership.valid_until() });
             let fence = leadership.fence();
             self.terms.borrow_mut().push(Term { guard, fence: fence.clone(), value: 0 });
@@ -151,7 +151,7 @@ impl Worker {
     async fn count(&self, fence: &Fence, stop: &mut watch::Receiver<bool>) {
         let mut turns = interval(WORK);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let epoch = fence.epoch();
+        let epoch = fence.epoch().into();
         loop {
             tokio::select! {
                 biased;
@@ -203,12 +203,12 @@ impl Worker {
         while let Some(event) = events.next().await {
             let at = now();
             self.say(&match event {
-                Event::Joined { epoch, .. } => Report::Joined { at, epoch },
+                Event::Joined { epoch, .. } => Report::Joined { at, epoch: epoch.into() },
                 Event::Extended { epoch, valid_until, .. } => {
-                    Report::Extended { at, epoch, valid_until }
+                    Report::Extended { at, epoch: epoch.into(), valid_until }
                 }
                 Event::Demoted { epoch, reason } => {
-                    Report::Demoted { at, epoch, reason: reason.to_string() }
+                    Report::Demoted { at, epoch: epoch.into(), reason: reason.to_string() }
                 }
                 Event::Trouble(failure) => Report::Trouble(shortened(failure)),
                 // `lead` tells of its terms, and the rest is for others.

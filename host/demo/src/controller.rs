@@ -237,7 +237,7 @@ impl Controller {
     async fn clean_up(&self) -> Option<u64> {
         for killed in self.election.candidates().await.unwrap_or_default() {
             // Fails if the lease is over, which is as good.
-            let _ = self.counter.revoke(killed.lease).await;
+            let _ = self.counter.revoke(killed.lease.into()).await;
         }
         let reading = self.counter.read().await.ok()?;
         if let Ok(leadership) = self.election.campaign().await {
@@ -279,7 +279,7 @@ async fn watch(election: Election, counter: Counter, event: UnboundedSender<Even
 }
 
 fn place(leader: Leader) -> Place {
-    Place { name: shortened(String::from_utf8_lossy(&leader.value)), epoch: leader.epoch }
+    Place { name: shortened(String::from_utf8_lossy(&leader.value)), epoch: leader.epoch.into() }
 }
 
 pub fn now() -> Mark {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::types::{Guard, Guarded, Mutation, Operation, Put, Response};
-use incumbent::{Failure, Fence, Store, Write, WriteError, admin};
+use incumbent::{Failure, Fence, Revision, Store, Write, WriteError, admin};
 
 use crate::end::shortened;
 use crate::report::Outcome;
@@ -24,7 +24,7 @@ pub struct Counter {
 pub struct Reading {
     pub value: u64,
     /// The revision of its last change; 0 if there was none.
-    modified: i64,
+    modified: Revision,
 }
 
 impl Counter {
@@ -35,7 +35,7 @@ impl Counter {
     pub async fn read(&self) -> Result<Reading, Failure> {
         let found = admin::get(&*self.store, self.key.as_str(), ANSWER).await?;
         let Some(entry) = found else {
-            return Ok(Reading { value: 0, modified: 0 });
+            return Ok(Reading { value: 0, modified: Revision::default() });
         };
         let value = str::from_utf8(&entry.value).ok().and_then(|text| text.parse().ok());
         let value = value.ok_or_else(|| Failure::Other("the counter is no number".into()))?;
@@ -47,7 +47,7 @@ impl Counter {
         let key = self.key.as_str();
         let next = (from.value + 1).to_string();
         match fence.write(Write::new().expect(key, from.modified).put(key, next)).await {
-            Ok(revision) => Outcome::Accepted { revision },
+            Ok(revision) => Outcome::Accepted { revision: revision.into() },
             Err(WriteError::Stale) => Outcome::Refused,
             Err(error) => unclear(error),
         }
@@ -78,7 +78,7 @@ impl Counter {
         self.store.call(Operation::Revoke(i64::MAX), within).await.is_ok()
     }
 
-    pub async fn delete(&self, fence: &Fence) -> Result<i64, WriteError> {
+    pub async fn delete(&self, fence: &Fence) -> Result<Revision, WriteError> {
         fence.delete(self.key.as_str()).await
     }
 }

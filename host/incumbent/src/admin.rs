@@ -3,17 +3,30 @@
 
 use std::time::Duration;
 
-use crate::event::Leader;
+use crate::event::{KeyValue, Leader};
 use crate::store::Store;
-pub use crate::store::read::get;
-use crate::store::read::{misanswered, oldest, read};
+use crate::store::read::{self, misanswered, oldest, read};
 use crate::types::{
-    Contest, Entry, Failure, Guard, Guarded, Mutation, Operation, Order, Put, Response, Selection,
+    Contest, Entry, Epoch, Failure, Guard, Guarded, Mutation, Operation, Order, Put, Response,
+    Revision, Selection,
 };
 use crate::write::WriteError;
 
 /// How many keys a page has at most, where others' data lie below an election's name.
 const PAGE: u32 = 1_000;
+
+/// Reads one key, as it is now. Cancel safe.
+///
+/// # Errors
+///
+/// What the store says instead of an answer.
+pub async fn get(
+    store: &dyn Store,
+    key: impl Into<Vec<u8>>,
+    within: Duration,
+) -> Result<Option<KeyValue>, Failure> {
+    Ok(read::get(store, key.into(), within).await?.map(KeyValue::from))
+}
 
 /// Sets a key, under no lease, while the term of `epoch` stands in the election,
 /// whoever leads it. For the work of a term in another process, which knows the
@@ -31,11 +44,11 @@ pub async fn fenced_put(
     store: &dyn Store,
     election: &str,
     contest: Contest,
-    epoch: i64,
+    epoch: Epoch,
     key: impl Into<Vec<u8>>,
     value: impl Into<Vec<u8>>,
     within: Duration,
-) -> Result<i64, WriteError> {
+) -> Result<Revision, WriteError> {
     let key = key.into();
     if is_own_key(election, contest, &key) {
         return Err(WriteError::Failed(Failure::Invalid(
@@ -48,8 +61,8 @@ pub async fn fenced_put(
         .filter(|leader| leader.epoch == epoch)
         .ok_or(WriteError::Stale)?;
     let put = Put { key, value: value.into() };
-    let guard =
-        Guard { key: leader.key, epoch, lease: Some(leader.lease).filter(|lease| *lease != 0) };
+    let lease = Some(leader.lease.into()).filter(|lease| *lease != 0);
+    let guard = Guard { key: leader.key, epoch: epoch.into(), lease };
     guarded(store, guard, Mutation::Put(put), within).await
 }
 
@@ -69,7 +82,7 @@ pub async fn depose(
     store: &dyn Store,
     election: &str,
     contest: Contest,
-    epoch: Option<i64>,
+    epoch: Option<Epoch>,
     within: Duration,
 ) -> Result<Option<Leader>, WriteError> {
     let leader = leader(store, election, contest, within)
@@ -79,7 +92,7 @@ pub async fn depose(
     let Some(leader) = leader else {
         return Ok(None);
     };
-    let guard = Guard { key: leader.key.clone(), epoch: leader.epoch, lease: None };
+    let guard = Guard { key: leader.key.clone(), epoch: leader.epoch.into(), lease: None };
     let deletion = Mutation::Delete(leader.key.clone());
     match guarded(store, guard, deletion, within).await {
         Ok(_) => Ok(Some(leader)),
@@ -118,7 +131,7 @@ pub async fn leader(
             return Ok(None);
         };
         // It may have gone since its page was read, and others be there.
-        let found = get(store, leader.key, within).await?;
+        let found = read::get(store, leader.key, within).await?;
         if let Some(found) = found.filter(|found| found.created == leader.created) {
             return Ok(Some(found.into()));
         }
@@ -154,11 +167,11 @@ async fn guarded(
     guard: Guard,
     mutation: Mutation,
     within: Duration,
-) -> Result<i64, WriteError> {
+) -> Result<Revision, WriteError> {
     let write =
         Operation::Guarded(Guarded { guard, expect: Vec::new(), mutations: vec![mutation] });
     match store.call(write, within).await {
-        Ok(Response::Applied(revision)) => Ok(revision),
+        Ok(Response::Applied(revision)) => Ok(revision.into()),
         Ok(Response::Stale) => Err(WriteError::Stale),
         Ok(Response::Conflict) => Err(WriteError::Conflict),
         Ok(_) => Err(WriteError::Failed(misanswered())),

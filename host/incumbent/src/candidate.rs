@@ -214,7 +214,7 @@ impl Listener {
         let (term, told) = self.led.as_mut().filter(|(_, told)| *told < valid_until)?;
         *told = valid_until;
         Some(Event::Extended {
-            epoch: term.id.epoch,
+            epoch: term.epoch(),
             key: term.key.clone(),
             lease: term.lease(),
             valid_until,

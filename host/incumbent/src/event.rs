@@ -1,6 +1,6 @@
 //! What a session tells its users.
 
-use crate::types::{Entry, Failure, Mark, Reason};
+use crate::types::{Entry, Epoch, Failure, LeaseId, Mark, Reason, Revision};
 
 /// The leader of an election, or a candidate in line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -11,14 +11,40 @@ pub struct Leader {
     /// What it proclaims; its identity unless it says otherwise.
     pub value: Vec<u8>,
     /// The key's create revision: the fencing token of its leadership.
-    pub epoch: i64,
+    pub epoch: Epoch,
     /// The lease that the key is attached to; 0 for none.
-    pub lease: i64,
+    pub lease: LeaseId,
 }
 
 impl From<Entry> for Leader {
     fn from(entry: Entry) -> Self {
-        Self { key: entry.key, value: entry.value, epoch: entry.created, lease: entry.lease }
+        let (epoch, lease) = (entry.created.into(), entry.lease.into());
+        Self { key: entry.key, value: entry.value, epoch, lease }
+    }
+}
+
+/// A key as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct KeyValue {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// The revision that created the key.
+    pub created: Revision,
+    /// The revision of its last change: what a [`Write`](crate::Write) expects that builds on
+    /// the value.
+    pub modified: Revision,
+    /// The lease that it is attached to; 0 for none.
+    pub lease: LeaseId,
+}
+
+impl From<Entry> for KeyValue {
+    fn from(entry: Entry) -> Self {
+        let Entry { key, value, lease, created, modified } = entry;
+        let (created, modified) = (created.into(), modified.into());
+        Self { key, value, created, modified, lease: lease.into() }
     }
 }
 
@@ -32,45 +58,45 @@ pub enum Event {
         key: Vec<u8>,
         /// The epoch, if this key comes to lead; 0 in a race that somebody else
         /// leads.
-        epoch: i64,
+        epoch: Epoch,
     },
     /// Leads from now on.
     Elected {
         /// The term's.
-        epoch: i64,
+        epoch: Epoch,
         /// The leader key.
         key: Vec<u8>,
         /// The lease that the key is attached to.
-        lease: i64,
+        lease: LeaseId,
         /// The work must have stopped by then, unless extended.
         valid_until: Mark,
     },
     /// Leads on, to a later `valid_until`.
     Extended {
         /// The term's.
-        epoch: i64,
+        epoch: Epoch,
         /// The leader key.
         key: Vec<u8>,
         /// The lease that the key is attached to.
-        lease: i64,
+        lease: LeaseId,
         /// The work must have stopped by then, unless extended.
         valid_until: Mark,
     },
     /// Renewals fail, and less than half of the time is left.
     Endangered {
         /// The term's.
-        epoch: i64,
+        epoch: Epoch,
         /// The leader key.
         key: Vec<u8>,
         /// The lease that the key is attached to.
-        lease: i64,
+        lease: LeaseId,
         /// The work must have stopped by then, unless extended.
         valid_until: Mark,
     },
     /// Leads no more.
     Demoted {
         /// The term's.
-        epoch: i64,
+        epoch: Epoch,
         /// Why it ended.
         reason: Reason,
     },

@@ -9,8 +9,9 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::driver::{Handle, Registration, Request, Stage, over};
 use crate::error::Error;
+use crate::event::KeyValue;
 use crate::term::{Standing, Term};
-use crate::types::{Entry, Failure, Mark, Reason};
+use crate::types::{Epoch, Failure, LeaseId, Mark, Reason, Revision};
 use crate::write::{Write, WriteError};
 
 /// One term of leadership, from its election on. It can touch no later term.
@@ -73,10 +74,9 @@ impl Leadership {
         &self.term.election
     }
 
-    /// The fencing token: it rises strictly from one leadership of an election
-    /// to the next, and is never 0.
-    pub fn epoch(&self) -> i64 {
-        self.term.id.epoch
+    /// The fencing token: it rises strictly from one leadership of an election to the next.
+    pub fn epoch(&self) -> Epoch {
+        self.term.epoch()
     }
 
     /// The leader key.
@@ -85,7 +85,7 @@ impl Leadership {
     }
 
     /// The lease that the leader key is attached to.
-    pub fn lease(&self) -> i64 {
+    pub fn lease(&self) -> LeaseId {
         self.term.lease()
     }
 
@@ -247,8 +247,8 @@ pub struct Fence {
 impl Fence {
     /// The term's epoch: for sinks that keep the highest one they have seen, and
     /// refuse what bears a lower one.
-    pub fn epoch(&self) -> i64 {
-        self.term.id.epoch
+    pub fn epoch(&self) -> Epoch {
+        self.term.epoch()
     }
 
     /// Whether the term stands at this moment, by the clock. Takes no lock.
@@ -314,16 +314,16 @@ impl Fence {
         self.handle.proclaim(self.term.id.election, value.into()).await
     }
 
-    /// Reads a key, as it is now: what was acknowledged to anyone before shows in it. Its
-    /// `modified` is what a [`Write`] expects that builds on its value. Cancel safe.
+    /// Reads a key, as it is now: what was acknowledged to anyone before shows in it. Cancel
+    /// safe.
     ///
     /// Anybody may read: the term need not stand.
     ///
     /// # Errors
     ///
     /// What the store says instead of an answer.
-    pub async fn get(&self, key: impl Into<Vec<u8>>) -> Result<Option<Entry>, Failure> {
-        self.handle.get(key.into()).await
+    pub async fn get(&self, key: impl Into<Vec<u8>>) -> Result<Option<KeyValue>, Failure> {
+        Ok(self.handle.get(key.into()).await?.map(KeyValue::from))
     }
 
     /// Sets a key, under no lease, and returns the revision of the change.
@@ -335,7 +335,7 @@ impl Fence {
         &self,
         key: impl Into<Vec<u8>>,
         value: impl Into<Vec<u8>>,
-    ) -> Result<i64, WriteError> {
+    ) -> Result<Revision, WriteError> {
         self.write(Write::new().put(key, value)).await
     }
 
@@ -344,7 +344,7 @@ impl Fence {
     /// # Errors
     ///
     /// As for [`put`](Self::put).
-    pub async fn delete(&self, key: impl Into<Vec<u8>>) -> Result<i64, WriteError> {
+    pub async fn delete(&self, key: impl Into<Vec<u8>>) -> Result<Revision, WriteError> {
         self.write(Write::new().delete(key)).await
     }
 
@@ -354,7 +354,7 @@ impl Fence {
     ///
     /// As for [`put`](Self::put), and [`WriteError::Conflict`] if an expectation
     /// does not hold.
-    pub async fn write(&self, write: Write) -> Result<i64, WriteError> {
+    pub async fn write(&self, write: Write) -> Result<Revision, WriteError> {
         if !self.term.is_valid() {
             return Err(WriteError::Stale);
         }

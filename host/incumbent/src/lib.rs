@@ -71,7 +71,7 @@ pub use connect::connect;
 pub use election::Election;
 pub use elector::{Component, ComponentError, Elector};
 pub use error::Error;
-pub use event::{Event, Leader};
+pub use event::{Event, KeyValue, Leader};
 pub use leadership::{Fence, Leadership};
 pub use observer::Leaders;
 pub use options::Options;
@@ -85,6 +85,7 @@ pub use store::url::{EtcdUrl, StoreUrl, StoreUrlError};
 pub use store::{Store, Watches};
 pub use term::Standing;
 pub use terms::Terms;
+pub use types::numbers::{Epoch, LeaseId, Revision};
 pub use types::{Contest, Failure, Mark, Reason};
 pub use write::{Write, WriteError};
 

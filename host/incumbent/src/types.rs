@@ -1,10 +1,20 @@
 //! The data that crosses the boundary between elector, driver and store: what
-//! `wit/types.wit` declares.
+//! `wit/types.wit` declares. Epochs, revisions and lease ids are plain numbers in it.
 
 use std::error;
 use std::fmt;
 
-pub use crate::bindings::exports::incumbent::election::types::*;
+pub(crate) mod numbers;
+
+pub(crate) use crate::bindings::exports::incumbent::election::types::Duration;
+pub use crate::bindings::exports::incumbent::election::types::{
+    Call, Candidacy, Change, Claim, Claimed, Command, Config, ConfigError, Contest, Deletion,
+    Demotion, ElectionId, Entry, Event, Expectation, Extension, Failure, Grant, Guard, Guarded,
+    GuardedWrite, Joined, Leadership, Listing, Mark, Mutation, Notice, Observation, Operation,
+    Order, Proclamation, Put, Reason, Reply, RequestId, Response, Selection, Sighting, Snapshot,
+    Step, Term, Ticket, Trouble, Watch, Watched, Withdrawal, WriteOutcome, Written,
+};
+pub(crate) use numbers::{Epoch, LeaseId, Revision};
 
 /// What a store answers, or why it does not.
 pub type Answer<T = Response> = Result<T, Failure>;
@@ -90,9 +100,4 @@ impl fmt::Display for Reason {
             Self::Other(text) => text,
         })
     }
-}
-
-/// A lease as etcd's tools show it.
-pub(crate) fn hex(lease: LeaseId) -> String {
-    format!("{lease:x}")
 }

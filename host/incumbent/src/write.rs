@@ -1,6 +1,6 @@
 //! Guarded writes: what one changes, and how it may fail.
 
-use crate::types::{Expectation, Failure, Mutation, Put, WriteOutcome};
+use crate::types::{Expectation, Failure, Mutation, Put, Revision, WriteOutcome};
 
 /// Several changes, and what must hold for them. See [`Fence::write`](crate::Fence::write).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,10 +16,10 @@ impl Write {
         Self::default()
     }
 
-    /// Only if the key's last change was made at this revision; 0: only if there
-    /// is no such key.
-    pub fn expect(mut self, key: impl Into<Vec<u8>>, modified: i64) -> Self {
-        self.expect.push(Expectation { key: key.into(), modified });
+    /// Only if the key's last change was made at this revision; [`Revision::default`], which is
+    /// 0: only if there is no such key.
+    pub fn expect(mut self, key: impl Into<Vec<u8>>, modified: Revision) -> Self {
+        self.expect.push(Expectation { key: key.into(), modified: modified.into() });
         self
     }
 
@@ -59,9 +59,9 @@ pub enum WriteError {
 }
 
 /// The revision of a write, or why there is none.
-pub(crate) fn written(outcome: WriteOutcome) -> Result<i64, WriteError> {
+pub(crate) fn written(outcome: WriteOutcome) -> Result<Revision, WriteError> {
     match outcome {
-        WriteOutcome::Applied(revision) => Ok(revision),
+        WriteOutcome::Applied(revision) => Ok(revision.into()),
         WriteOutcome::Stale => Err(WriteError::Stale),
         WriteOutcome::Conflict => Err(WriteError::Conflict),
         WriteOutcome::Unknown => Err(WriteError::Unknown),

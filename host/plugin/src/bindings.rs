@@ -11,6 +11,15 @@
     reason = "generated code"
 )]
 
+/// What `leadership.wit` uses of `types.wit`.
+mod types {
+    pub use incumbent::types::*;
+
+    pub type Duration = u64;
+    pub type Epoch = i64;
+    pub type Revision = i64;
+}
+
 pub(super) mod suspending {
     wasmtime::component::bindgen!({
         path: "../../wit",
@@ -26,7 +35,7 @@ pub(super) mod suspending {
             default: trappable,
         },
         with: {
-            "incumbent:election/types": ::incumbent::types,
+            "incumbent:election/types": crate::bindings::types,
             "incumbent:election/leadership.term": ::incumbent::Fence,
         },
     });
@@ -38,7 +47,7 @@ pub(super) mod blocking {
         interfaces: "import incumbent:election/leadership@0.1.0;",
         imports: { default: trappable },
         with: {
-            "incumbent:election/types": ::incumbent::types,
+            "incumbent:election/types": crate::bindings::types,
             "incumbent:election/leadership.term": ::incumbent::Fence,
         },
     });

@@ -47,7 +47,7 @@
 //! let instance = linker.instantiate_async(&mut store, &component).await?;
 //! let work = instance.get_typed_func::<(), (i64,)>(&mut store, "epoch")?;
 //! tokio::select! {
-//!     done = work.call_async(&mut store, ()) => assert_eq!(done?.0, leadership.epoch()),
+//!     done = work.call_async(&mut store, ()) => assert_eq!(leadership.epoch(), done?.0.into()),
 //!     reason = leadership.lost() => println!("demoted: {reason}"),
 //! }
 //! drop(store); // the work has stopped ...
@@ -122,7 +122,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::Either;
-use incumbent::{Clock, Election, Fence, Leadership, Terms};
+use incumbent::{Clock, Election, Epoch, Fence, Leadership, Terms};
 use tokio::runtime::Handle;
 /// The version that this crate goes with.
 pub use wasmtime;
@@ -153,7 +153,7 @@ pub struct LeadershipCtx {
     /// It was said that it was refused a key.
     is_told: bool,
     /// The epochs of the handles of terms that it holds.
-    handles: Vec<i64>,
+    handles: Vec<Epoch>,
 }
 
 /// How the component takes part.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, pending};
-use incumbent::{Clock, Error, Fence, Write, WriteError, admin};
+use incumbent::{Clock, Epoch, Error, Fence, KeyValue, Write, WriteError, admin};
 use tracing::warn;
 use wasmtime::component::Resource;
 
@@ -55,7 +55,7 @@ impl Host for LeadershipCtxView<'_> {
 
 impl HostTerm for LeadershipCtxView<'_> {
     fn epoch(&mut self, term: Resource<Fence>) -> wasmtime::Result<i64> {
-        Ok(self.table.get(&term)?.epoch())
+        Ok(self.table.get(&term)?.epoch().into())
     }
 
     fn remaining(&mut self, term: Resource<Fence>) -> wasmtime::Result<u64> {
@@ -96,7 +96,8 @@ impl HostTerm for LeadershipCtxView<'_> {
             return Ok(Err(Refusal::Stale));
         }
         Ok(match fence.in_time(fence.get(key)).await {
-            Some(found) => found.map_err(Refusal::Failed),
+            Some(Ok(found)) => Ok(found.map(entry)),
+            Some(Err(failure)) => Err(Refusal::Failed(failure)),
             None => Err(Refusal::Stale),
         })
     }
@@ -144,7 +145,7 @@ impl HostTerm for LeadershipCtxView<'_> {
         }
         let mut write = Write::new();
         for Expectation { key, modified } in expectations {
-            write = write.expect(key, modified);
+            write = write.expect(key, modified.into());
         }
         for Put { key, value } in puts {
             write = write.put(key, value);
@@ -153,7 +154,8 @@ impl HostTerm for LeadershipCtxView<'_> {
             write = write.delete(key);
         }
         let written = fence.in_time(fence.write(write)).await;
-        Ok(written.unwrap_or(Err(WriteError::Unknown)).map_err(Refusal::from))
+        let written = written.unwrap_or(Err(WriteError::Unknown));
+        Ok(written.map(i64::from).map_err(Refusal::from))
     }
 
     async fn proclaim(
@@ -217,7 +219,7 @@ impl LeadershipCtx {
     }
 
     /// The work of a term has stopped.
-    fn let_go(&mut self, epoch: i64) {
+    fn let_go(&mut self, epoch: Epoch) {
         let is_given = self.term().is_some_and(|fence| fence.epoch() == epoch);
         if let Part::Terms(terms) = &mut self.part
             && is_given
@@ -264,6 +266,16 @@ fn passed(clock: &Arc<dyn Clock>, within: Option<u64>) -> impl Future<Output = (
     match within {
         Some(within) => Either::Left(clock.sleep_until(clock.now().saturating_add(within))),
         None => Either::Right(pending()),
+    }
+}
+
+fn entry(found: KeyValue) -> Entry {
+    Entry {
+        key: found.key,
+        value: found.value,
+        lease: found.lease.into(),
+        created: found.created.into(),
+        modified: found.modified.into(),
     }
 }
 

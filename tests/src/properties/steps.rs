@@ -12,7 +12,9 @@ use arbitrary::Result;
 use futures_util::future::{BoxFuture, pending, ready};
 use futures_util::{FutureExt, Stream, StreamExt};
 use incumbent::types::{self, *};
-use incumbent::{Candidate, Clock, Leadership, ManualClock, Options, Session, Store, Watches};
+use incumbent::{
+    Candidate, Clock, Epoch, Leadership, LeaseId, ManualClock, Options, Session, Store, Watches,
+};
 use parking_lot::Mutex;
 
 use super::panics::Panics;
@@ -189,7 +191,7 @@ struct Shared {
     bytes: Vec<u8>,
     read: usize,
     /// How long the grants and renewals that were answered let each lease live, at most.
-    allowed: BTreeMap<LeaseId, Mark>,
+    allowed: BTreeMap<i64, Mark>,
 }
 
 impl Shared {
@@ -281,8 +283,8 @@ struct World {
 struct Part {
     candidate: Option<Candidate>,
     events: Events,
-    leads: Option<i64>,
-    last_epoch: i64,
+    leads: Option<Epoch>,
+    last_epoch: Epoch,
 }
 
 impl World {
@@ -309,7 +311,12 @@ impl World {
                 let candidate = election.enter();
                 let events = Box::new(candidate.events().fuse());
                 let candidate = Some(candidate);
-                self.parts.push(Part { candidate, events, leads: None, last_epoch: 0 });
+                self.parts.push(Part {
+                    candidate,
+                    events,
+                    leads: None,
+                    last_epoch: Epoch::default(),
+                });
             }
             3 => self.later(async move { drop(election.observe().collect::<Vec<_>>().await) }),
             4 => self.later(async move { drop(election.candidates().await) }),
@@ -355,14 +362,15 @@ impl World {
             tokio::task::yield_now().await;
         }
         let shared = self.shared.lock();
-        let allowed = |lease: &i64| shared.allowed.get(lease).copied().unwrap_or_default();
+        let allowed =
+            |lease: LeaseId| shared.allowed.get(&lease.into()).copied().unwrap_or_default();
         for part in &mut self.parts {
             while let Some(Some(event)) = part.events.next().now_or_never() {
                 part.hear(event, allowed);
             }
         }
         for leadership in &self.held {
-            let allowed = allowed(&leadership.lease());
+            let allowed = allowed(leadership.lease());
             assert!(leadership.valid_until() <= allowed, "{leadership:?}: {allowed}");
             assert!(!leadership.is_valid() || self.clock.now() < allowed, "{leadership:?}");
         }
@@ -388,18 +396,18 @@ impl World {
 }
 
 impl Part {
-    fn hear(&mut self, event: incumbent::Event, allowed: impl Fn(&i64) -> Mark) {
+    fn hear(&mut self, event: incumbent::Event, allowed: impl Fn(LeaseId) -> Mark) {
         match event {
             incumbent::Event::Elected { epoch, lease, valid_until, .. } => {
                 assert_eq!(self.leads, None, "one term at a time");
                 assert!(epoch > self.last_epoch, "epochs rise");
-                assert!(valid_until <= allowed(&lease), "{valid_until}: {}", allowed(&lease));
+                assert!(valid_until <= allowed(lease), "{valid_until}: {}", allowed(lease));
                 self.leads = Some(epoch);
                 self.last_epoch = epoch;
             }
             incumbent::Event::Extended { epoch, lease, valid_until, .. } => {
                 assert_eq!(self.leads, Some(epoch), "what stands is extended");
-                assert!(valid_until <= allowed(&lease), "{valid_until}: {}", allowed(&lease));
+                assert!(valid_until <= allowed(lease), "{valid_until}: {}", allowed(lease));
             }
             incumbent::Event::Demoted { epoch, .. } => {
                 assert_eq!(self.leads.take(), Some(epoch), "what stood ends");

@@ -138,13 +138,13 @@ impl Host {
     ) {
         log.write(Event::Elected {
             election: self.election.clone(),
-            epoch: leadership.epoch(),
+            epoch: leadership.epoch().into(),
             valid_until: leadership.valid_until(),
         });
         let demoted = |reason: &Reason| {
             log.write(Event::Demoted {
                 election: self.election.clone(),
-                epoch: leadership.epoch(),
+                epoch: leadership.epoch().into(),
                 valid_until: leadership.valid_until(),
                 reason: name(reason).to_owned(),
             })
@@ -179,7 +179,7 @@ impl Host {
             // Read before the answer: who leads at a later time led then.
             let mark = BootClock.now();
             let leads = fence.is_valid();
-            let (election, epoch) = (self.election.clone(), fence.epoch());
+            let (election, epoch) = (self.election.clone(), fence.epoch().into());
             log.write_at(mark, Event::Invoke { election, increment, epoch, leads });
             let seen = |value| {
                 log.write(Event::Read { increment, value });
@@ -220,7 +220,7 @@ async fn note(mut events: impl Stream<Item = News> + Unpin, election: String, lo
         match event {
             News::Extended { epoch, valid_until, .. } => {
                 let election = election.clone();
-                log.write(Event::Extended { election, epoch, valid_until });
+                log.write(Event::Extended { election, epoch: epoch.into(), valid_until });
             }
             News::Trouble(failure) => {
                 log.write(Event::Trouble { text: failure.to_string() });

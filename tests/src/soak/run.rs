@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use etcd_client::Client;
-use incumbent::{Contest, Credentials, EtcdStore, EtcdUrl, admin};
+use incumbent::{Contest, Credentials, Epoch, EtcdStore, EtcdUrl, admin};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -210,7 +210,7 @@ impl<'a> Soak<'a> {
             Kind::IsolateLeader => Fault::IsolateMember { member: leader, leader: true },
             Kind::Compact => Fault::Compact,
             Kind::Defragment => Fault::Defragment { member: one[0] },
-            Kind::Depose(by) => Fault::Depose { epoch: self.leader().await?.epoch, by },
+            Kind::Depose(by) => Fault::Depose { epoch: self.leader().await?.epoch.into(), by },
         })
     }
 
@@ -242,7 +242,7 @@ impl<'a> Soak<'a> {
             Fault::IsolateMember { member, .. } => self.cluster.isolate(*member),
             Fault::Compact => self.order(compact(&self.members)).await,
             Fault::Defragment { member } => self.order(defragment(self.members[*member])).await,
-            Fault::Depose { epoch, by } => self.order(self.depose(*epoch, *by)).await,
+            Fault::Depose { epoch, by } => self.order(self.depose((*epoch).into(), *by)).await,
         }
     }
 
@@ -308,7 +308,7 @@ impl<'a> Soak<'a> {
         store.map_err(|error| error.to_string())
     }
 
-    async fn depose(&self, epoch: i64, by: Removal) -> Result<(), String> {
+    async fn depose(&self, epoch: Epoch, by: Removal) -> Result<(), String> {
         let leader = self.leader().await.filter(|leader| leader.epoch == epoch);
         let leader = leader.ok_or("it leads no more")?;
         match by {
@@ -322,7 +322,11 @@ impl<'a> Soak<'a> {
                 client(&self.members).await?.delete(leader.key, None).await.map_err(told)?;
             }
             Removal::Lease => {
-                client(&self.members).await?.lease_revoke(leader.lease).await.map_err(told)?;
+                client(&self.members)
+                    .await?
+                    .lease_revoke(leader.lease.into())
+                    .await
+                    .map_err(told)?;
             }
         }
         Ok(())

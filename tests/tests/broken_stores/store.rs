@@ -15,8 +15,8 @@ pub struct BrokenPlace {
 pub struct Shared {
     /// How often something was asked or told that breaks now and then.
     pub times: AtomicU64,
-    pub forgotten: Mutex<Revision>,
-    pub granted: Mutex<BTreeMap<LeaseId, u64>>,
+    pub forgotten: Mutex<i64>,
+    pub granted: Mutex<BTreeMap<i64, u64>>,
     /// What was claimed first, by key.
     pub claimed: Mutex<BTreeMap<Vec<u8>, Entry>>,
     pub read: Mutex<BTreeMap<String, Response>>,
@@ -55,7 +55,7 @@ impl Place for BrokenPlace {
     }
 
     async fn compact(&self, revision: Revision) -> bool {
-        *self.store.shared.forgotten.lock() = revision;
+        *self.store.shared.forgotten.lock() = revision.into();
         self.store.store.compact(revision)
     }
 
@@ -231,7 +231,7 @@ impl Broken {
                 self.shared.claimed.lock().extend(first);
             }
             (WritesAreForgotten, Operation::Guarded(_)) if self.shared.is_time() => {
-                return Some(Ok(Response::Applied(self.store.revision() + 1)));
+                return Some(Ok(Response::Applied(i64::from(self.store.revision()) + 1)));
             }
             (ReadsAreInParts, Operation::Read(selections)) => {
                 let mut all = Snapshot { at: 0, found: vec![] };
@@ -265,7 +265,7 @@ impl Broken {
     /// The answer, or another one.
     pub async fn distorted(&self, operation: Operation, answer: Answer) -> Answer {
         if self.how == InvalidIsApplied && matches!(answer, Err(Failure::Invalid(_))) {
-            return Ok(Response::Applied(self.store.revision()));
+            return Ok(Response::Applied(self.store.revision().into()));
         }
         Ok(match (self.how, operation, answer?) {
             (GrantsTwice, Operation::Grant(grant), Response::Exists) => {
@@ -300,7 +300,7 @@ impl Broken {
             }
             (ClaimsUnderTheDead, Operation::Claim(claim), Response::Expired) => {
                 self.store.put(claim.key.clone(), claim.value.clone());
-                let at = self.store.revision();
+                let at = self.store.revision().into();
                 let (key, value, lease) = (claim.key, claim.value, claim.lease);
                 let entry = Entry { key, value, lease, created: at, modified: at };
                 Response::Claimed(Claimed { entry, at })
@@ -329,7 +329,7 @@ impl Broken {
                 for mutation in guarded.mutations {
                     operate(&self.store, mutation);
                 }
-                Response::Applied(self.store.revision())
+                Response::Applied(self.store.revision().into())
             }
             (WritesAreDoubled, operation @ Operation::Guarded(_), answer) => {
                 self.ask(operation).await?;
@@ -339,7 +339,7 @@ impl Broken {
         })
     }
 
-    pub async fn keys_of(&self, lease: LeaseId) -> Vec<Entry> {
+    pub async fn keys_of(&self, lease: i64) -> Vec<Entry> {
         match self.ask(Operation::Read(vec![all("")])).await {
             Ok(Response::Snapshot(snapshot)) => {
                 let entries = snapshot.found.concat().into_iter();
@@ -370,7 +370,7 @@ pub struct BrokenWatches {
 
 impl Watches for BrokenWatches {
     fn open(&mut self, mut watch: Watch) {
-        let now = self.store.revision();
+        let now = i64::from(self.store.revision());
         match self.how {
             BeginningsAreIgnored => watch.since = None,
             NowIsThePast => watch.since = watch.since.or(Some(now)),

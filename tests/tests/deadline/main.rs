@@ -16,8 +16,8 @@ use incumbent::types::{
     RequestId, Response, Snapshot, Step, Term, Watch, Watched,
 };
 use incumbent::{
-    BootClock, Candidate, Clock, Event, Failure, Fence, Leadership, ManualClock, Mark, Notifier,
-    Options, Reason, Session, Store, Watches, types,
+    BootClock, Candidate, Clock, Epoch, Event, Failure, Fence, Leadership, ManualClock, Mark,
+    Notifier, Options, Reason, Session, Store, Watches, types,
 };
 use incumbent_tests::hostile::{self, NOW};
 use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
@@ -293,7 +293,7 @@ async fn an_epoch_that_is_not_above_the_last_one_is_not_believed() {
         drop(candidate.elected().expect_soon("leads").await);
         if stands {
             let again = candidate.elected().expect_soon("leads again").await;
-            assert_eq!(again.epoch(), epoch);
+            assert_eq!(again.epoch(), Epoch::from(epoch));
         } else {
             let trouble = troubles.next().expect_soon("goes on").await.to_string();
             assert!(trouble.contains(&format!("cannot lead in epoch {epoch}")), "{trouble}");

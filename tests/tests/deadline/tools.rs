@@ -30,7 +30,7 @@ pub async fn is_over(candidate: &mut Candidate, leadership: &Leadership, valid_u
     assert!(!leadership.is_valid());
 }
 
-pub async fn demoted(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> (i64, Reason) {
+pub async fn demoted(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> (Epoch, Reason) {
     loop {
         if let Event::Demoted { epoch, reason } = events.next().expect_soon("goes on").await {
             return (epoch, reason);

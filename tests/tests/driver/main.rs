@@ -11,8 +11,8 @@ use futures_util::future::{BoxFuture, ready};
 use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{
     Answer, Call, Change, Command, Config, Demotion, ElectionId, Entry, Event, Extension, Failure,
-    Grant, Leadership, LeaseId, Notice, Operation, Reason, Reply, RequestId, Response, Step, Term,
-    Watch, Watched,
+    Grant, Leadership, Notice, Operation, Reason, Reply, RequestId, Response, Step, Term, Watch,
+    Watched,
 };
 use incumbent::{
     BootClock, Clock, Component, ComponentError, Elector, Error, ManualClock, MemoryStore, Options,
@@ -539,7 +539,7 @@ fn asks_for_lease_7(give_up: u64) -> Command {
 }
 
 /// Says that a candidate leads in epoch 1.
-fn elects(election: ElectionId, lease: LeaseId, valid_until: u64) -> Command {
+fn elects(election: ElectionId, lease: i64, valid_until: u64) -> Command {
     let term = Term { election, epoch: 1 };
     let leadership = Leadership { term, key: b"jobs/7".into(), lease, valid_until };
     Command::Notify(Notice::Elected(leadership))

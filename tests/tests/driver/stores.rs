@@ -55,8 +55,8 @@ impl Watches for Loud {
 /// A store that grants, after 3 s if it is late, and nothing else.
 #[derive(Clone, Debug, Default)]
 pub struct Generous {
-    pub granted: Arc<Mutex<Vec<LeaseId>>>,
-    pub revoked: Arc<Mutex<Vec<LeaseId>>>,
+    pub granted: Arc<Mutex<Vec<i64>>>,
+    pub revoked: Arc<Mutex<Vec<i64>>>,
     pub late: Option<ManualClock>,
 }
 

@@ -10,8 +10,8 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{Answer, Failure, Operation};
 use incumbent::{
-    Component, Contest, Credentials, Election, Error, EtcdStore, EtcdUrl, Event, Options, Reason,
-    Session, Store, Watches, Write, WriteError, admin,
+    Component, Contest, Credentials, Election, Epoch, Error, EtcdStore, EtcdUrl, Event, Options,
+    Reason, Session, Store, Watches, Write, WriteError, admin,
 };
 use incumbent_tests::etcd::Etcd;
 use incumbent_tests::wait::{ExpectSoon, soon, until};
@@ -52,7 +52,7 @@ async fn a_leader_that_resigns_is_followed_at_once(etcd: Etcd) {
     let first = one.election(NAME).campaign().expect_soon("leads").await;
     assert!(first.is_valid());
     assert!(first.remaining() > Duration::from_millis(500));
-    assert_eq!(first.key(), format!("{NAME}/{:x}", first.lease()).as_bytes());
+    assert_eq!(first.key(), format!("{NAME}/{}", first.lease()).as_bytes());
 
     let next = two.election(NAME);
     let waits = tokio::spawn(async move { next.campaign().await });
@@ -142,7 +142,7 @@ async fn a_candidate_whose_lease_is_revoked_gets_back_in_line(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let mut candidate = session.election(NAME).enter();
     let first = candidate.elected().expect_soon("leads").await;
-    etcd.etcdctl(&["lease", "revoke", &format!("{:x}", first.lease())]);
+    etcd.etcdctl(&["lease", "revoke", &first.lease().to_string()]);
     let reason = soon("the term is lost", first.lost()).await;
     assert!(matches!(reason, Reason::LeaseLost | Reason::Deposed), "{reason:?}");
     assert!(!first.is_valid());
@@ -394,13 +394,17 @@ async fn writes_from_outside_are_guarded_by_the_epoch(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     for contest in [queue, race] {
         let name = format!("{NAME}{}", if contest == race { "-race" } else { "" });
-        let put = |epoch| admin::fenced_put(&store, &name, contest, epoch, "/out", "1", WITHIN);
-        assert_eq!(soon("the write is answered", put(1)).await, Err(WriteError::Stale));
+        let put =
+            |epoch: Epoch| admin::fenced_put(&store, &name, contest, epoch, "/out", "1", WITHIN);
+        assert_eq!(
+            soon("the write is answered", put(Epoch::from(1))).await,
+            Err(WriteError::Stale)
+        );
         let election = session.election(name.as_str()).contest(contest);
         let leadership = election.campaign().expect_soon("leads").await;
         put(leadership.epoch()).expect_soon("writes").await;
         assert_eq!(
-            soon("the write is answered", put(leadership.epoch() + 1)).await,
+            soon("the write is answered", put(after(leadership.epoch()))).await,
             Err(WriteError::Stale)
         );
         let key = leadership.key().to_vec();
@@ -415,6 +419,10 @@ async fn writes_from_outside_are_guarded_by_the_epoch(etcd: Etcd) {
     }
 }
 
+fn after(epoch: Epoch) -> Epoch {
+    Epoch::from(i64::from(epoch) + 1)
+}
+
 async fn an_operator_deposes_whom_he_means(etcd: Etcd) {
     let store = store(&etcd).await;
     let depose = |epoch| admin::depose(&store, NAME, Contest::Queue, epoch, WITHIN);
@@ -422,7 +430,10 @@ async fn an_operator_deposes_whom_he_means(etcd: Etcd) {
     let (one, two) = (session(&etcd, "one").await, session(&etcd, "two").await);
     let first = one.election(NAME).campaign().expect_soon("leads").await;
     let mut next = two.election(NAME).join().expect_soon("joins").await;
-    assert_eq!(soon("the deposition is answered", depose(Some(first.epoch() + 1))).await, Ok(None));
+    assert_eq!(
+        soon("the deposition is answered", depose(Some(after(first.epoch())))).await,
+        Ok(None)
+    );
     let deposed = depose(Some(first.epoch())).expect_soon("deposes").await.expect("led");
     assert_eq!(deposed.value, b"one");
     assert_eq!(soon("the term is lost", first.lost()).await, Reason::Deposed);
@@ -529,7 +540,7 @@ async fn store(etcd: &Etcd) -> EtcdStore {
     store.expect_soon("connects").await
 }
 
-async fn elected(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> i64 {
+async fn elected(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> Epoch {
     loop {
         if let Event::Elected { epoch, .. } = events.next().expect_soon("goes on").await {
             return epoch;

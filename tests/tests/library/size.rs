@@ -86,7 +86,7 @@ async fn hundreds_of_terms_end_at_once(store: impl Store + Clone) {
     let waiting = join_all((0..600).map(async |number| race(&session, number).join().await));
     let waiting = timeout(LONG, waiting).await.expect("comes in time");
     let mut waiting: Vec<_> = waiting.into_iter().map(|joined| joined.expect("waits")).collect();
-    let revoked = store.call(Operation::Revoke(held[0].lease()), WITHIN);
+    let revoked = store.call(Operation::Revoke(held[0].lease().into()), WITHIN);
     assert_eq!(soon("the lease is revoked", revoked).await, Ok(Response::Revoked));
     let won = all_elected(&mut waiting).await;
     assert!(won.iter().zip(&held).all(|(term, before)| term.epoch() > before.epoch()));

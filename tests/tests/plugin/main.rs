@@ -11,7 +11,8 @@ pub use incumbent::Fence;
 use incumbent::testing::{Process, World};
 use incumbent::types::{Operation, Response};
 use incumbent::{
-    Candidate, Clock, Contest, Leadership, MemoryStore, Options, Reason, Session, Watches, admin,
+    Candidate, Clock, Contest, Epoch, Leadership, MemoryStore, Options, Reason, Session, Watches,
+    admin,
 };
 use incumbent_plugin::{
     self, LeadershipCtx, LeadershipCtxView, LeadershipView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES,

@@ -78,8 +78,8 @@ impl Puppet {
         ask!(self, call_elected, within.map(nanoseconds)).map(Held::from)
     }
 
-    pub async fn epoch(&mut self, term: Held) -> i64 {
-        ask!(self, call_epoch, term.lent())
+    pub async fn epoch(&mut self, term: Held) -> Epoch {
+        Epoch::from(ask!(self, call_epoch, term.lent()))
     }
 
     pub async fn remaining(&mut self, term: Held) -> Duration {

@@ -318,7 +318,7 @@ async fn an_observer_outlives_a_compaction(etcd: Etcd) {
     // Seen by nobody, and compacted away.
     Office::open(etcd.url(), 0, SHORTEST).await.closes().await;
     let office = Office::open(etcd.url(), 0, SHORT).await;
-    let revision = office.leader.epoch() + 1;
+    let revision = i64::from(office.leader.epoch()) + 1;
     etcd.etcdctl(&["put", "k", "v"]);
     etcd.etcdctl(&["put", "k", "v"]);
     etcd.etcdctl(&["compact", &revision.to_string()]);

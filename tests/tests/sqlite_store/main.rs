@@ -143,14 +143,14 @@ async fn keys(store: &SqliteStore) -> Vec<String> {
     }
 }
 
-async fn claimed(store: &SqliteStore, key: &str, lease: LeaseId) -> Entry {
+async fn claimed(store: &SqliteStore, key: &str, lease: i64) -> Entry {
     match ask(store, claim(key, lease)).await {
         Response::Claimed(claimed) => claimed.entry,
         other => panic!("{other:?}"),
     }
 }
 
-fn watch(store: &impl Store, since: Option<Revision>) -> Box<dyn Watches> {
+fn watch(store: &impl Store, since: Option<i64>) -> Box<dyn Watches> {
     let mut watches = store.watches();
     watches.open(Watch { id: 1, key: Vec::new(), prefix: true, since });
     watches
@@ -162,7 +162,7 @@ async fn next(watches: &mut Box<dyn Watches>) -> Change {
 }
 
 /// The revision and the key of the next change.
-async fn seen(watches: &mut Box<dyn Watches>) -> (Revision, String) {
+async fn seen(watches: &mut Box<dyn Watches>) -> (i64, String) {
     let (at, key) = match next(watches).await {
         Change::Put(entry) => (entry.modified, entry.key),
         Change::Deleted(deletion) => (deletion.at, deletion.key),

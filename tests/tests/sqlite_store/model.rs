@@ -15,7 +15,7 @@ use super::{Place, next, watch};
 const STEPS: usize = 3_000;
 /// Few, so that they collide, with all that prefixes can be wrong about.
 const KEYS: [&[u8]; 7] = [b"a", b"a/", b"a/b", b"a0", b"a\xff", b"\xff", b"\xff\xff"];
-const LEASES: [LeaseId; 5] = [1, 2, 3, -4, LeaseId::MAX];
+const LEASES: [i64; 5] = [1, 2, 3, -4, i64::MAX];
 /// Some are over while others are still alive.
 const TTLS: [u64; 5] = [0, 1_000_000_001, 2_500_000_000, 9_000_000_000, u64::MAX];
 
@@ -64,7 +64,7 @@ impl Both {
             Ok(Response::Snapshot(snapshot)) => self.random.entries = snapshot.found.concat(),
             other => panic!("{other:?}"),
         }
-        self.random.revision = self.memory.revision();
+        self.random.revision = self.memory.revision().into();
         while self.changes.last().map_or(1, revision) < self.random.revision {
             self.listen().await;
         }
@@ -104,7 +104,7 @@ impl Both {
     }
 }
 
-fn revision(change: &Change) -> Revision {
+fn revision(change: &Change) -> i64 {
     match change {
         Change::Put(entry) => entry.modified,
         Change::Deleted(deletion) => deletion.at,

@@ -50,9 +50,9 @@ impl Calls {
         self.ledger.call(now, &call)?;
         let Call { id, give_up, operation } = call;
         if let Operation::Grant(grant) = &operation {
-            self.leases.insert(grant.lease);
+            self.leases.insert(grant.lease.into());
         } else if let Operation::Revoke(lease) = &operation {
-            self.leases.remove(lease);
+            self.leases.remove(&LeaseId::from(*lease));
         }
         debug!(id, operation = operation.name(), "call");
         let within = Duration::from_nanos(give_up.saturating_sub(now));

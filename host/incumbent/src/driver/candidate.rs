@@ -7,14 +7,14 @@ use tracing::{info, warn};
 use super::channel::{CandidateSender, Stage};
 use crate::event::Event;
 use crate::term::Term;
-use crate::types::{self, Candidacy, Failure, Reason, hex};
+use crate::types::{self, Candidacy, Epoch, Failure, Reason};
 
 #[derive(Debug)]
 pub(crate) struct CandidateState {
     pub(super) candidacy: Candidacy,
     sender: CandidateSender,
     role: Role,
-    pub(super) last_epoch: i64,
+    pub(super) last_epoch: Epoch,
     pub(super) leaving: bool,
 }
 
@@ -53,7 +53,13 @@ impl Role {
 
 impl CandidateState {
     pub(crate) fn new(candidacy: Candidacy, sender: CandidateSender) -> Self {
-        Self { candidacy, sender, role: Role::Joining, last_epoch: 0, leaving: false }
+        Self {
+            candidacy,
+            sender,
+            role: Role::Joining,
+            last_epoch: Epoch::default(),
+            leaving: false,
+        }
     }
 
     pub(super) fn tell(&self, event: Event) {
@@ -89,10 +95,10 @@ impl CandidateState {
     }
 
     pub(super) fn lead(&mut self, term: Term) {
-        self.last_epoch = term.id.epoch;
+        self.last_epoch = term.epoch();
         self.change(Role::Leading { term: term.clone(), yielded: false });
         let event = Event::Elected {
-            epoch: term.id.epoch,
+            epoch: term.epoch(),
             key: term.key.clone(),
             lease: term.lease(),
             valid_until: term.deadline(),
@@ -173,9 +179,9 @@ impl CandidateState {
         let Role::Leading { term, .. } = &self.role else {
             return;
         };
-        let (epoch, lease, valid_until) = (term.id.epoch, term.lease(), term.deadline());
+        let (epoch, lease, valid_until) = (term.epoch(), term.lease(), term.deadline());
         let election = &self.candidacy.name;
-        warn!(election, epoch, lease = hex(lease), valid_until, "endangered");
+        warn!(election, %epoch, %lease, valid_until, "endangered");
         term.endanger();
         let key = term.key.clone();
         self.tell(Event::Endangered { epoch, key, lease, valid_until });
@@ -204,8 +210,8 @@ impl CandidateState {
         let known = !matches!(self.role.stage(), Stage::Leading(_));
         self.change(role);
         if !known {
-            let (epoch, lease) = (term.id.epoch, hex(term.lease()));
-            info!(election = self.candidacy.name, epoch, lease, %reason, "demoted");
+            let (epoch, lease) = (term.epoch(), term.lease());
+            info!(election = self.candidacy.name, %epoch, %lease, %reason, "demoted");
             self.tell(Event::Demoted { epoch, reason });
         }
     }

@@ -13,7 +13,7 @@ use super::channel::EVENTS;
 use super::participants::{Participant, Pending};
 use crate::clock::Clock;
 use crate::store::{Store, read};
-use crate::types::{self, ElectionId, Entry, Failure};
+use crate::types::{self, ElectionId, Entry, Failure, Revision};
 use crate::write::{Write, WriteError, written};
 
 /// How many writes may be under way at once, and how many reads: enough for any store to be
@@ -88,12 +88,19 @@ impl Handle {
     }
 
     /// Makes a guarded write of a term.
-    pub(crate) async fn write(&self, term: types::Term, write: Write) -> Result<i64, WriteError> {
+    pub(crate) async fn write(
+        &self,
+        term: types::Term,
+        write: Write,
+    ) -> Result<Revision, WriteError> {
         self.write_by(|pending| Request::Write { term, write, pending }).await
     }
 
     /// Waits for its turn, and then for the outcome.
-    async fn write_by(&self, request: impl FnOnce(Pending) -> Request) -> Result<i64, WriteError> {
+    async fn write_by(
+        &self,
+        request: impl FnOnce(Pending) -> Request,
+    ) -> Result<Revision, WriteError> {
         // The semaphore is never closed.
         let permit = Arc::clone(&self.writes).acquire_owned().await;
         let permit = permit.map_err(|_| WriteError::Closed)?;

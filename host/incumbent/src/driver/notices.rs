@@ -13,7 +13,7 @@ use crate::event::{self, Leader};
 use crate::term::Term;
 use crate::types::{
     Demotion, ElectionId, Event, Extension, Joined, Leadership, LeaseId, Listing, Mark, Notice,
-    Sighting, Trouble, Withdrawal, WriteOutcome, Written, hex,
+    Sighting, Trouble, Withdrawal, WriteOutcome, Written,
 };
 
 impl Participants {
@@ -45,7 +45,7 @@ impl Participants {
         let candidate = self.candidate(joined.election)?;
         info!(election = candidate.candidacy.name, epoch = joined.created, "joined");
         candidate.join();
-        candidate.tell(event::Event::Joined { key: joined.key, epoch: joined.created });
+        candidate.tell(event::Event::Joined { key: joined.key, epoch: joined.created.into() });
         Ok(())
     }
 
@@ -56,12 +56,13 @@ impl Participants {
         ledger: &Ledger,
         events: &mut Queue,
     ) -> Verified {
-        let Leadership { term: id, lease, valid_until, .. } = leadership;
+        let Leadership { term: id, valid_until, .. } = leadership;
+        let lease = leadership.lease.into();
         ledger.valid_until(lease, valid_until)?;
         let candidate = self.candidate(id.election)?;
         verify::may_lead(candidate, now, &leadership)?;
         let election = candidate.candidacy.name.clone();
-        info!(election, epoch = id.epoch, lease = hex(lease), "elected");
+        info!(election, epoch = id.epoch, %lease, "elected");
         self.extend(lease, valid_until, events);
         let validity = match self.leases.get(&lease) {
             Some(shared) => {
@@ -83,8 +84,9 @@ impl Participants {
         ledger: &Ledger,
         events: &mut Queue,
     ) -> Verified {
+        let lease = lease.into();
         ledger.valid_until(lease, valid_until)?;
-        debug!(lease = hex(lease), valid_until, "extended");
+        debug!(%lease, valid_until, "extended");
         self.extend(lease, valid_until, events);
         Ok(())
     }
@@ -112,7 +114,7 @@ impl Participants {
         match self.get(sighting.election)? {
             Participant::Candidate(candidate) => candidate.tell(event::Event::Leader(leader)),
             Participant::Observer { observation, sightings } => {
-                let epoch = leader.as_ref().map(|leader| leader.epoch);
+                let epoch = leader.as_ref().map(|leader| i64::from(leader.epoch));
                 debug!(election = observation.name, epoch, "leader seen");
                 // The observer may be on its way out.
                 let _ = sightings.send(Ok(leader));

@@ -14,7 +14,7 @@ use crate::elector::size;
 use crate::event::{self, Leader};
 use crate::term::{Deadlines, Validity};
 use crate::types::{
-    self, ElectionId, Entry, Event, Failure, LeaseId, Observation, Ticket, WriteOutcome,
+    self, ElectionId, Entry, Epoch, Event, Failure, LeaseId, Observation, Ticket, WriteOutcome,
 };
 
 /// What an observer is told.
@@ -103,7 +103,9 @@ impl Participants {
     /// The work of a term has stopped. Whether the elector has to know.
     pub(super) fn work_stopped(&mut self, term: types::Term) -> bool {
         match self.all.get_mut(&term.election) {
-            Some(Participant::Candidate(candidate)) if candidate.last_epoch == term.epoch => {
+            Some(Participant::Candidate(candidate))
+                if candidate.last_epoch == Epoch::from(term.epoch) =>
+            {
                 candidate.work_stopped()
             }
             Some(_) | None => false,
@@ -185,7 +187,7 @@ impl Participant {
     pub(super) fn is_leaving(&self) -> bool {
         match self {
             Self::Candidate(candidate) => {
-                let done = candidate.last_epoch != 0 && !candidate.candidacy.rejoin;
+                let done = candidate.last_epoch != Epoch::default() && !candidate.candidacy.rejoin;
                 candidate.is_idle() && (done || candidate.leaving)
             }
             Self::Observer { sightings, .. } => sightings.receiver_count() == 0,

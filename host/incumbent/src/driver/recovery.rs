@@ -18,7 +18,7 @@ use crate::clock::nanoseconds;
 use crate::elector::{Component, ComponentError, Elector};
 use crate::store::Store;
 use crate::types::{
-    Config, ConfigError, ElectionId, Failure, LeaseId, Mark, Operation, WriteOutcome, hex,
+    Config, ConfigError, ElectionId, Failure, LeaseId, Mark, Operation, WriteOutcome,
 };
 
 mod orphans;
@@ -234,10 +234,10 @@ impl Recovery {
     fn give_back(&mut self) {
         let within = Duration::from_nanos(self.config.request_timeout);
         for lease in self.orphans.take_unneeded() {
-            let revoked = self.store.call(Operation::Revoke(lease), within);
+            let revoked = self.store.call(Operation::Revoke(lease.into()), within);
             let logged = revoked.map(move |outcome| {
                 if let Err(failure) = outcome {
-                    warn!(lease = hex(lease), %failure, "a lease is left to run out");
+                    warn!(%lease, %failure, "a lease is left to run out");
                 }
             });
             self.revocations.push(logged.boxed());

@@ -7,7 +7,7 @@ use super::candidate::CandidateState;
 use crate::elector::ComponentError;
 use crate::term::Validity;
 use crate::types::{
-    Call, ElectionId, Leadership, LeaseId, Mark, Operation, Reply, RequestId, Response, Term, hex,
+    Call, ElectionId, Epoch, Leadership, LeaseId, Mark, Operation, Reply, RequestId, Response, Term,
 };
 
 /// How many calls and how many watches an elector may have under way: each of the 10,000
@@ -31,8 +31,8 @@ impl Ledger {
     /// Each request has an id of its own, and there is a limit to how many are under way.
     pub(super) fn call(&mut self, now: Mark, call: &Call) -> Verified {
         let may_prove = match &call.operation {
-            Operation::Grant(grant) => Some((grant.lease, now)),
-            Operation::KeepAlive(lease) => Some((*lease, now)),
+            Operation::Grant(grant) => Some((grant.lease.into(), now)),
+            Operation::KeepAlive(lease) => Some(((*lease).into(), now)),
             Operation::Revoke(_)
             | Operation::Claim(_)
             | Operation::Read(_)
@@ -77,8 +77,7 @@ impl Ledger {
             return Ok(());
         }
         Err(broken(format!(
-            "lease {} would be valid until {valid_until}, beyond what the store has granted",
-            hex(lease)
+            "lease {lease} would be valid until {valid_until}, beyond what the store has granted"
         )))
     }
 }
@@ -97,7 +96,10 @@ fn admit(what: &str, id: RequestId, is_new: bool, under_way: usize) -> Verified 
 /// deadline.
 pub(super) fn may_lead(candidate: &CandidateState, now: Mark, leadership: &Leadership) -> Verified {
     let Term { election, epoch } = leadership.term;
-    if candidate.is_idle() && epoch > candidate.last_epoch && now < leadership.valid_until {
+    if candidate.is_idle()
+        && Epoch::from(epoch) > candidate.last_epoch
+        && now < leadership.valid_until
+    {
         return Ok(());
     }
     Err(broken(format!("candidacy {election} cannot lead in epoch {epoch}")))
@@ -110,8 +112,7 @@ pub(super) fn not_shortened(lease: LeaseId, before: &Validity, valid_until: Mark
         return Ok(());
     }
     Err(broken(format!(
-        "lease {} would be valid until {valid_until}, and was until {earlier} before",
-        hex(lease)
+        "lease {lease} would be valid until {valid_until}, and was until {earlier} before"
     )))
 }
 

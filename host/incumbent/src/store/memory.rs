@@ -93,18 +93,18 @@ impl MemoryStore {
 
     /// Ends a lease, as an operator would, and deletes its keys. False if there is none.
     pub fn revoke(&self, lease: LeaseId) -> bool {
-        self.shared.act(|contents, _| contents.end_lease(lease))
+        self.shared.act(|contents, _| contents.end_lease(lease.into()))
     }
 
     /// Forgets the history before a revision. False if that is forgotten already, or the
     /// revision does not exist yet.
     pub fn compact(&self, revision: Revision) -> bool {
-        self.shared.act(|contents, _| contents.compact(revision))
+        self.shared.act(|contents, _| contents.compact(revision.into()))
     }
 
     /// The revision of the last change.
     pub fn revision(&self) -> Revision {
-        self.shared.act(|contents, _| contents.revision())
+        self.shared.act(|contents, _| contents.revision()).into()
     }
 
     /// Does an operation, now.

@@ -6,16 +6,12 @@ use super::Store;
 use crate::types::{Entry, Failure, Operation, Response, Selection};
 
 /// Reads one key, as it is now. Cancel safe.
-///
-/// # Errors
-///
-/// What the store says instead of an answer.
-pub async fn get(
+pub(crate) async fn get(
     store: &dyn Store,
-    key: impl Into<Vec<u8>>,
+    key: Vec<u8>,
     within: Duration,
 ) -> Result<Option<Entry>, Failure> {
-    found(store.call(one_key(key.into()), within).await?)
+    found(store.call(one_key(key), within).await?)
 }
 
 /// The operation that reads one key.

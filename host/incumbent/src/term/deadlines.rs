@@ -17,7 +17,7 @@ use tracing::error;
 use super::state::TermState;
 use super::validity::Validity;
 use crate::clock::{Clock, Notifier};
-use crate::types::{ElectionId, LeaseId, Mark, Reason};
+use crate::types::{ElectionId, Epoch, LeaseId, Mark, Reason};
 
 /// The terms of a session, and one thread for them while there are any.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ struct OnValidity {
     validity: Arc<Validity>,
     /// Its place in the queue.
     queued: Mark,
-    terms: BTreeMap<(ElectionId, i64), Arc<TermState>>,
+    terms: BTreeMap<(ElectionId, Epoch), Arc<TermState>>,
 }
 
 impl Deadlines {
@@ -79,7 +79,7 @@ impl Deadlines {
             queue.insert((queued, validity.serial));
             OnValidity { validity: Arc::clone(validity), queued, terms: BTreeMap::new() }
         });
-        standing.terms.insert((term.id.election, term.id.epoch), Arc::clone(term));
+        standing.terms.insert((term.id.election, term.epoch()), Arc::clone(term));
         if is_new || !schedule.kept {
             self.call_thread(schedule);
         }
@@ -90,7 +90,7 @@ impl Deadlines {
         let mut schedule = self.schedule.lock();
         let serial = term.validity.serial;
         if let Some(standing) = schedule.standing.get_mut(&serial) {
-            standing.terms.remove(&(term.id.election, term.id.epoch));
+            standing.terms.remove(&(term.id.election, term.epoch()));
             if standing.terms.is_empty() {
                 let queued = (standing.queued, serial);
                 schedule.queue.remove(&queued);
@@ -212,7 +212,7 @@ mod tests {
             deadlines.begin(&term);
             term
         };
-        let (first, second) = (deadlines.validity(1, 10), deadlines.validity(2, 20));
+        let (first, second) = (deadlines.validity(1.into(), 10), deadlines.validity(2.into(), 20));
         let ends = [begin(1, &first), begin(2, &first)];
         let stands = begin(3, &second);
         let (told, ended) = std::sync::mpsc::channel();

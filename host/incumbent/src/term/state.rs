@@ -13,7 +13,7 @@ use tracing::error;
 
 use super::validity::Validity;
 use crate::clock::nanoseconds;
-use crate::types::{self, LeaseId, Mark, Reason};
+use crate::types::{self, Epoch, LeaseId, Mark, Reason};
 
 /// One term, from its election to its end, which is final.
 pub(crate) struct TermState {
@@ -70,6 +70,10 @@ impl TermState {
             yielded: watch::Sender::new(false),
             asked_to_stop: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.id.epoch.into()
     }
 
     pub(crate) fn lease(&self) -> LeaseId {

@@ -19,7 +19,7 @@ use super::endpoint::Contact;
 use super::endpoints::Endpoints;
 use super::failure::{failure, is_lease_missing};
 use super::request::time_to_live;
-use crate::types::{Answer, Failure, LeaseId, Response};
+use crate::types::{Answer, Failure, Response};
 
 /// How long to wait for a late answer, where the connection lives on.
 const LATE: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub(super) struct Renewals {
     slots: Slots,
 }
 
-type Slots = Arc<Mutex<BTreeMap<LeaseId, Slot>>>;
+type Slots = Arc<Mutex<BTreeMap<i64, Slot>>>;
 
 #[derive(Default)]
 struct Slot {
@@ -55,7 +55,7 @@ impl Renewals {
     pub(super) async fn renew(
         &self,
         endpoints: &Endpoints,
-        lease: LeaseId,
+        lease: i64,
         within: Duration,
     ) -> Answer {
         let asked = endpoints.ask_twice(within / 2, |contact| self.attempt(contact, lease));
@@ -67,14 +67,14 @@ impl Renewals {
     }
 
     /// The lease is over, and so is its stream.
-    pub(super) fn forget(&self, lease: LeaseId) {
+    pub(super) fn forget(&self, lease: i64) {
         change(&self.slots, lease, |slot| {
             slot.is_over = true;
             slot.idle = None;
         });
     }
 
-    async fn attempt(&self, contact: Contact, lease: LeaseId) -> Answer {
+    async fn attempt(&self, contact: Contact, lease: i64) -> Answer {
         let (attempt, idle) = Attempt::begin(&self.slots, lease);
         if let Some(mut stream) = idle.filter(|stream| stream.is_on(&contact)) {
             // A stream may have broken while it was idle, or its login may be too old: that
@@ -98,12 +98,12 @@ impl Renewals {
 /// An attempt to renew a lease, until it is dropped.
 struct Attempt {
     slots: Slots,
-    lease: LeaseId,
+    lease: i64,
 }
 
 impl Attempt {
     /// Begins one, with the idle stream if there is one.
-    fn begin(slots: &Slots, lease: LeaseId) -> (Self, Option<Stream>) {
+    fn begin(slots: &Slots, lease: i64) -> (Self, Option<Stream>) {
         let idle = change(slots, lease, |slot| {
             slot.attempts += 1;
             slot.idle.take()
@@ -139,7 +139,7 @@ impl Drop for Attempt {
 }
 
 /// Changes the slot of a lease, and removes it if nothing is left in it.
-fn change<T>(slots: &Slots, lease: LeaseId, change: impl FnOnce(&mut Slot) -> T) -> T {
+fn change<T>(slots: &Slots, lease: i64, change: impl FnOnce(&mut Slot) -> T) -> T {
     let mut slots = slots.lock();
     let slot = slots.entry(lease).or_default();
     let changed = change(slot);
@@ -166,7 +166,7 @@ struct Stream {
 impl Stream {
     /// A new stream, unless the lease is gone. Opening one renews as well, but
     /// etcd-client keeps the time to live of that answer to itself.
-    async fn open(contact: &Contact, lease: LeaseId) -> Result<Option<Self>, Error> {
+    async fn open(contact: &Contact, lease: i64) -> Result<Option<Self>, Error> {
         match contact.client.lease_client().keep_alive(lease).await {
             Ok((keeper, answers)) => {
                 let connection = Arc::clone(&contact.connection);

@@ -13,8 +13,8 @@ use super::failure::{is_lease_missing, is_lease_present, is_revision_unreadable}
 use super::keyspace::Keyspace;
 use crate::store::end_of_prefix;
 use crate::types::{
-    Claim, Claimed, Entry, Expectation, Grant, Guard, Guarded, LeaseId, Mutation, Order, Response,
-    Revision, Selection, Snapshot,
+    Claim, Claimed, Entry, Expectation, Grant, Guard, Guarded, Mutation, Order, Response,
+    Selection, Snapshot,
 };
 
 const NANOSECONDS: u64 = 1_000_000_000;
@@ -33,7 +33,7 @@ pub(super) async fn grant(client: Client, grant: Grant) -> Result<Response, Erro
     }
 }
 
-pub(super) async fn revoke(client: Client, lease: LeaseId) -> Result<Response, Error> {
+pub(super) async fn revoke(client: Client, lease: i64) -> Result<Response, Error> {
     match client.lease_client().revoke(lease).await {
         Ok(_) => Ok(Response::Revoked),
         Err(error) => expired(error),
@@ -279,7 +279,7 @@ fn operations(answer: &TxnResponse) -> Result<Vec<TxnOpResponse>, Error> {
         .map_err(|_| unexpected("answers, and does not say of what operation"))
 }
 
-fn revision(header: Option<&ResponseHeader>) -> Result<Revision, Error> {
+fn revision(header: Option<&ResponseHeader>) -> Result<i64, Error> {
     header.map(ResponseHeader::revision).ok_or_else(|| unexpected("answers without a revision"))
 }
 

@@ -30,7 +30,7 @@ use super::keyspace::Keyspace;
 use super::watch_stream::{Followed, OPENING, QUIET, Stage, WatchStream};
 use crate::backoff::Backoff;
 use crate::store::Watches;
-use crate::types::{Answer, Change, Deletion, Failure, RequestId, Revision, Watch, Watched};
+use crate::types::{Answer, Change, Deletion, Failure, RequestId, Watch, Watched};
 
 /// The shortest pause before a stream is opened again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -335,7 +335,7 @@ impl Supervisor {
 impl Keyspace {
     /// A change and its revision. The key tells its kind: a deletion leaves version 0.
     /// etcd-client would panic at a kind that it does not know.
-    fn change(&self, event: &Event) -> Option<(Revision, Change)> {
+    fn change(&self, event: &Event) -> Option<(i64, Change)> {
         let found = event.kv()?;
         let at = found.mod_revision();
         let change = if found.version() == 0 {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use etcd_client::{Error, WatchOptions, WatchRequestSender, WatchResponse};
 use tokio::time::{Instant, sleep_until};
 
-use crate::types::{RequestId, Revision};
+use crate::types::RequestId;
 
 /// How long etcd may take to confirm the next watch that it was asked for.
 pub(super) const OPENING: Duration = Duration::from_secs(5);
@@ -37,9 +37,9 @@ pub(super) struct Followed {
 
 pub(super) enum Stage {
     /// Not started; to report from this revision on, or from now.
-    Asked(Option<Revision>),
+    Asked(Option<i64>),
     /// Started; everything up to this revision has been told.
-    Started(Revision),
+    Started(i64),
 }
 
 /// One stream of watches.

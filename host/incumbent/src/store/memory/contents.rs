@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Included, Unbounded};
 
 use super::types::{
-    Change, Claim, Claimed, Deletion, Duration, Entry, Failure, Grant, Guarded, LeaseId, Mark,
-    Mutation, Operation, Order, Put, Response, Revision, Selection, Snapshot,
+    Change, Claim, Claimed, Deletion, Duration, Entry, Failure, Grant, Guarded, Mark, Mutation,
+    Operation, Order, Put, Response, Selection, Snapshot,
 };
 
 /// The longest lease.
@@ -20,13 +20,13 @@ const LONGEST_LEASE: Duration = 9_000_000_000_000_000_000;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contents {
     pub(super) rules: Rules,
-    pub(super) revision: Revision,
+    pub(super) revision: i64,
     /// Changes before this revision are forgotten.
-    pub(super) compacted: Revision,
+    pub(super) compacted: i64,
     pub(super) keys: BTreeMap<Vec<u8>, Entry>,
-    pub(super) leases: BTreeMap<LeaseId, Lease>,
+    pub(super) leases: BTreeMap<i64, Lease>,
     /// The changes, in order, but for the oldest ones.
-    pub(super) log: Vec<(Revision, Change)>,
+    pub(super) log: Vec<(i64, Change)>,
     /// How many changes are no longer in the log.
     pub(super) dropped: usize,
     /// No space is left: grants, claims and an operator's puts fail.
@@ -64,7 +64,7 @@ impl Contents {
     }
 
     /// The revision of the last change.
-    pub fn revision(&self) -> Revision {
+    pub fn revision(&self) -> i64 {
         self.revision
     }
 
@@ -79,7 +79,7 @@ impl Contents {
     }
 
     /// Every change after the first `told` ones.
-    pub fn changes_after(&self, told: usize) -> &[(Revision, Change)] {
+    pub fn changes_after(&self, told: usize) -> &[(i64, Change)] {
         self.log.get(told.saturating_sub(self.dropped)..).unwrap_or_default()
     }
 
@@ -94,7 +94,7 @@ impl Contents {
     /// # Errors
     ///
     /// [`Failure::Compacted`].
-    pub fn changes_before(&self, revision: Revision) -> Result<usize, Failure> {
+    pub fn changes_before(&self, revision: i64) -> Result<usize, Failure> {
         // Before 1 there was nothing to forget.
         if revision.max(1) < self.compacted {
             return Err(Failure::Compacted(self.compacted));
@@ -139,7 +139,7 @@ impl Contents {
         Ok(Response::Granted(ttl))
     }
 
-    fn keep_alive(&mut self, now: Mark, lease: LeaseId) -> Response {
+    fn keep_alive(&mut self, now: Mark, lease: i64) -> Response {
         match self.leases.get_mut(&lease) {
             // A lease that is over stays until the next tick, but is not renewed.
             Some(lease) if lease.ends > now => {
@@ -238,7 +238,7 @@ impl Contents {
         &mut self,
         key: Vec<u8>,
         value: Vec<u8>,
-        lease: LeaseId,
+        lease: i64,
     ) -> Result<Option<Entry>, Failure> {
         self.check_space()?;
         if lease != 0 && !self.leases.contains_key(&lease) {
@@ -254,7 +254,7 @@ impl Contents {
     }
 
     /// Ends a lease, and deletes its keys. False if there is none.
-    pub fn end_lease(&mut self, lease: LeaseId) -> bool {
+    pub fn end_lease(&mut self, lease: i64) -> bool {
         let found = self.leases.remove(&lease).is_some();
         if found {
             let attached = self.keys.values().filter(|entry| entry.lease == lease);
@@ -266,7 +266,7 @@ impl Contents {
 
     /// Forgets the changes before a revision. False if they are forgotten already, or the
     /// revision does not exist yet.
-    pub fn compact(&mut self, revision: Revision) -> bool {
+    pub fn compact(&mut self, revision: i64) -> bool {
         let possible = self.compacted < revision && revision <= self.revision;
         if possible {
             self.compacted = revision;
@@ -278,7 +278,7 @@ impl Contents {
 
     /// Ends the leases whose time is over.
     pub fn tick(&mut self, now: Mark) {
-        let mut over: Vec<(Mark, LeaseId)> = self
+        let mut over: Vec<(Mark, i64)> = self
             .leases
             .iter()
             .filter(|(_, lease)| lease.ends <= now)
@@ -305,13 +305,13 @@ impl Contents {
 
 /// What one revision changes.
 struct Changes<'a> {
-    at: Revision,
+    at: i64,
     keys: &'a mut BTreeMap<Vec<u8>, Entry>,
-    log: &'a mut Vec<(Revision, Change)>,
+    log: &'a mut Vec<(i64, Change)>,
 }
 
 impl Changes<'_> {
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>, lease: LeaseId) {
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>, lease: i64) {
         let created = self.keys.get(&key).map_or(self.at, |entry| entry.created);
         let entry = Entry { key: key.clone(), value, lease, created, modified: self.at };
         self.keys.insert(key, entry.clone());

@@ -19,17 +19,17 @@ fn store() -> (MemoryStore, ManualClock) {
     (MemoryStore::new(Arc::new(clock.clone())), clock)
 }
 
-fn grant(store: &MemoryStore, lease: LeaseId, ttl: u64) -> Response {
+fn grant(store: &MemoryStore, lease: i64, ttl: u64) -> Response {
     store.perform(&Operation::Grant(Grant { lease, ttl })).expect("answers")
 }
 
-fn claim(store: &MemoryStore, key: &str, lease: LeaseId) {
+fn claim(store: &MemoryStore, key: &str, lease: i64) {
     let claim = Claim { key: key.into(), value: Vec::new(), lease };
     let claimed = store.perform(&Operation::Claim(claim)).expect("answers");
     assert!(matches!(claimed, Response::Claimed(_)), "{claimed:?}");
 }
 
-fn watch(id: u64, key: &str, since: Option<Revision>) -> Watch {
+fn watch(id: u64, key: &str, since: Option<i64>) -> Watch {
     Watch { id, key: key.into(), prefix: false, since }
 }
 
@@ -165,7 +165,7 @@ fn a_watch_of_the_past_is_told_all_in_order_and_another_one_nothing() {
     store.put("other", "");
     store.delete("office");
     let mut watches = store.watches();
-    watches.open(watch(1, "office", Some(since)));
+    watches.open(watch(1, "office", Some(since.into())));
     watches.open(watch(2, "office", None));
     store.put("office", "2");
     let mut seen = Vec::new();
@@ -206,22 +206,22 @@ fn what_is_forgotten_cannot_be_watched() {
     }
     assert!(store.shared.state.lock().contents.log.len() < 2 * HISTORY);
     let mut watches = store.watches();
-    watches.open(watch(1, "office", Some(before)));
+    watches.open(watch(1, "office", Some(before.into())));
     let ended = told(&mut watches).expect("is told").change;
     let Change::Ended(Failure::Compacted(oldest)) = ended else { panic!("{ended:?}") };
     watches.open(watch(2, "office", Some(oldest)));
     assert!(matches!(told(&mut watches), Some(Watched { id: 2, change: Change::Started(_) })));
     let last = store.revision();
-    watches.open(watch(3, "office", Some(last)));
+    watches.open(watch(3, "office", Some(last.into())));
     let mut seen = Vec::new();
     while let Some(told) = told(&mut watches) {
         seen.extend((told.id == 3).then_some(told.change));
     }
     let [Change::Started(_), Change::Put(put)] = &seen[..] else { panic!("{seen:?}") };
-    assert_eq!(put.modified, last);
+    assert_eq!(put.modified, i64::from(last));
     assert!(store.compact(last));
     assert!(!store.compact(last));
-    assert!(!store.compact(oldest));
+    assert!(!store.compact(oldest.into()));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn clones_are_one_store_and_others_are_others() {
     let (store, _) = store();
     grant(&store, 1, SECOND);
     claim(&store.clone(), "office", 1);
-    assert!(store.revoke(1));
-    assert!(!store.revoke(1));
-    assert_eq!(MemoryStore::default().revision(), 1);
+    assert!(store.revoke(1.into()));
+    assert!(!store.revoke(1.into()));
+    assert_eq!(MemoryStore::default().revision(), Revision::from(1));
 }

@@ -3,14 +3,14 @@
 use rusqlite::{Connection, Result, Row, params};
 
 use crate::store::end_of_prefix;
-use crate::types::{Change, Deletion, Entry, Order, Response, Revision, Selection, Snapshot};
+use crate::types::{Change, Deletion, Entry, Order, Response, Selection, Snapshot};
 
 /// The state of the store as a whole.
 #[derive(Debug)]
 pub(super) struct Head {
-    pub(super) revision: Revision,
+    pub(super) revision: i64,
     /// The oldest revision whose changes are still known.
-    pub(super) compacted: Revision,
+    pub(super) compacted: i64,
     /// How many bytes of history there are.
     pub(super) history: i64,
     /// Whether leases and history are of this start of the machine.
@@ -43,11 +43,7 @@ pub(super) fn head(connection: &Connection, boot: &str) -> Result<Head> {
 }
 
 /// All selections, as they are now.
-pub(super) fn read(
-    connection: &Connection,
-    at: Revision,
-    selections: &[Selection],
-) -> Result<Response> {
+pub(super) fn read(connection: &Connection, at: i64, selections: &[Selection]) -> Result<Response> {
     let found = selections.iter().map(|selection| select(connection, selection));
     Ok(Response::Snapshot(Snapshot { at, found: found.collect::<Result<_>>()? }))
 }
@@ -55,8 +51,8 @@ pub(super) fn read(
 /// All changes from a revision on.
 pub(super) fn changes_since(
     connection: &Connection,
-    since: Revision,
-    mut tell: impl FnMut(Revision, Change),
+    since: i64,
+    mut tell: impl FnMut(i64, Change),
 ) -> Result<()> {
     let mut read = connection.prepare_cached(
         "SELECT revision, key, value, lease, created FROM history
@@ -83,7 +79,7 @@ pub(super) fn changes_since(
 
 /// The keys of one revision come in their own order, either way.
 fn select(connection: &Connection, selection: &Selection) -> Result<Vec<Entry>> {
-    let before = selection.created_before.unwrap_or(Revision::MAX);
+    let before = selection.created_before.unwrap_or(i64::MAX);
     let limit = if selection.limit == 0 { -1 } else { i64::from(selection.limit) };
     let key = &selection.key;
     let from = selection.from.as_ref().map_or(key, |from| from.max(key));

@@ -20,7 +20,7 @@ use super::notification::Listener;
 use super::reading::{Head, changes_since, head};
 use super::time::Time;
 use super::writer::WriterRequest;
-use crate::types::{Change, Failure, RequestId, Revision, Watch, Watched};
+use crate::types::{Change, Failure, RequestId, Watch, Watched};
 
 /// How often to poll without a notification: a process that was killed after its commit sent
 /// none.
@@ -41,14 +41,14 @@ pub(super) struct Watcher {
     listener: Listener,
     database: Option<Database>,
     /// Requested, and not started yet.
-    opening: Vec<(Name, Followed, Option<Revision>)>,
+    opening: Vec<(Name, Followed, Option<i64>)>,
     watches: BTreeMap<Name, Followed>,
     /// The watches of each key.
     by_key: BTreeMap<Vec<u8>, Vec<Name>>,
     /// The watches of prefixes.
     prefixes: Vec<Name>,
     /// The last revision that was read.
-    seen: Revision,
+    seen: i64,
 }
 
 struct Followed {
@@ -56,7 +56,7 @@ struct Followed {
     prefix: bool,
     tell: UnboundedSender<Watched>,
     /// Everything up to this revision has been told.
-    told: Revision,
+    told: i64,
 }
 
 impl Watcher {
@@ -199,7 +199,7 @@ impl Watcher {
         head.next_end.map_or(POLL, |end| Duration::from_nanos(end.abs_diff(now)))
     }
 
-    fn tell(&self, at: Revision, change: &Change) {
+    fn tell(&self, at: i64, change: &Change) {
         let key = key_of(change);
         let exactly = self.by_key.get(key).into_iter().flatten();
         for name in exactly.chain(&self.prefixes) {

@@ -8,9 +8,7 @@ use super::limits;
 use super::quota::Quota;
 use super::reading::{entry, head, read};
 use super::time::Time;
-use crate::types::{
-    Answer, Claim, Claimed, Entry, Grant, Guarded, LeaseId, Mutation, Operation, Response, Revision,
-};
+use crate::types::{Answer, Claim, Claimed, Entry, Grant, Guarded, Mutation, Operation, Response};
 
 /// The shortest lease, in nanoseconds.
 const SHORTEST_LEASE: u64 = SECOND;
@@ -35,8 +33,8 @@ pub(super) struct Writing<'a> {
     quota: &'a Quota,
     now: i64,
     /// The last revision before this transaction, and now.
-    before: Revision,
-    revision: Revision,
+    before: i64,
+    revision: i64,
     /// How many bytes of history there were, and are.
     history_before: i64,
     history: i64,
@@ -138,7 +136,7 @@ impl<'a> Writing<'a> {
         Ok(if made == 1 { Response::Granted(ttl) } else { Response::Exists })
     }
 
-    fn keep_alive(&self, lease: LeaseId) -> Result<Response> {
+    fn keep_alive(&self, lease: i64) -> Result<Response> {
         let ttl: Option<i64> = self
             .prepare("SELECT ttl FROM leases WHERE id = ?1")?
             .query_row([lease], |row| row.get(0))
@@ -174,7 +172,7 @@ impl<'a> Writing<'a> {
     }
 
     /// The lease of the guard, or why nothing is done.
-    fn refused(&self, guarded: &Guarded) -> Result<std::result::Result<LeaseId, Response>> {
+    fn refused(&self, guarded: &Guarded) -> Result<std::result::Result<i64, Response>> {
         let guard = &guarded.guard;
         let lease = match self.standing(&guard.key)? {
             Some(key)
@@ -194,7 +192,7 @@ impl<'a> Writing<'a> {
         Ok(Ok(lease))
     }
 
-    fn guarded(&mut self, guarded: &Guarded, lease: LeaseId) -> Result<Response> {
+    fn guarded(&mut self, guarded: &Guarded, lease: i64) -> Result<Response> {
         self.change(|changes| {
             for mutation in &guarded.mutations {
                 match mutation {
@@ -212,7 +210,7 @@ impl<'a> Writing<'a> {
 
     /// Ends the leases that are over by `now`, the first one first.
     fn sweep(&mut self, now: i64) -> Result<()> {
-        let over: Vec<LeaseId> = self
+        let over: Vec<i64> = self
             .prepare("SELECT id FROM leases WHERE ends <= ?1 ORDER BY ends, id")?
             .query_map([now], |row| row.get(0))?
             .collect::<Result<_>>()?;
@@ -235,7 +233,7 @@ impl<'a> Writing<'a> {
 
     /// Forgets history older than an hour, and returns when to do so again.
     pub(super) fn compact(&mut self) -> Result<i64> {
-        let oldest: Vec<(Revision, i64)> = self
+        let oldest: Vec<(i64, i64)> = self
             .prepare(
                 "SELECT revision, at FROM history GROUP BY revision ORDER BY revision LIMIT ?1",
             )?
@@ -269,7 +267,7 @@ impl<'a> Writing<'a> {
         self.forget_before(kept)
     }
 
-    fn forget_before(&mut self, kept: Revision) -> Result<()> {
+    fn forget_before(&mut self, kept: i64) -> Result<()> {
         let mut bytes = 0;
         self.each_size(kept - 1, |_, size| {
             bytes += size;
@@ -285,7 +283,7 @@ impl<'a> Writing<'a> {
 
     /// Calls `tell` with the size of each change up to a revision, the oldest first, until it
     /// returns false.
-    fn each_size(&self, last: Revision, mut tell: impl FnMut(Revision, i64) -> bool) -> Result<()> {
+    fn each_size(&self, last: i64, mut tell: impl FnMut(i64, i64) -> bool) -> Result<()> {
         let mut sizes = self.prepare(
             "SELECT revision, length(key) + ifnull(length(value), 0) FROM history
              WHERE revision <= ?1 ORDER BY revision, part",
@@ -300,7 +298,7 @@ impl<'a> Writing<'a> {
     }
 
     /// False if there is none.
-    fn end_lease(&mut self, lease: LeaseId) -> Result<bool> {
+    fn end_lease(&mut self, lease: i64) -> Result<bool> {
         if self.prepare("DELETE FROM leases WHERE id = ?1")?.execute([lease])? == 0 {
             return Ok(false);
         }
@@ -354,16 +352,16 @@ impl<'a> Writing<'a> {
 
 /// A key without its value.
 struct Standing {
-    lease: LeaseId,
-    created: Revision,
-    modified: Revision,
+    lease: i64,
+    created: i64,
+    modified: i64,
 }
 
 /// What one revision changes.
 struct Changes<'a> {
     connection: &'a Connection,
     now: i64,
-    at: Revision,
+    at: i64,
     parts: i64,
     /// What it takes in history.
     bytes: i64,
@@ -375,8 +373,8 @@ fn size(length: i64) -> i64 {
 }
 
 impl Changes<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8], lease: LeaseId) -> Result<()> {
-        let created: Revision = self
+    fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Result<()> {
+        let created: i64 = self
             .connection
             .prepare_cached(
                 "INSERT INTO keys (key, value, lease, created, modified)
@@ -395,13 +393,7 @@ impl Changes<'_> {
         if deleted == 1 { self.record(key, None, 0, 0) } else { Ok(()) }
     }
 
-    fn record(
-        &mut self,
-        key: &[u8],
-        value: Option<&[u8]>,
-        lease: LeaseId,
-        created: Revision,
-    ) -> Result<()> {
+    fn record(&mut self, key: &[u8], value: Option<&[u8]>, lease: i64, created: i64) -> Result<()> {
         self.connection
             .prepare_cached(
                 "INSERT INTO history (revision, part, at, key, value, lease, created)
