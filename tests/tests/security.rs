@@ -328,7 +328,7 @@ async fn next_epoch(leaders: &mut Leaders) -> Option<Epoch> {
 async fn extended(events: &mut (impl StreamExt<Item = Event> + Unpin)) {
     loop {
         match events.next().expect_soon("goes on").await {
-            Event::Extended { .. } => return,
+            Event::Extended(_) => return,
             Event::Demoted { reason, .. } => panic!("{reason}"),
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! `incumbent candidates`: prints the queue.
 
 use super::args::{Common, Form, Named};
-use super::event::LeaderObject;
+use super::event::ParticipantObject;
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::{answered, observer_session};
@@ -24,7 +24,7 @@ pub async fn candidates(common: &Common, named: &Named) -> Result<Status, End> {
                 candidate.epoch,
                 shown_bytes(&candidate.key)
             ),
-            Form::Json => json(&LeaderObject::from(candidate)),
+            Form::Json => json(&ParticipantObject::from(candidate)),
         })
         .collect();
     print(lines.join("\n"))

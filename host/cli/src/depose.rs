@@ -3,7 +3,7 @@
 use incumbent::admin;
 
 use super::args::{Common, Depose, Form};
-use super::event::LeaderObject;
+use super::event::ParticipantObject;
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::store;
@@ -37,6 +37,6 @@ pub async fn depose(common: &Common, depose: &Depose) -> Result<Status, End> {
             leader.epoch,
             shown_bytes(&leader.key)
         ),
-        Form::Json => json(&LeaderObject::from(&leader)),
+        Form::Json => json(&ParticipantObject::from(&leader)),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use incumbent::{Clock, Event, Failure, Leader, Mark, Reason};
+use incumbent::{Clock, Event, Failure, Mark, Participant, Reason};
 use serde::Serialize;
 
 use super::args::Form;
@@ -25,8 +25,8 @@ impl Reporter {
     }
 
     pub fn report(&mut self, event: &Event, clock: &dyn Clock) {
-        if let Event::Elected { key, .. } = event {
-            self.key.clone_from(key);
+        if let Event::Elected(term) = event {
+            self.key.clone_from(&term.key);
         }
         let now = clock.now();
         for (form, output) in &self.targets {
@@ -65,14 +65,16 @@ impl Reporter {
             Event::Joined { key, .. } => {
                 format!("joined {election} as {}", shown_bytes(key))
             }
-            Event::Elected { epoch, valid_until, .. } => format!(
-                "elected: leading {election} in epoch {epoch}, for {} and as long as renewed",
-                in_seconds(left(*valid_until, now))
+            Event::Elected(term) => format!(
+                "elected: leading {election} in epoch {}, for {} and as long as renewed",
+                term.epoch,
+                in_seconds(left(term.valid_until, now))
             ),
-            Event::Extended { .. } => return None,
-            Event::Endangered { epoch, valid_until, .. } => format!(
-                "endangered: renewals fail, epoch {epoch} of {election} ends in {}",
-                in_seconds(left(*valid_until, now))
+            Event::Extended(_) => return None,
+            Event::Endangered(term) => format!(
+                "endangered: renewals fail, epoch {} of {election} ends in {}",
+                term.epoch,
+                in_seconds(left(term.valid_until, now))
             ),
             Event::Demoted { epoch, reason } => {
                 format!("demoted: epoch {epoch} of {election} is over: {reason}")
@@ -95,14 +97,14 @@ impl Reporter {
     fn object(&self, event: &Event, now: Mark) -> String {
         let details = match event {
             Event::Joined { key, .. } => Details::Joined { key: Bytes("key", key) },
-            Event::Elected { epoch, key, lease, valid_until }
-            | Event::Extended { epoch, key, lease, valid_until }
-            | Event::Endangered { epoch, key, lease, valid_until } => Details::Term {
-                epoch: (*epoch).into(),
-                key: Bytes("key", key),
-                lease: lease.to_string(),
-                remaining_ms: left(*valid_until, now).as_millis(),
-            },
+            Event::Elected(term) | Event::Extended(term) | Event::Endangered(term) => {
+                Details::Term {
+                    epoch: term.epoch.into(),
+                    key: Bytes("key", &term.key),
+                    lease: term.lease.to_string(),
+                    remaining_ms: left(term.valid_until, now).as_millis(),
+                }
+            }
             Event::Demoted { epoch, reason } => Details::Demoted {
                 epoch: (*epoch).into(),
                 key: Bytes("key", &self.key),
@@ -117,7 +119,7 @@ impl Reporter {
                 },
             },
             Event::Leader(leader) => {
-                Details::Leader { leader: leader.as_ref().map(LeaderObject::from) }
+                Details::Leader { leader: leader.as_ref().map(ParticipantObject::from) }
             }
             Event::Trouble(failure) | Event::Withdrawn(Some(failure)) => {
                 Details::Failure { failure: failure_name(failure), detail: failure.to_string() }
@@ -162,7 +164,7 @@ enum Details<'a> {
         detail: Option<&'a str>,
     },
     Leader {
-        leader: Option<LeaderObject<'a>>,
+        leader: Option<ParticipantObject<'a>>,
     },
     Failure {
         failure: &'static str,
@@ -174,9 +176,8 @@ enum Details<'a> {
     Nothing {},
 }
 
-/// A leader, or another candidate.
 #[derive(Serialize)]
-pub struct LeaderObject<'a> {
+pub struct ParticipantObject<'a> {
     #[serde(flatten)]
     key: Bytes<'a>,
     #[serde(flatten)]
@@ -185,13 +186,13 @@ pub struct LeaderObject<'a> {
     lease: String,
 }
 
-impl<'a> From<&'a Leader> for LeaderObject<'a> {
-    fn from(leader: &'a Leader) -> Self {
+impl<'a> From<&'a Participant> for ParticipantObject<'a> {
+    fn from(participant: &'a Participant) -> Self {
         Self {
-            key: Bytes("key", &leader.key),
-            value: Bytes("value", &leader.value),
-            epoch: leader.epoch.into(),
-            lease: leader.lease.to_string(),
+            key: Bytes("key", &participant.key),
+            value: Bytes("value", &participant.value),
+            epoch: participant.epoch.into(),
+            lease: participant.lease.to_string(),
         }
     }
 }
@@ -215,7 +216,7 @@ pub fn missed(form: Form, election: &str, id: &str) -> Gap {
 }
 
 /// The leader, as one line for people.
-pub fn leader_line(election: &str, leader: Option<&Leader>) -> String {
+pub fn leader_line(election: &str, leader: Option<&Participant>) -> String {
     let election = shown_bytes(election.as_bytes());
     match leader {
         Some(leader) => format!(
@@ -231,9 +232,9 @@ pub fn leader_line(election: &str, leader: Option<&Leader>) -> String {
 fn name(event: &Event) -> &'static str {
     match event {
         Event::Joined { .. } => "joined",
-        Event::Elected { .. } => "elected",
-        Event::Extended { .. } => "extended",
-        Event::Endangered { .. } => "endangered",
+        Event::Elected(_) => "elected",
+        Event::Extended(_) => "extended",
+        Event::Endangered(_) => "endangered",
         Event::Demoted { .. } => "demoted",
         Event::Leader(_) => "leader",
         Event::Trouble(_) => "trouble",

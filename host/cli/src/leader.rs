@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::args::{Common, Form, Named};
-use super::event::{LeaderObject, leader_line};
+use super::event::{ParticipantObject, leader_line};
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::{answered, observer_session};
@@ -12,7 +12,7 @@ use super::text::json;
 #[derive(Serialize)]
 struct Answer<'a> {
     election: &'a str,
-    leader: LeaderObject<'a>,
+    leader: ParticipantObject<'a>,
 }
 
 pub async fn leader(common: &Common, named: &Named) -> Result<Status, End> {
@@ -24,7 +24,7 @@ pub async fn leader(common: &Common, named: &Named) -> Result<Status, End> {
     print(match common.output {
         Form::People => leader_line(&named.election, Some(&leader)),
         Form::Json => {
-            json(&Answer { election: &named.election, leader: LeaderObject::from(&leader) })
+            json(&Answer { election: &named.election, leader: ParticipantObject::from(&leader) })
         }
     })
 }

@@ -16,6 +16,7 @@ use futures_util::{Stream, StreamExt};
 use incumbent::types::Guard;
 use incumbent::{
     BootClock, Candidate, Clock, Error, Event, Fence, Leadership, Mark, Options, Session, StoreUrl,
+    TermInfo,
 };
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -204,7 +205,7 @@ impl Worker {
             let at = now();
             self.say(&match event {
                 Event::Joined { epoch, .. } => Report::Joined { at, epoch: epoch.into() },
-                Event::Extended { epoch, valid_until, .. } => {
+                Event::Extended(TermInfo { epoch, valid_until, .. }) => {
                     Report::Extended { at, epoch: epoch.into(), valid_until }
                 }
                 Event::Demoted { epoch, reason } => {
@@ -212,8 +213,8 @@ impl Worker {
                 }
                 Event::Trouble(failure) => Report::Trouble(shortened(failure)),
                 // `lead` tells of its terms, and the rest is for others.
-                Event::Elected { .. }
-                | Event::Endangered { .. }
+                Event::Elected(_)
+                | Event::Endangered(_)
                 | Event::Leader(_)
                 | Event::Withdrawn(_)
                 | _ => continue,

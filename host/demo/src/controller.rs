@@ -6,7 +6,7 @@ use std::io::PipeWriter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent::{BootClock, Clock, Election, Leader, Mark, Options, Session, StoreUrl};
+use incumbent::{BootClock, Clock, Election, Mark, Options, Participant, Session, StoreUrl};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -278,7 +278,7 @@ async fn watch(election: Election, counter: Counter, event: UnboundedSender<Even
     }
 }
 
-fn place(leader: Leader) -> Place {
+fn place(leader: Participant) -> Place {
     Place { name: shortened(String::from_utf8_lossy(&leader.value)), epoch: leader.epoch.into() }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::event::{KeyValue, Leader};
+use crate::event::{KeyValue, Participant};
 use crate::store::Store;
 use crate::store::read::{self, misanswered, oldest, read};
 use crate::types::{
@@ -84,7 +84,7 @@ pub async fn depose(
     contest: Contest,
     epoch: Option<Epoch>,
     within: Duration,
-) -> Result<Option<Leader>, WriteError> {
+) -> Result<Option<Participant>, WriteError> {
     let leader = leader(store, election, contest, within)
         .await
         .map_err(WriteError::Failed)?
@@ -114,7 +114,7 @@ pub async fn leader(
     election: &str,
     contest: Contest,
     within: Duration,
-) -> Result<Option<Leader>, Failure> {
+) -> Result<Option<Participant>, Failure> {
     let first = match contest {
         Contest::Queue => oldest(format!("{election}/").into_bytes(), true),
         Contest::Race => oldest(election.into(), false),

@@ -11,11 +11,10 @@ use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 
 use crate::driver::{
-    CandidateReceiver, CandidateState, Handle, Participant, Registration, Stage, Told, channel,
-    over,
+    CandidateReceiver, CandidateState, Handle, Registrant, Registration, Stage, Told, channel, over,
 };
 use crate::error::Error;
-use crate::event::Event;
+use crate::event::{Event, TermInfo};
 use crate::leadership::Leadership;
 use crate::observer::passed;
 use crate::term::Term;
@@ -39,7 +38,7 @@ impl Candidate {
     pub(crate) fn enter(handle: &Handle, candidacy: impl FnOnce(ElectionId) -> Candidacy) -> Self {
         let (sender, CandidateReceiver { stage, events, sender: later }) = channel();
         let registration = Registration::new(handle, |id| {
-            Participant::Candidate(CandidateState::new(candidacy(id), sender))
+            Registrant::Candidate(CandidateState::new(candidacy(id), sender))
         });
         Self { registration, stage, first: Mutex::new(Some(events)), later }
     }
@@ -191,9 +190,9 @@ impl Listener {
     fn take(&mut self, told: &Told) -> Event {
         let event = told.event.clone();
         let mut extended = None;
-        if let Event::Endangered { valid_until, .. } = &event {
-            extended = self.extended(*valid_until);
-        } else if let Event::Elected { valid_until, .. } = &event {
+        if let Event::Endangered(term) = &event {
+            extended = self.extended(term.valid_until);
+        } else if let Event::Elected(TermInfo { valid_until, .. }) = &event {
             self.led = told.begun.as_ref().map(|term| (term.clone(), *valid_until));
         } else if let Event::Demoted { .. } = &event {
             let deadline = self.led.as_ref().map(|(term, _)| term.deadline());
@@ -213,12 +212,7 @@ impl Listener {
     fn extended(&mut self, valid_until: Mark) -> Option<Event> {
         let (term, told) = self.led.as_mut().filter(|(_, told)| *told < valid_until)?;
         *told = valid_until;
-        Some(Event::Extended {
-            epoch: term.epoch(),
-            key: term.key.clone(),
-            lease: term.lease(),
-            valid_until,
-        })
+        Some(Event::Extended(TermInfo::new(term, valid_until)))
     }
 }
 

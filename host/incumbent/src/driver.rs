@@ -3,7 +3,7 @@
 //! One task of one loop: whatever happened goes to the elector in one batch, and the driver
 //! does what the elector says, in the order in which it says it. Nothing else touches the
 //! state of an election. What the driver knows beside it serves two ends: to pass on what
-//! concerns each participant, and to go on when the elector breaks.
+//! concerns each registrant, and to go on when the elector breaks.
 
 use std::future::poll_fn;
 use std::mem;
@@ -28,9 +28,9 @@ mod candidate;
 mod channel;
 mod handle;
 mod notices;
-mod participants;
 mod queue;
 mod recovery;
+mod registrants;
 mod requests;
 pub(crate) mod test_hook;
 mod verify;
@@ -39,10 +39,10 @@ use calls::Calls;
 pub(crate) use candidate::CandidateState;
 pub(crate) use channel::{CandidateReceiver, EVENTS, Stage, Told, channel, over};
 pub(crate) use handle::{Handle, Registration, Request};
-use participants::Participants;
-pub(crate) use participants::{Observed, Participant};
 use queue::{BATCH, Queue};
 use recovery::Recovery;
+use registrants::Registrants;
+pub(crate) use registrants::{Observed, Registrant};
 use test_hook::TestHook;
 use verify::{Verified, broken};
 
@@ -73,7 +73,7 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         deadline: None,
         events: Queue::default(),
         calls: Calls::new(store),
-        participants: Participants::new(deadlines, inbox.troubles),
+        registrants: Registrants::new(deadlines, inbox.troubles),
         recovery,
         sleep: None,
         closing: None,
@@ -95,7 +95,7 @@ struct Driver {
     /// What the elector is told next.
     events: Queue,
     calls: Calls,
-    participants: Participants,
+    registrants: Registrants,
     recovery: Recovery,
     sleep: Option<(Mark, BoxFuture<'static, ()>)>,
     /// Callers that wait for the end of the session.
@@ -117,8 +117,8 @@ impl Driver {
             // An elector that always wants to be woken at once leaves others their turn.
             consume_budget().await;
         }
-        for (_, participant) in mem::take(&mut self.participants.all) {
-            participant.withdraw(None);
+        for (_, registrant) in mem::take(&mut self.registrants.all) {
+            registrant.withdraw(None);
         }
         for done in self.closing.take().into_iter().flatten() {
             // The caller may have gone.
@@ -181,9 +181,9 @@ impl Driver {
 
     /// Tells the elector what happened, and does what it says.
     fn turn(&mut self) {
-        self.recovery.end_due(self.clock.now(), &mut self.participants);
+        self.recovery.end_due(self.clock.now(), &mut self.registrants);
         if self.closing.is_none()
-            && let Err(error) = self.recovery.reopen(self.clock.now(), &self.participants)
+            && let Err(error) = self.recovery.reopen(self.clock.now(), &self.registrants)
         {
             self.broke(&error);
         }
@@ -195,7 +195,7 @@ impl Driver {
             self.events.clear();
             return;
         }
-        let mut events = self.recovery.successor.next(&self.participants.all);
+        let mut events = self.recovery.successor.next(&self.registrants.all);
         if !self.recovery.successor.is_told_alone() {
             events.extend(self.events.take(BATCH - events.len()));
         }
@@ -227,8 +227,8 @@ impl Driver {
                 Command::Unwatch(id) => self.calls.unwatch(id),
                 Command::Notify(Notice::Closed) => self.closed()?,
                 Command::Notify(notice) => {
-                    let Self { calls, participants, events, .. } = self;
-                    participants.notice(now, notice, &calls.ledger, events)?;
+                    let Self { calls, registrants, events, .. } = self;
+                    registrants.notice(now, notice, &calls.ledger, events)?;
                 }
             }
         }
@@ -250,15 +250,15 @@ impl Driver {
         self.deadline = None;
         self.events.clear();
         let leases = self.calls.give_up();
-        self.recovery.broke(self.clock.now(), error, leases, &mut self.participants);
+        self.recovery.broke(self.clock.now(), error, leases, &mut self.registrants);
     }
 }
 
 /// A driver that is dropped with its runtime ends what nobody would extend.
 impl Drop for Driver {
     fn drop(&mut self) {
-        for participant in self.participants.all.values() {
-            if let Participant::Candidate(candidate) = participant {
+        for registrant in self.registrants.all.values() {
+            if let Registrant::Candidate(candidate) = registrant {
                 candidate.end("the session has ended");
             }
         }

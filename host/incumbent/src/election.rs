@@ -7,9 +7,9 @@ use tokio::sync::{broadcast, oneshot};
 
 use crate::candidate::Candidate;
 use crate::clock::{Clock, nanoseconds};
-use crate::driver::{EVENTS, Handle, Participant, Registration, over};
+use crate::driver::{EVENTS, Handle, Registrant, Registration, over};
 use crate::error::Error;
-use crate::event::Leader;
+use crate::event::Participant;
 use crate::leadership::Leadership;
 use crate::observer::Leaders;
 use crate::types::{Candidacy, Contest, ElectionId, Observation};
@@ -186,7 +186,7 @@ impl Election {
     /// Who leads, from now on, without being a candidate.
     pub fn observe(&self) -> Leaders {
         let (sightings, receiver) = broadcast::channel(EVENTS);
-        let registration = Registration::new(&self.handle, |id| Participant::Observer {
+        let registration = Registration::new(&self.handle, |id| Registrant::Observer {
             observation: self.observation(id),
             sightings,
         });
@@ -201,15 +201,15 @@ impl Election {
     /// [`Error::Withdrawn`] if the store refuses, or there are more than 30,000 candidates or
     /// 64 MiB of their keys and values;
     /// [`Error::Closed`] if the session is closed.
-    pub async fn candidates(&self) -> Result<Vec<Leader>, Error> {
+    pub async fn candidates(&self) -> Result<Vec<Participant>, Error> {
         let (listed, answer) = oneshot::channel();
-        let _registration = Registration::new(&self.handle, |id| Participant::Inspector {
+        let _registration = Registration::new(&self.handle, |id| Registrant::Inspector {
             observation: self.observation(id),
             listed,
         });
         let entries = answer.await.map_err(|_| Error::Closed)?;
         let entries = entries.map_err(Error::Withdrawn)?;
-        Ok(entries.into_iter().map(Leader::from).collect())
+        Ok(entries.into_iter().map(Participant::from).collect())
     }
 
     /// Who leads now, if anybody does. Cancel safe.
@@ -217,7 +217,7 @@ impl Election {
     /// # Errors
     ///
     /// As for [`candidates`](Self::candidates).
-    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+    pub async fn leader(&self) -> Result<Option<Participant>, Error> {
         Ok(self.candidates().await?.into_iter().next())
     }
 

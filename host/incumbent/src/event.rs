@@ -1,22 +1,24 @@
 //! What a session tells its users.
 
+use crate::term::Term;
 use crate::types::{Entry, Epoch, Failure, LeaseId, Mark, Reason, Revision};
 
-/// The leader of an election, or a candidate in line.
+/// A candidate of an election, as others see it in the store: the leader, or another one in
+/// line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Leader {
+pub struct Participant {
     /// The candidate's key.
     pub key: Vec<u8>,
     /// What it proclaims; its identity unless it says otherwise.
     pub value: Vec<u8>,
-    /// The key's create revision: the fencing token of its leadership.
+    /// The key's create revision: the fencing token of its leadership, once it leads.
     pub epoch: Epoch,
     /// The lease that the key is attached to; 0 for none.
     pub lease: LeaseId,
 }
 
-impl From<Entry> for Leader {
+impl From<Entry> for Participant {
     fn from(entry: Entry) -> Self {
         let (epoch, lease) = (entry.created.into(), entry.lease.into());
         Self { key: entry.key, value: entry.value, epoch, lease }
@@ -48,6 +50,26 @@ impl From<Entry> for KeyValue {
     }
 }
 
+/// A term that stands, and how far it has been extended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct TermInfo {
+    /// The term's.
+    pub epoch: Epoch,
+    /// The leader key.
+    pub key: Vec<u8>,
+    /// The lease that the key is attached to.
+    pub lease: LeaseId,
+    /// The work must have stopped by then, unless extended: a mark of the session's clock.
+    pub valid_until: Mark,
+}
+
+impl TermInfo {
+    pub(crate) fn new(term: &Term, valid_until: Mark) -> Self {
+        Self { epoch: term.epoch(), key: term.key.clone(), lease: term.lease(), valid_until }
+    }
+}
+
 /// What happens to a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -61,38 +83,11 @@ pub enum Event {
         epoch: Epoch,
     },
     /// Leads from now on.
-    Elected {
-        /// The term's.
-        epoch: Epoch,
-        /// The leader key.
-        key: Vec<u8>,
-        /// The lease that the key is attached to.
-        lease: LeaseId,
-        /// The work must have stopped by then, unless extended.
-        valid_until: Mark,
-    },
+    Elected(TermInfo),
     /// Leads on, to a later `valid_until`.
-    Extended {
-        /// The term's.
-        epoch: Epoch,
-        /// The leader key.
-        key: Vec<u8>,
-        /// The lease that the key is attached to.
-        lease: LeaseId,
-        /// The work must have stopped by then, unless extended.
-        valid_until: Mark,
-    },
+    Extended(TermInfo),
     /// Renewals fail, and less than half of the time is left.
-    Endangered {
-        /// The term's.
-        epoch: Epoch,
-        /// The leader key.
-        key: Vec<u8>,
-        /// The lease that the key is attached to.
-        lease: LeaseId,
-        /// The work must have stopped by then, unless extended.
-        valid_until: Mark,
-    },
+    Endangered(TermInfo),
     /// Leads no more.
     Demoted {
         /// The term's.
@@ -101,7 +96,7 @@ pub enum Event {
         reason: Reason,
     },
     /// The leader, as a candidate sees it in a race that somebody else leads.
-    Leader(Option<Leader>),
+    Leader(Option<Participant>),
     /// Something a person should know, while the candidate carries on.
     Trouble(Failure),
     /// The candidacy is over for good: as asked, or for this reason. The last

@@ -71,7 +71,7 @@ pub use connect::connect;
 pub use election::Election;
 pub use elector::{Component, ComponentError, Elector};
 pub use error::Error;
-pub use event::{Event, KeyValue, Leader};
+pub use event::{Event, KeyValue, Participant, TermInfo};
 pub use leadership::{Fence, Leadership};
 pub use observer::Leaders;
 pub use options::Options;

@@ -10,7 +10,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::driver::{Observed, Registration};
 use crate::error::Error;
-use crate::event::Leader;
+use crate::event::Participant;
 
 /// A stream of leaders: the present one, then one for each change; none for a gap, in
 /// which nobody leads.
@@ -20,7 +20,7 @@ use crate::event::Leader;
 /// error if the store refuses, and after that, or with its session, for good.
 /// Dropping it ends the observation.
 pub struct Leaders {
-    sightings: BoxStream<'static, Result<Option<Leader>, Error>>,
+    sightings: BoxStream<'static, Result<Option<Participant>, Error>>,
     _registration: Registration,
 }
 
@@ -37,7 +37,7 @@ impl Leaders {
 }
 
 impl Stream for Leaders {
-    type Item = Result<Option<Leader>, Error>;
+    type Item = Result<Option<Participant>, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.sightings.poll_next_unpin(context)

@@ -68,7 +68,7 @@ use crate::admin;
 use crate::clock::{Clock, ManualClock, nanoseconds};
 use crate::driver::test_hook::TestController;
 use crate::error::Error;
-use crate::event::Leader;
+use crate::event::Participant;
 use crate::options::Options;
 use crate::store::memory::MemoryStore;
 use crate::types::{Contest, Failure};
@@ -222,7 +222,7 @@ impl World {
     /// Removes the leader's key, as `incumbent depose` does: the leader is demoted with
     /// [`Reason::Deposed`](crate::Reason::Deposed), and the next in line leads.
     /// Returns the leader that was removed, if there was one. Not cancel safe.
-    pub async fn depose(&self, election: &str) -> Option<Leader> {
+    pub async fn depose(&self, election: &str) -> Option<Participant> {
         let deposed = self
             .either(|contest| async move {
                 match admin::depose(&self.store, election, contest, None, WITHIN).await {
@@ -240,7 +240,7 @@ impl World {
     /// demoted with [`Reason::LeaseLost`](crate::Reason::LeaseLost) or
     /// [`Reason::Deposed`](crate::Reason::Deposed), by what their session hears first.
     /// Returns the leader, if there was one. Not cancel safe.
-    pub async fn revoke(&self, election: &str) -> Option<Leader> {
+    pub async fn revoke(&self, election: &str) -> Option<Participant> {
         let leader = self.leader(election).await;
         if let Some(leader) = &leader {
             self.store.revoke(leader.lease);
@@ -252,7 +252,7 @@ impl World {
     // What the store holds.
 
     /// The leader of an election, a queue or a race; none if nobody leads. Cancel safe.
-    pub async fn leader(&self, election: &str) -> Option<Leader> {
+    pub async fn leader(&self, election: &str) -> Option<Participant> {
         self.either(|contest| admin::leader(&self.store, election, contest, WITHIN)).await
     }
 
@@ -264,9 +264,9 @@ impl World {
 
     /// An election is a queue or a race: the first of the two where there is a leader. A
     /// store in memory fails only for names that are none.
-    async fn either<F>(&self, mut find: impl FnMut(Contest) -> F) -> Option<Leader>
+    async fn either<F>(&self, mut find: impl FnMut(Contest) -> F) -> Option<Participant>
     where
-        F: Future<Output = Result<Option<Leader>, Failure>>,
+        F: Future<Output = Result<Option<Participant>, Failure>>,
     {
         match find(Contest::Queue).await {
             Ok(Some(leader)) => Some(leader),

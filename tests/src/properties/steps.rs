@@ -13,7 +13,8 @@ use futures_util::future::{BoxFuture, pending, ready};
 use futures_util::{FutureExt, Stream, StreamExt};
 use incumbent::types::{self, *};
 use incumbent::{
-    Candidate, Clock, Epoch, Leadership, LeaseId, ManualClock, Options, Session, Store, Watches,
+    Candidate, Clock, Epoch, Leadership, LeaseId, ManualClock, Options, Session, Store, TermInfo,
+    Watches,
 };
 use parking_lot::Mutex;
 
@@ -398,14 +399,14 @@ impl World {
 impl Part {
     fn hear(&mut self, event: incumbent::Event, allowed: impl Fn(LeaseId) -> Mark) {
         match event {
-            incumbent::Event::Elected { epoch, lease, valid_until, .. } => {
+            incumbent::Event::Elected(TermInfo { epoch, lease, valid_until, .. }) => {
                 assert_eq!(self.leads, None, "one term at a time");
                 assert!(epoch > self.last_epoch, "epochs rise");
                 assert!(valid_until <= allowed(lease), "{valid_until}: {}", allowed(lease));
                 self.leads = Some(epoch);
                 self.last_epoch = epoch;
             }
-            incumbent::Event::Extended { epoch, lease, valid_until, .. } => {
+            incumbent::Event::Extended(TermInfo { epoch, lease, valid_until, .. }) => {
                 assert_eq!(self.leads, Some(epoch), "what stands is extended");
                 assert!(valid_until <= allowed(lease), "{valid_until}: {}", allowed(lease));
             }

@@ -10,7 +10,7 @@ use clap::Parser;
 use fastrand::Rng;
 use futures_util::{Stream, StreamExt};
 use incumbent::{
-    BootClock, Clock, Contest, Event as News, Fence, Leadership, Options, Reason, Session,
+    BootClock, Clock, Contest, Event as News, Fence, Leadership, Options, Reason, Session, TermInfo,
 };
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
@@ -218,7 +218,7 @@ fn reign(rng: &mut Rng) -> Duration {
 async fn note(mut events: impl Stream<Item = News> + Unpin, election: String, log: Log) {
     while let Some(event) = events.next().await {
         match event {
-            News::Extended { epoch, valid_until, .. } => {
+            News::Extended(TermInfo { epoch, valid_until, .. }) => {
                 let election = election.clone();
                 log.write(Event::Extended { election, epoch: epoch.into(), valid_until });
             }

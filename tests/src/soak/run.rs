@@ -294,7 +294,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    async fn leader(&self) -> Option<incumbent::Leader> {
+    async fn leader(&self) -> Option<incumbent::Participant> {
         let leader = async {
             let store = self.store().await.ok()?;
             admin::leader(&store, ELECTION, Contest::Queue, ORDER).await.ok()?

@@ -17,7 +17,7 @@ use incumbent::types::{
 };
 use incumbent::{
     BootClock, Candidate, Clock, Epoch, Event, Failure, Fence, Leadership, ManualClock, Mark,
-    Notifier, Options, Reason, Session, Store, Watches, types,
+    Notifier, Options, Reason, Session, Store, TermInfo, Watches, types,
 };
 use incumbent_tests::hostile::{self, NOW};
 use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
@@ -213,7 +213,7 @@ fn a_term_that_nobody_took_in_time() {
         let mut events = candidate.events();
         let valid_until = loop {
             let event = events.next().expect_soon("goes on").await;
-            if let Event::Elected { valid_until, .. } = event {
+            if let Event::Elected(TermInfo { valid_until, .. }) = event {
                 break valid_until;
             }
         };
@@ -233,7 +233,7 @@ async fn a_term_that_was_extended_in_time_goes_on() {
     let mut world = World::open(&clock, &extended()).await;
     clock.advance(Duration::from_secs(9));
     world.poke();
-    world.event(|event| matches!(event, Event::Extended { .. })).await;
+    world.event(|event| matches!(event, Event::Extended(_))).await;
     clock.advance(Duration::from_secs(3));
     // Time for the thread to err.
     thread::sleep(Duration::from_millis(50));

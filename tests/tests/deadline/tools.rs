@@ -107,7 +107,7 @@ impl World {
             yield_now().await;
         }
         while let Some(Some(event)) = self.events.next().now_or_never() {
-            let after = matches!(event, Event::Extended { .. } | Event::Demoted { .. });
+            let after = matches!(event, Event::Extended(_) | Event::Demoted { .. });
             assert!(!after, "{event:?}");
         }
         assert!(!self.leadership.is_valid());

@@ -242,8 +242,8 @@ async fn events_tell_the_whole_story_once(etcd: Etcd) {
     candidate.leave().expect_soon("leaves").await;
     let events: Vec<Event> = soon("the end of what is told", events.collect()).await;
     assert!(matches!(&events[0], Event::Joined { epoch: joined, .. } if *joined == epoch));
-    assert!(matches!(&events[1], Event::Elected { valid_until, .. } if *valid_until == before));
-    assert!(matches!(&events[2], Event::Extended { valid_until, .. } if *valid_until > before));
+    assert!(matches!(&events[1], Event::Elected(term) if term.valid_until == before));
+    assert!(matches!(&events[2], Event::Extended(term) if term.valid_until > before));
     let demoted = Event::Demoted { epoch, reason: Reason::Resigned };
     assert_eq!(events.iter().filter(|event| **event == demoted).count(), 1);
     assert_eq!(events.last(), Some(&Event::Withdrawn(None)));
@@ -473,9 +473,9 @@ async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(etcd: 
     let (mut endangered, mut demoted) = (false, false);
     loop {
         match events.next().expect_soon("goes on").await {
-            Event::Endangered { .. } => endangered = true,
+            Event::Endangered(_) => endangered = true,
             Event::Demoted { epoch: ended, .. } if ended == epoch => demoted = true,
-            Event::Elected { epoch: next, .. } if next == second.epoch() => break,
+            Event::Elected(next) if next.epoch == second.epoch() => break,
             _ => {}
         }
     }
@@ -542,8 +542,8 @@ async fn store(etcd: &Etcd) -> EtcdStore {
 
 async fn elected(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> Epoch {
     loop {
-        if let Event::Elected { epoch, .. } = events.next().expect_soon("goes on").await {
-            return epoch;
+        if let Event::Elected(term) = events.next().expect_soon("goes on").await {
+            return term.epoch;
         }
     }
 }

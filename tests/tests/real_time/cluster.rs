@@ -199,7 +199,7 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
 
     let answers = join_all(asked.iter().map(async |(store, session, own)| {
         let office = session.election("office");
-        let told = |leader: Option<incumbent::Leader>| leader.map(|leader| leader.value);
+        let told = |leader: Option<incumbent::Participant>| leader.map(|leader| leader.value);
         let mut sightings = office.observe();
         let fence = own.fence();
         let asked = (

@@ -5,7 +5,7 @@ use std::mem;
 use tracing::{info, warn};
 
 use super::channel::{CandidateSender, Stage};
-use crate::event::Event;
+use crate::event::{Event, TermInfo};
 use crate::term::Term;
 use crate::types::{self, Candidacy, Epoch, Failure, Reason};
 
@@ -97,13 +97,8 @@ impl CandidateState {
     pub(super) fn lead(&mut self, term: Term) {
         self.last_epoch = term.epoch();
         self.change(Role::Leading { term: term.clone(), yielded: false });
-        let event = Event::Elected {
-            epoch: term.epoch(),
-            key: term.key.clone(),
-            lease: term.lease(),
-            valid_until: term.deadline(),
-        };
-        self.sender.send(event, Some(term));
+        let info = TermInfo::new(&term, term.deadline());
+        self.sender.send(Event::Elected(info), Some(term));
     }
 
     /// Its work has stopped. Whether the elector has to know: not where it knows, or broke.
@@ -179,12 +174,12 @@ impl CandidateState {
         let Role::Leading { term, .. } = &self.role else {
             return;
         };
-        let (epoch, lease, valid_until) = (term.epoch(), term.lease(), term.deadline());
+        let info = TermInfo::new(term, term.deadline());
+        let TermInfo { epoch, lease, valid_until, .. } = info;
         let election = &self.candidacy.name;
         warn!(election, %epoch, %lease, valid_until, "endangered");
         term.endanger();
-        let key = term.key.clone();
-        self.tell(Event::Endangered { epoch, key, lease, valid_until });
+        self.tell(Event::Endangered(info));
     }
 
     /// Ends what stands of it.

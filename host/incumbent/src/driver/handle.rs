@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::channel::EVENTS;
-use super::participants::{Participant, Pending};
+use super::registrants::{Pending, Registrant};
 use crate::clock::Clock;
 use crate::store::{Store, read};
 use crate::types::{self, ElectionId, Entry, Failure, Revision};
@@ -162,12 +162,9 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn new(
-        handle: &Handle,
-        participant: impl FnOnce(ElectionId) -> Participant,
-    ) -> Self {
+    pub(crate) fn new(handle: &Handle, registrant: impl FnOnce(ElectionId) -> Registrant) -> Self {
         let id = handle.elections.fetch_add(1, Ordering::Relaxed);
-        handle.send(Request::Register(participant(id)));
+        handle.send(Request::Register(registrant(id)));
         Self { handle: handle.clone(), id }
     }
 
@@ -186,7 +183,7 @@ impl Drop for Registration {
 /// What the users of a session want.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Register(Participant),
+    Register(Registrant),
     Proclaim { election: ElectionId, value: Vec<u8>, pending: Pending },
     Write { term: types::Term, write: Write, pending: Pending },
     Yielded(types::Term),

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use tracing::{debug, info, warn};
 
-use super::participants::{OnLease, Participant, Participants};
 use super::queue::Queue;
+use super::registrants::{OnLease, Registrant, Registrants};
 use super::verify::{self, Ledger, Verified, broken, misnamed};
-use crate::event::{self, Leader};
+use crate::event::{self, Participant};
 use crate::term::Term;
 use crate::types::{
     Demotion, ElectionId, Event, Extension, Joined, Leadership, LeaseId, Listing, Mark, Notice,
     Sighting, Trouble, Withdrawal, WriteOutcome, Written,
 };
 
-impl Participants {
+impl Registrants {
     /// All but `closed`, which is the driver's. What the elector has to be told goes to
     /// `events`.
     pub(super) fn notice(
@@ -110,22 +110,22 @@ impl Participants {
     }
 
     fn leader(&mut self, sighting: Sighting) -> Verified {
-        let leader = sighting.leader.map(Leader::from);
+        let leader = sighting.leader.map(Participant::from);
         match self.get(sighting.election)? {
-            Participant::Candidate(candidate) => candidate.tell(event::Event::Leader(leader)),
-            Participant::Observer { observation, sightings } => {
+            Registrant::Candidate(candidate) => candidate.tell(event::Event::Leader(leader)),
+            Registrant::Observer { observation, sightings } => {
                 let epoch = leader.as_ref().map(|leader| i64::from(leader.epoch));
                 debug!(election = observation.name, epoch, "leader seen");
                 // The observer may be on its way out.
                 let _ = sightings.send(Ok(leader));
             }
-            Participant::Inspector { .. } => return Err(misnamed(sighting.election)),
+            Registrant::Inspector { .. } => return Err(misnamed(sighting.election)),
         }
         Ok(())
     }
 
     fn listed(&mut self, listing: Listing) -> Verified {
-        let Some(Participant::Inspector { listed, .. }) = self.all.remove(&listing.election) else {
+        let Some(Registrant::Inspector { listed, .. }) = self.all.remove(&listing.election) else {
             return Err(misnamed(listing.election));
         };
         // The caller may have gone.
@@ -156,7 +156,7 @@ impl Participants {
 
     fn trouble(&self, Trouble { election, failure }: Trouble) -> Verified {
         match election.and_then(|election| self.all.get(&election)) {
-            Some(participant) => warn!(election = participant.election().1, %failure, "trouble"),
+            Some(registrant) => warn!(election = registrant.election().1, %failure, "trouble"),
             None => warn!(%failure, "trouble"),
         }
         self.tell_trouble(election, failure);

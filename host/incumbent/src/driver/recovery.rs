@@ -13,7 +13,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tracing::{error, info, warn};
 
-use super::participants::{Participant, Participants};
+use super::registrants::{Registrant, Registrants};
 use crate::clock::nanoseconds;
 use crate::elector::{Component, ComponentError, Elector};
 use crate::store::Store;
@@ -125,7 +125,7 @@ impl Recovery {
         now: Mark,
         error: &ComponentError,
         leases: BTreeSet<LeaseId>,
-        participants: &mut Participants,
+        registrants: &mut Registrants,
     ) {
         let in_a_row = now.saturating_sub(self.opened) <= nanoseconds(PROBATION);
         if !in_a_row {
@@ -134,19 +134,19 @@ impl Recovery {
         let (error, pause) = (chain(error), self.pause);
         error!(error, ?pause, "the elector is replaced");
         let trouble = format!("the elector is replaced, in {pause:?}: {error}");
-        participants.tell_trouble(None, Failure::Other(trouble));
+        registrants.tell_trouble(None, Failure::Other(trouble));
         self.state = ElectorState::Broken(now.saturating_add(nanoseconds(pause)));
         self.pause = (pause * 2).min(PAUSES.1);
         self.opened = now;
-        for (_, (write, _)) in mem::take(&mut participants.writes) {
+        for (_, (write, _)) in mem::take(&mut registrants.writes) {
             write.answer(WriteOutcome::Unknown);
         }
-        participants.leases.clear();
+        registrants.leases.clear();
 
         self.orphans.keep(leases);
         let mut yielded = Vec::new();
-        for (id, participant) in &mut participants.all {
-            if let Participant::Candidate(candidate) = participant
+        for (id, registrant) in &mut registrants.all {
+            if let Registrant::Candidate(candidate) = registrant
                 && let Some(term) = candidate.orphan()
             {
                 self.orphans.insert(*id, &term);
@@ -156,16 +156,16 @@ impl Recovery {
             }
         }
         for id in yielded {
-            self.end_orphan(id, false, participants);
+            self.end_orphan(id, false, registrants);
         }
-        self.end_due(now, participants);
+        self.end_due(now, registrants);
         self.orphans.let_go();
         self.give_back();
         if let Some(culprit) = self.successor.broke(in_a_row) {
             let sentence = "the elector breaks whenever it is told of this election";
-            participants.withdraw(culprit, Some(Failure::Other(sentence.into())));
+            registrants.withdraw(culprit, Some(Failure::Other(sentence.into())));
         }
-        for (_, leaving) in participants.all.extract_if(.., |_, it| it.is_leaving()) {
+        for (_, leaving) in registrants.all.extract_if(.., |_, it| it.is_leaving()) {
             leaving.withdraw(None);
         }
     }
@@ -174,7 +174,7 @@ impl Recovery {
     pub(super) fn reopen(
         &mut self,
         now: Mark,
-        participants: &Participants,
+        registrants: &Registrants,
     ) -> Result<(), ComponentError> {
         if let ElectorState::Broken(reopen) = self.state
             && reopen <= now
@@ -183,15 +183,15 @@ impl Recovery {
             info!("another elector is at work");
             self.state = ElectorState::Running(elector);
             self.opened = now;
-            self.successor.tell_all(participants.all.keys());
+            self.successor.tell_all(registrants.all.keys());
         }
         Ok(())
     }
 
     /// Ends terms without an elector whose deadlines have come.
-    pub(super) fn end_due(&mut self, now: Mark, participants: &mut Participants) {
+    pub(super) fn end_due(&mut self, now: Mark, registrants: &mut Registrants) {
         while let Some(id) = self.orphans.due(now) {
-            self.end_orphan(id, true, participants);
+            self.end_orphan(id, true, registrants);
         }
         self.give_back();
     }
@@ -202,9 +202,9 @@ impl Recovery {
         &mut self,
         id: ElectionId,
         is_due: bool,
-        participants: &mut Participants,
+        registrants: &mut Registrants,
     ) {
-        let Some(Participant::Candidate(candidate)) = participants.all.get_mut(&id) else {
+        let Some(Registrant::Candidate(candidate)) = registrants.all.get_mut(&id) else {
             return;
         };
         let Some(term) = candidate.orphaned().cloned() else {
@@ -221,7 +221,7 @@ impl Recovery {
         if term.is_yielded() {
             candidate.let_go();
             if candidate.leaving || !candidate.candidacy.rejoin {
-                participants.withdraw(id, None);
+                registrants.withdraw(id, None);
             } else {
                 self.successor.tell(id);
             }

@@ -4,16 +4,16 @@ use tokio::sync::oneshot;
 
 use super::Driver;
 use super::handle::Request;
-use super::participants::Pending;
+use super::registrants::Pending;
 use crate::types::{ElectionId, Event, Failure, GuardedWrite, Proclamation, Ticket, WriteOutcome};
 use crate::write::Write;
 
 impl Driver {
     pub(super) fn take(&mut self, request: Request) {
         match request {
-            Request::Register(participant) if self.closing.is_some() => participant.withdraw(None),
-            Request::Register(participant) => {
-                let event = self.participants.register(participant);
+            Request::Register(registrant) if self.closing.is_some() => registrant.withdraw(None),
+            Request::Register(registrant) => {
+                let event = self.registrants.register(registrant);
                 // A broken elector's successor is told of all at its start.
                 self.events.extend(event.filter(|_| self.recovery.is_running()));
             }
@@ -28,10 +28,10 @@ impl Driver {
                 });
             }
             Request::Yielded(term) => {
-                if self.participants.work_stopped(term) {
+                if self.registrants.work_stopped(term) {
                     self.events.push(Event::Yielded(term));
                 }
-                self.recovery.end_orphan(term.election, false, &mut self.participants);
+                self.recovery.end_orphan(term.election, false, &mut self.registrants);
             }
             Request::Leave(election) => self.leave(election),
             Request::Close(done) => self.close(Some(done)),
@@ -40,7 +40,7 @@ impl Driver {
 
     fn write(&mut self, pending: Pending, event: impl FnOnce(Ticket) -> Event) {
         if self.recovery.is_running() {
-            self.events.extend(self.participants.write(pending, event));
+            self.events.extend(self.registrants.write(pending, event));
         } else {
             let refused = Failure::Other("the elector is being replaced".into());
             pending.answer(WriteOutcome::Failed(refused));
@@ -48,14 +48,14 @@ impl Driver {
     }
 
     fn leave(&mut self, election: ElectionId) {
-        if !self.participants.leaves(election) {
+        if !self.registrants.leaves(election) {
             return;
         }
         let told = !self.recovery.successor.forget(election);
         if told && self.recovery.is_running() {
             self.events.push(Event::Leave(election));
         } else {
-            self.participants.withdraw(election, None);
+            self.registrants.withdraw(election, None);
         }
     }
 

@@ -124,7 +124,7 @@ pub(super) fn leads(candidate: &CandidateState, term: Term) -> Verified {
     Err(broken(format!("candidacy {} does not lead in epoch {}", term.election, term.epoch)))
 }
 
-/// Each notice names a participant of the right kind.
+/// Each notice names a registrant of the right kind.
 pub(super) fn misnamed(election: ElectionId) -> ComponentError {
     broken(format!("it names election {election}, which is unknown or of another kind"))
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use crate::driver::participants::Participant;
+use crate::driver::registrants::Registrant;
 use crate::types::{ElectionId, Event};
 
 /// How many elections a successor is told of at once, at first.
@@ -63,10 +63,7 @@ impl Successor {
     }
 
     /// The next portion, once it has dealt with the one before.
-    pub(in crate::driver) fn next(
-        &mut self,
-        all: &BTreeMap<ElectionId, Participant>,
-    ) -> Vec<Event> {
+    pub(in crate::driver) fn next(&mut self, all: &BTreeMap<ElectionId, Registrant>) -> Vec<Event> {
         let mut events = Vec::new();
         if !self.taking.is_empty() {
             return events;
@@ -74,7 +71,7 @@ impl Successor {
         while events.len() < self.portion
             && let Some((_, election)) = self.untold.pop_first()
         {
-            if let Some(event) = all.get(&election).and_then(Participant::event) {
+            if let Some(event) = all.get(&election).and_then(Registrant::event) {
                 self.taking.push(election);
                 events.push(event);
             }

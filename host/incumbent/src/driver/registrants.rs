@@ -1,4 +1,4 @@
-//! The participants of elections, and how they are told what happens.
+//! Who is registered for elections, and how each registrant is told what happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -11,17 +11,18 @@ use super::candidate::CandidateState;
 use super::queue::too_large;
 use super::verify::{Verified, misnamed};
 use crate::elector::size;
-use crate::event::{self, Leader};
+use crate::event::{self, Participant};
 use crate::term::{Deadlines, Validity};
 use crate::types::{
     self, ElectionId, Entry, Epoch, Event, Failure, LeaseId, Observation, Ticket, WriteOutcome,
 };
 
 /// What an observer is told.
-pub(crate) type Observed = Result<Option<Leader>, Failure>;
+pub(crate) type Observed = Result<Option<Participant>, Failure>;
 
+/// A candidate, an observer, or a caller that wants the list of candidates.
 #[derive(Debug)]
-pub(crate) enum Participant {
+pub(crate) enum Registrant {
     Candidate(CandidateState),
     Observer { observation: Observation, sightings: broadcast::Sender<Observed> },
     Inspector { observation: Observation, listed: oneshot::Sender<Result<Vec<Entry>, Failure>> },
@@ -35,9 +36,9 @@ pub(crate) struct Pending {
     _permit: OwnedSemaphorePermit,
 }
 
-/// All participants of a session, by the ids of their elections.
-pub(super) struct Participants {
-    pub(super) all: BTreeMap<ElectionId, Participant>,
+/// All registrants of a session, by the ids of their elections.
+pub(super) struct Registrants {
+    pub(super) all: BTreeMap<ElectionId, Registrant>,
     /// The leases on which somebody leads.
     pub(super) leases: BTreeMap<LeaseId, OnLease>,
     pub(super) writes: BTreeMap<Ticket, (Pending, Option<NewValue>)>,
@@ -55,7 +56,7 @@ pub(super) struct OnLease {
     pub(super) elections: BTreeSet<ElectionId>,
 }
 
-impl Participants {
+impl Registrants {
     pub(super) fn new(deadlines: Arc<Deadlines>, troubles: broadcast::Sender<Failure>) -> Self {
         Self {
             all: BTreeMap::new(),
@@ -68,14 +69,14 @@ impl Participants {
     }
 
     /// Takes one in, and returns what the elector has to be told.
-    pub(super) fn register(&mut self, participant: Participant) -> Option<Event> {
-        let event = participant.event();
+    pub(super) fn register(&mut self, registrant: Registrant) -> Option<Event> {
+        let event = registrant.event();
         let size = event.as_ref().map_or(0, size::event);
         if let Some(too_large) = too_large("what it was given", size) {
-            participant.withdraw(Some(Failure::Invalid(too_large)));
+            registrant.withdraw(Some(Failure::Invalid(too_large)));
             return None;
         }
-        self.all.insert(participant.election().0, participant);
+        self.all.insert(registrant.election().0, registrant);
         event
     }
 
@@ -103,7 +104,7 @@ impl Participants {
     /// The work of a term has stopped. Whether the elector has to know.
     pub(super) fn work_stopped(&mut self, term: types::Term) -> bool {
         match self.all.get_mut(&term.election) {
-            Some(Participant::Candidate(candidate))
+            Some(Registrant::Candidate(candidate))
                 if candidate.last_epoch == Epoch::from(term.epoch) =>
             {
                 candidate.work_stopped()
@@ -112,28 +113,28 @@ impl Participants {
         }
     }
 
-    /// Notes that a participant wants to leave. False if it has to stay, because an orphaned
+    /// Notes that a registrant wants to leave. False if it has to stay, because an orphaned
     /// term has to end first, or if this was noted before.
     pub(super) fn leaves(&mut self, election: ElectionId) -> bool {
         match self.all.get_mut(&election) {
-            Some(Participant::Candidate(candidate)) => {
+            Some(Registrant::Candidate(candidate)) => {
                 let repeated = mem::replace(&mut candidate.leaving, true);
                 !repeated && candidate.orphaned().is_none()
             }
-            Some(Participant::Observer { .. } | Participant::Inspector { .. }) => true,
+            Some(Registrant::Observer { .. } | Registrant::Inspector { .. }) => true,
             None => false,
         }
     }
 
     pub(super) fn withdraw(&mut self, election: ElectionId, cause: Option<Failure>) -> bool {
-        let participant = self.all.remove(&election);
-        participant.map(|participant| participant.withdraw(cause)).is_some()
+        let registrant = self.all.remove(&election);
+        registrant.map(|registrant| registrant.withdraw(cause)).is_some()
     }
 
     /// Tells the candidate concerned, or all, and the listeners of the session.
     pub(super) fn tell_trouble(&self, election: Option<ElectionId>, failure: Failure) {
-        let tell = |participant: &Participant| {
-            if let Participant::Candidate(candidate) = participant {
+        let tell = |registrant: &Registrant| {
+            if let Registrant::Candidate(candidate) = registrant {
                 candidate.tell(event::Event::Trouble(failure.clone()));
             }
         };
@@ -146,19 +147,19 @@ impl Participants {
         let _ = self.troubles.send(failure);
     }
 
-    pub(super) fn get(&mut self, election: ElectionId) -> Verified<&mut Participant> {
+    pub(super) fn get(&mut self, election: ElectionId) -> Verified<&mut Registrant> {
         self.all.get_mut(&election).ok_or_else(|| misnamed(election))
     }
 
     pub(super) fn candidate(&mut self, election: ElectionId) -> Verified<&mut CandidateState> {
         match self.get(election)? {
-            Participant::Candidate(candidate) => Ok(candidate),
-            Participant::Observer { .. } | Participant::Inspector { .. } => Err(misnamed(election)),
+            Registrant::Candidate(candidate) => Ok(candidate),
+            Registrant::Observer { .. } | Registrant::Inspector { .. } => Err(misnamed(election)),
         }
     }
 }
 
-impl Participant {
+impl Registrant {
     /// The id and the name of its election.
     pub(super) fn election(&self) -> (ElectionId, &str) {
         match self {
