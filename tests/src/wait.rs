@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
+use incumbent::{Candidate, Election};
 use tokio::time::{sleep, timeout};
 
 /// How long anything may take before a test fails.
@@ -29,6 +30,13 @@ pub fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> impl Future<Ou
             sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// Joins an election, and waits for the place in line.
+#[track_caller]
+pub fn joins(election: &Election) -> impl Future<Output = Candidate> {
+    let mut candidate = election.join();
+    async move { candidate.joined().await.map(|()| candidate) }.expect_soon("joins")
 }
 
 /// Futures that have to succeed.

@@ -8,7 +8,7 @@ use incumbent::{Contest, Election, Epoch, Options, Session};
 use incumbent_tests::etcd::Etcd;
 use incumbent_tests::on_each_version;
 use incumbent_tests::program::Running;
-use incumbent_tests::wait::{ExpectSoon, until};
+use incumbent_tests::wait::{ExpectSoon, joins, until};
 use rustix::process::Signal;
 
 on_each_version!(
@@ -143,7 +143,7 @@ async fn one_race_with_put_if_absent(etcd: Etcd) {
     let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!(leader.value, b"script");
     // Joined, and not elected, as long as the script's key is there.
-    let mut candidate = election.join().expect_soon("joins").await;
+    let mut candidate = joins(&election).await;
     script.delete("office", None).expect_soon("deletes").await;
     let leadership = candidate.elected().expect_soon("leads").await;
     assert!(leadership.epoch() > leader.epoch);

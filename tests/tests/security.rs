@@ -14,7 +14,7 @@ use incumbent::{
 use incumbent_tests::certificates::{Authority, Validity};
 use incumbent_tests::etcd::{Etcd, Version, user};
 use incumbent_tests::on_each_version;
-use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, joins, soon, until};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -52,7 +52,7 @@ async fn all_certificates_are_replaced_while_a_leader_leads(version: Version) {
     let (one, two) =
         (session(&url, ours.credentials()).await, session(&url, ours.credentials()).await);
     let leadership = one.election(NAME).campaign().expect_soon("leads").await;
-    let mut waits = two.election(NAME).join().expect_soon("waits").await;
+    let mut waits = joins(&two.election(NAME)).await;
     let mut leaders = two.election(NAME).observe();
     let epoch = leadership.epoch();
     assert_eq!(next_epoch(&mut leaders).await, Some(epoch));
@@ -87,7 +87,7 @@ async fn logins_that_end_every_second_cost_nothing(version: Version) {
     let [one, two, three] = sessions;
     let (one, two, three) = (one.await, two.await, three.await);
     let leadership = one.election(NAME).campaign().expect_soon("leads").await;
-    let mut waits = two.election(NAME).join().expect_soon("waits").await;
+    let mut waits = joins(&two.election(NAME)).await;
     let mut leaders = three.election(NAME).observe();
     assert_eq!(next_epoch(&mut leaders).await, Some(leadership.epoch()));
 
@@ -171,7 +171,7 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
     let url = etcd.url();
     let one = session(&url, user("me", "mine")).await;
     let two = session(&url, user("me", "mine")).await;
-    let mut candidate = one.election(NAME).join().expect_soon("in line").await;
+    let mut candidate = joins(&one.election(NAME)).await;
     let mut events = candidate.events();
     let leadership = candidate.elected().expect_soon("leads").await;
     as_root(etcd, &["user", "revoke-role", "me", "of-the-prefix"]);
@@ -202,7 +202,7 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
 
     as_root(etcd, &["user", "grant-role", "me", "of-the-prefix"]);
     eventually_written(&leadership).await;
-    let mut waits = two.election(NAME).join().expect_soon("a new candidacy gets in").await;
+    let mut waits = joins(&two.election(NAME)).await;
     let epoch = leadership.epoch();
     leadership.resign().expect_soon("resigns").await;
     assert!(waits.elected().expect_soon("leads").await.epoch() > epoch);
@@ -235,7 +235,7 @@ async fn the_documented_roles_are_enough(etcd: Etcd) {
             async || session(&url, user(name, "secret")).await.election(name).contest(contest);
         let (one, two) = (election().await, election().await);
         let first = one.campaign().expect_soon("leads").await;
-        let mut waits = two.join().expect_soon("waits").await;
+        let mut waits = joins(&two).await;
         let data = format!("{name}-data/k");
         first.fence().put(data.as_str(), "v").expect_soon("writes").await;
         // As `incumbent put --fence` inside of `incumbent run`.

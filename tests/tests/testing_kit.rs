@@ -13,7 +13,7 @@ use incumbent::{
     Candidate, Clock, Contest, Election, Error, Event, Leadership, ManualClock, Notifier, Options,
     Reason, WriteError,
 };
-use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, joins, soon};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::yield_now;
@@ -35,10 +35,10 @@ struct Scene {
 async fn scene() -> Scene {
     let world = World::new();
     let worker = world.process("worker").expect_soon("starts").await;
-    let mut leader = worker.session().election(NAME).join().expect_soon("joins").await;
+    let mut leader = joins(&worker.session().election(NAME)).await;
     let leadership = leader.elected().expect_soon("is elected").await;
     let rival = world.process("rival").expect_soon("starts").await;
-    let next = rival.session().election(NAME).join().expect_soon("joins").await;
+    let next = joins(&rival.session().election(NAME)).await;
     Scene { world, worker, leader, leadership, rival, next }
 }
 
@@ -509,23 +509,9 @@ async fn the_same_story_goes_the_same_way() {
 async fn many_elections_are_won_and_lost_at_one_moment() {
     let world = World::new();
     let worker = world.process("worker").expect_soon("starts").await;
-    let elections: Vec<_> =
-        (0..1_000).map(|number| worker.session().election(format!("shard-{number}"))).collect();
-    let led = try_join_all(elections.iter().map(Election::campaign)).expect_soon("leads").await;
-    assert!(led.iter().all(Leadership::is_valid));
-    world.revoke("shard-7").expect_soon("somebody led").await;
-    for leadership in &led {
-        assert!(matches!(now(leadership.lost()), Reason::LeaseLost | Reason::Deposed));
-    }
-}
-
-#[tokio::test]
-async fn a_session_with_many_elections_closes_at_one_moment() {
-    let world = World::new();
-    let worker = world.process("worker").expect_soon("starts").await;
-    let elections: Vec<_> =
-        (0..1_000).map(|number| worker.session().election(format!("shard-{number}"))).collect();
-    let candidates = try_join_all(elections.iter().map(Election::join)).expect_soon("join").await;
+    let join = |number| worker.session().election(format!("shard-{number}")).join();
+    let mut candidates: Vec<_> = (0..1_000).map(join).collect();
+    try_join_all(candidates.iter_mut().map(Candidate::joined)).expect_soon("join").await;
     worker.session().close().expect_soon("closes").await;
     drop(candidates);
 }

@@ -23,7 +23,7 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
 
     let identity = identity(common);
     let output = Output::to_stdout(missed(common.output, &campaign.election, &identity))?;
-    let mut candidate = election.enter();
+    let mut candidate = election.join();
     let mut reporter =
         Reporter::new(&campaign.election, &identity, vec![(common.output, output.clone())]);
     let mut events = candidate.events();

@@ -160,7 +160,7 @@ impl Instance<'_> {
         let candidate = &self.run.candidate;
         let election = session::election(session, self.common, candidate, &self.run.election);
         loop {
-            let mut candidate = election.enter();
+            let mut candidate = election.join();
             let reporting = tokio::spawn(report(candidate.events(), self.reporter.clone()));
             let mut held = None;
             let end = match self.terms(&mut candidate, &mut held).await {

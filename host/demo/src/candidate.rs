@@ -72,7 +72,7 @@ pub async fn candidate(part: Part) -> Result<(), End> {
         opened = opened => opened?,
         _ = terminate.recv() => return Ok(()),
     };
-    let mut candidate = session.election(part.election.as_str()).value(part.name.as_str()).enter();
+    let mut candidate = session.election(part.election.as_str()).value(part.name.as_str()).join();
     let events = candidate.events();
     let counter = Counter::new(store, &part.election);
     let worker = Worker { name: part.name, counter, terms: RefCell::default() };

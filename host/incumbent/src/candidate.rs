@@ -35,12 +35,25 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    pub(crate) fn enter(handle: &Handle, candidacy: impl FnOnce(ElectionId) -> Candidacy) -> Self {
+    pub(crate) fn new(handle: &Handle, candidacy: impl FnOnce(ElectionId) -> Candidacy) -> Self {
         let (sender, CandidateReceiver { stage, events, sender: later }) = channel();
         let registration = Registration::new(handle, |id| {
             Registrant::Candidate(CandidateState::new(candidacy(id), sender))
         });
         Self { registration, stage, first: Mutex::new(Some(events)), later }
+    }
+
+    /// Waits for a place in line, and is ready at once if the candidate has had one. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As for [`elected`](Self::elected).
+    pub async fn joined(&mut self) -> Result<(), Error> {
+        let stage = self.stage.wait_for(|stage| !matches!(stage, Stage::Joining)).await;
+        match &*stage.map_err(|_| Error::Closed)? {
+            Stage::Joining | Stage::Waiting | Stage::Leading(_) => Ok(()),
+            Stage::Over(cause) => Err(ended(cause.clone())),
+        }
     }
 
     /// Waits for this candidate's next term. Cancel safe, and to be called again
@@ -119,15 +132,6 @@ impl Candidate {
     pub async fn leave(mut self) -> Result<(), Error> {
         self.registration.leave();
         over(&mut self.stage).await.map_err(Error::Withdrawn)
-    }
-
-    /// Waits for a place in line.
-    pub(crate) async fn joined(&mut self) -> Result<(), Error> {
-        let stage = self.stage.wait_for(|stage| !matches!(stage, Stage::Joining)).await;
-        match &*stage.map_err(|_| Error::Closed)? {
-            Stage::Joining | Stage::Waiting | Stage::Leading(_) => Ok(()),
-            Stage::Over(cause) => Err(ended(cause.clone())),
-        }
     }
 
     /// Of a candidacy for one term that is over, without a reason: whether that term was over

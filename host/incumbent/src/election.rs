@@ -86,20 +86,24 @@ impl Election {
         Ok(candidate.tie_to(leadership))
     }
 
-    /// Joins, and returns once there is a place in line. Dropping the future
-    /// leaves the queue, and nothing behind.
+    /// Starts to join, and returns at once: [`Candidate::joined`] waits for the place in line,
+    /// [`Candidate::elected`] for a term, and [`Candidate::events`] tells everything.
     ///
-    /// # Errors
-    ///
-    /// As for [`campaign`](Self::campaign).
-    pub async fn join(&self) -> Result<Candidate, Error> {
-        let mut candidate = self.enter();
-        candidate.joined().await?;
-        Ok(candidate)
-    }
-
-    /// Starts to join and returns at once: [`Candidate::events`] tells everything.
-    pub fn enter(&self) -> Candidate {
+    /// ```
+    /// # use incumbent::{Options, Session};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), incumbent::Error> {
+    /// # let session = Session::connect("memory:", Options::default()).await?;
+    /// # let election = session.election("office");
+    /// let mut candidate = election.join();
+    /// candidate.joined().await?;
+    /// println!("in line with {} others", election.candidates().await?.len() - 1);
+    /// let leadership = candidate.elected().await?;
+    /// # assert!(leadership.is_valid());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn join(&self) -> Candidate {
         self.candidate(true)
     }
 
@@ -238,7 +242,7 @@ impl Election {
     }
 
     pub(crate) fn candidate(&self, rejoin: bool) -> Candidate {
-        Candidate::enter(&self.handle, |election| Candidacy {
+        Candidate::new(&self.handle, |election| Candidacy {
             election,
             name: self.name.clone(),
             contest: self.contest,

@@ -18,7 +18,8 @@
 //! let worker = world.process("worker").await?;
 //! let leadership = worker.session().election("jobs").campaign().await?;
 //! let rival = world.process("rival").await?;
-//! let mut candidate = rival.session().election("jobs").join().await?;
+//! let mut candidate = rival.session().election("jobs").join();
+//! candidate.joined().await?;
 //!
 //! // A healthy leader leads on: its lease, of 10 s, is renewed again and again.
 //! world.pass(Duration::from_secs(3600)).await;

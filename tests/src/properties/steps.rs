@@ -309,7 +309,7 @@ impl World {
         let election = self.session.election("jobs");
         match bytes.int_in_range(0..=15)? {
             0..=2 if self.parts.len() < 4 => {
-                let candidate = election.enter();
+                let candidate = election.join();
                 let events = Box::new(candidate.events().fuse());
                 let candidate = Some(candidate);
                 self.parts.push(Part {

@@ -75,7 +75,7 @@ impl Host {
             connected = self.connect() => connected,
             _ = over.recv() => return,
         };
-        let mut candidate = session.election(&self.election).contest(self.contest).enter();
+        let mut candidate = session.election(&self.election).contest(self.contest).join();
         let extensions = note(candidate.events(), self.election.clone(), log.clone());
         let extensions = tokio::spawn(extensions);
         let mut rng = self.seed.map(Rng::with_seed);

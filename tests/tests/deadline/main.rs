@@ -177,7 +177,7 @@ fn breaks(deed: &str, why: &str) {
         let options = Options { component, ..options() };
         let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
         let mut troubles = session.troubles();
-        let mut candidate = session.election("jobs").enter();
+        let mut candidate = session.election("jobs").join();
         let mut events = candidate.events();
         let first = candidate.elected().expect_soon("leads").await;
         let end = End::of(&first, BootClock);
@@ -209,7 +209,7 @@ fn breaks(deed: &str, why: &str) {
 fn a_term_that_nobody_took_in_time() {
     one_thread().block_on(async {
         let session = Session::open(Plain::answering(), options()).expect_soon("opens").await;
-        let mut candidate = session.election("jobs").enter();
+        let mut candidate = session.election("jobs").join();
         let mut events = candidate.events();
         let valid_until = loop {
             let event = events.next().expect_soon("goes on").await;
@@ -289,7 +289,7 @@ async fn an_epoch_that_is_not_above_the_last_one_is_not_believed() {
         let options = Options { component, clock: Arc::new(clock), ..options() };
         let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
         let mut troubles = session.troubles();
-        let mut candidate = session.election("jobs").enter();
+        let mut candidate = session.election("jobs").join();
         drop(candidate.elected().expect_soon("leads").await);
         if stands {
             let again = candidate.elected().expect_soon("leads again").await;

@@ -13,7 +13,7 @@ pub fn one_thread() -> Runtime {
 /// A leadership on this store, and its end.
 pub async fn leading(store: Plain) -> (Candidate, Leadership, End) {
     let session = Session::open(store, options()).expect_soon("opens").await;
-    let mut candidate = session.election("jobs").enter();
+    let mut candidate = session.election("jobs").join();
     let leadership = candidate.elected().expect_soon("leads").await;
     let end = End::of(&leadership, BootClock);
     (candidate, leadership, end)
@@ -80,7 +80,7 @@ impl World {
         let component = Some(hostile::elector(steps).into());
         let options = Options { component, clock: Arc::new(clock.clone()), ..options() };
         let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
-        let mut candidate = session.election("jobs").enter();
+        let mut candidate = session.election("jobs").join();
         let events = Box::new(candidate.events());
         let leadership = candidate.elected().expect_soon("leads").await;
         let end = End::of(&leadership, clock.clone());

@@ -77,7 +77,7 @@ async fn an_elector_in_a_hurry_leaves_others_their_turn() {
     let soon = "(i32.store8 (i32.const 72) (i32.const 1))
         (i64.store (i32.const 80) (i64.add (local.get 0) (i64.const 1)))";
     let session = session(&importing_bytes("", "", soon), Arc::new(BootClock)).await;
-    let _candidate = session.election("jobs").enter();
+    let _candidate = session.election("jobs").join();
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -92,7 +92,7 @@ async fn a_leadership_is_not_believed_beyond_the_grant_of_its_own_lease() {
         let steps =
             [step([asks_for_lease_7(SECOND)]), step([elects(1, lease, valid_until)]), step([])];
         let session = session(&hostile::elector(&steps), Arc::<ManualClock>::default()).await;
-        let mut candidate = session.election("jobs").enter();
+        let mut candidate = session.election("jobs").join();
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
@@ -112,7 +112,7 @@ async fn a_grant_counts_from_its_sending() {
         let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
         let store = Generous { late: Some(clock.clone()), ..Generous::default() };
         let session = Session::open(store, options).expect_soon("opens").await;
-        let mut candidate = session.election("jobs").enter();
+        let mut candidate = session.election("jobs").join();
         yields().await;
         clock.advance(Duration::from_secs(3));
         yields().await;
@@ -139,7 +139,7 @@ async fn a_broken_electors_lease_stays_while_a_resigned_term_is_worked_for() {
         let store = Generous::default();
         let session = Session::open(store.clone(), options).expect_soon("opens").await;
         let mut troubles = session.troubles();
-        let mut candidate = session.election("jobs").enter();
+        let mut candidate = session.election("jobs").join();
         let leadership = candidate.elected().expect_soon("leads").await;
         drop(session.election("other").observe());
         assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Resigned);
@@ -176,7 +176,7 @@ async fn a_candidate_that_is_dropped_while_its_elector_is_broken_keeps_its_term(
     let store = Generous::default();
     let session = Session::open(store.clone(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
-    let mut candidate = session.election("jobs").enter();
+    let mut candidate = session.election("jobs").join();
     let leadership = candidate.elected().expect_soon("leads").await;
     drop(session.election("other").observe());
     troubles.next().expect_soon("it breaks").await;
@@ -195,7 +195,7 @@ async fn a_candidate_whose_elector_breaks_as_it_leaves_has_left() {
     let clock = Arc::new(ManualClock::default());
     let options = Options { component, clock, ..Options::default() };
     let session = Session::open(Generous::default(), options).expect_soon("opens").await;
-    let candidate = session.election("jobs").enter();
+    let candidate = session.election("jobs").join();
     yields().await;
     let events = candidate.events();
     drop(candidate);
@@ -213,8 +213,8 @@ async fn all_999_candidates_are_back_after_their_elector_broke() {
     let options = Options { component, ttl: Duration::from_secs(5), ..Options::default() };
     let session = Session::open(store.clone(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
-    let enter = |number| session.election(format!("{number:0>100}")).enter();
-    let mut candidates: Vec<_> = (0..999).map(enter).collect();
+    let join = |number| session.election(format!("{number:0>100}")).join();
+    let mut candidates: Vec<_> = (0..999).map(join).collect();
     let mut terms = Vec::new();
     for candidate in &mut candidates {
         terms.push(candidate.elected().expect_soon("leads").await);
@@ -244,11 +244,11 @@ async fn an_election_that_breaks_each_elector_is_withdrawn_alone() {
     let clock = ManualClock::default();
     let session = session(&hostile::fearing(*b"poisoned"), Arc::new(clock.clone())).await;
     let mut troubles = session.troubles();
-    let enter = |number| session.election(format!("good-{number}")).enter();
-    let mut candidates: Vec<_> = (0..300).map(enter).collect();
+    let join = |number| session.election(format!("good-{number}")).join();
+    let mut candidates: Vec<_> = (0..300).map(join).collect();
     let poisoned = session.election("poisoned");
-    let mut poisoned = tokio::spawn(async move { poisoned.join().await.map(|_| ()) });
-    candidates.extend((300..600).map(enter));
+    let mut poisoned = tokio::spawn(async move { poisoned.join().joined().await });
+    candidates.extend((300..600).map(join));
     let withdrawn = timeout(Duration::from_secs(30), async {
         loop {
             if let Some(ended) = (&mut poisoned).now_or_never() {
@@ -369,7 +369,7 @@ async fn an_elector_that_closes_unasked_is_broken() {
     let options = Options { component, ..Options::default() };
     let session = Session::open(Generous::default(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
-    let _candidate = session.election("jobs").enter();
+    let _candidate = session.election("jobs").join();
     let trouble = troubles.next().expect_soon("it breaks").await.to_string();
     assert!(trouble.contains("it closes, and nobody asked for it"), "{trouble}");
 }
@@ -393,7 +393,7 @@ async fn a_session_that_nobody_holds_any_more_gives_back_its_lease() {
     let first = Session::open(store.clone(), options()).expect_soon("opens").await;
     let leadership = first.election("jobs").campaign().expect_soon("leads").await;
     let second = Session::open(store, options()).expect_soon("opens").await;
-    let mut candidate = second.election("jobs").enter();
+    let mut candidate = second.election("jobs").join();
     drop((first, leadership));
     candidate.elected().expect_soon("leads").await;
 }
@@ -411,9 +411,9 @@ async fn a_validity_that_is_taken_back_is_not_believed() {
     let options = Options { component, clock, ..Options::default() };
     let session = Session::open(Generous::default(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
-    let mut first = session.election("jobs").enter();
+    let mut first = session.election("jobs").join();
     let _leadership = first.elected().expect_soon("leads").await;
-    let _second = session.election("others").enter();
+    let _second = session.election("others").join();
     let trouble = troubles.next().expect_soon("it breaks").await.to_string();
     assert!(trouble.contains("would be valid until 5000000000"), "{trouble}");
 }
@@ -470,8 +470,8 @@ async fn what_a_turn_costs() {
         }
         let clock = ManualClock::default();
         let session = session(&hostile::elector(&steps), Arc::new(clock.clone())).await;
-        let enter = |number| session.election(format!("jobs-{number}")).enter();
-        let mut candidates: Vec<_> = (0..many).map(enter).collect();
+        let join = |number| session.election(format!("jobs-{number}")).join();
+        let mut candidates: Vec<_> = (0..many).map(join).collect();
         let first = loop {
             yields().await;
             clock.advance(Duration::from_micros(1));
@@ -503,7 +503,7 @@ async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
     let store = Generous::default();
     let session = Session::open(store.clone(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
-    let _candidate = session.election("jobs").enter();
+    let _candidate = session.election("jobs").join();
     timeout(Duration::from_secs(30), async {
         while store.granted.lock().len() < 3 {
             tokio::task::yield_now().await;

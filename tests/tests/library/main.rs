@@ -14,7 +14,7 @@ use incumbent::{
     Reason, Session, Store, Watches, Write, WriteError, admin,
 };
 use incumbent_tests::etcd::Etcd;
-use incumbent_tests::wait::{ExpectSoon, soon, until};
+use incumbent_tests::wait::{ExpectSoon, joins, soon, until};
 use incumbent_tests::{hostile, on_each_version};
 use tokio::time::{sleep, timeout};
 
@@ -73,7 +73,7 @@ async fn a_race_is_handed_over_as_well(etcd: Etcd) {
     assert_eq!(first.key(), NAME.as_bytes());
     let epoch = first.epoch();
 
-    let mut second = race(&two).join().expect_soon("waits").await;
+    let mut second = joins(&race(&two)).await;
     sleep(Duration::from_millis(200)).await;
     first.resign().expect_soon("resigns").await;
     let second = second.elected().expect_soon("leads").await;
@@ -105,7 +105,7 @@ async fn a_dropped_leadership_is_resigned(etcd: Etcd) {
 
 async fn a_dropped_candidate_gives_its_term_back(etcd: Etcd) {
     let session = session(&etcd, "one").await;
-    let mut candidate = session.election(NAME).enter();
+    let mut candidate = session.election(NAME).join();
     let leadership = candidate.elected().expect_soon("leads").await;
     drop(candidate);
     assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Resigned);
@@ -140,7 +140,7 @@ async fn a_guarded_write_holds_while_the_term_stands(etcd: Etcd) {
 
 async fn a_candidate_whose_lease_is_revoked_gets_back_in_line(etcd: Etcd) {
     let session = session(&etcd, "one").await;
-    let mut candidate = session.election(NAME).enter();
+    let mut candidate = session.election(NAME).join();
     let first = candidate.elected().expect_soon("leads").await;
     etcd.etcdctl(&["lease", "revoke", &first.lease().to_string()]);
     let reason = soon("the term is lost", first.lost()).await;
@@ -156,7 +156,7 @@ async fn a_candidate_whose_lease_is_revoked_gets_back_in_line(etcd: Etcd) {
 
 async fn a_deposed_leader_is_told_and_leads_again_only_after_it_has_stopped(etcd: Etcd) {
     let session = session(&etcd, "one").await;
-    let mut candidate = session.election(NAME).enter();
+    let mut candidate = session.election(NAME).join();
     let first = candidate.elected().expect_soon("leads").await;
     etcd.etcdctl(&["del", &String::from_utf8_lossy(first.key())]);
     assert_eq!(soon("the term is lost", first.lost()).await, Reason::Deposed);
@@ -169,7 +169,7 @@ async fn a_deposed_leader_is_told_and_leads_again_only_after_it_has_stopped(etcd
 
 async fn a_term_that_nobody_takes_is_given_up_by_itself(etcd: Etcd) {
     let session = session(&etcd, "one").await;
-    let mut candidate = session.election(NAME).enter();
+    let mut candidate = session.election(NAME).join();
     let mut events = candidate.events();
     let epoch = elected(&mut events).await;
     etcd.etcdctl(&["del", "--prefix", NAME]);
@@ -202,7 +202,7 @@ async fn the_candidates_are_listed_leader_first(etcd: Etcd) {
     let mut candidates = Vec::new();
     for name in ["one", "two", "three"] {
         let session = session(&etcd, name).await;
-        candidates.push(session.election(NAME).join().expect_soon("joins").await);
+        candidates.push(joins(&session.election(NAME)).await);
         sessions.push(session);
     }
     let election = session(&etcd, "observer").await.election(NAME);
@@ -220,7 +220,7 @@ async fn the_candidates_are_listed_leader_first(etcd: Etcd) {
 async fn a_proclaimed_value_is_seen(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let election = session.election(NAME).value("at first");
-    let mut candidate = election.join().expect_soon("joins").await;
+    let mut candidate = joins(&election).await;
     let leadership = candidate.elected().expect_soon("leads").await;
     candidate.proclaim("and then").expect_soon("proclaims").await;
     let leader = election.leader().expect_soon("asks").await.expect("leads");
@@ -230,7 +230,7 @@ async fn a_proclaimed_value_is_seen(etcd: Etcd) {
 
 async fn events_tell_the_whole_story_once(etcd: Etcd) {
     let session = session(&etcd, "one").await;
-    let mut candidate = session.election(NAME).enter();
+    let mut candidate = session.election(NAME).join();
     let leadership = candidate.elected().expect_soon("leads").await;
     let epoch = leadership.epoch();
     let before = leadership.valid_until();
@@ -302,7 +302,7 @@ async fn a_closed_session_leaves_nothing_behind(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let election = session.election(NAME);
     let leadership = election.campaign().expect_soon("leads").await;
-    let other = session.election("other").join().expect_soon("joins").await;
+    let other = joins(&session.election("other")).await;
     let closing = tokio::spawn({
         let session = session.clone();
         async move { session.close().await }
@@ -324,7 +324,7 @@ async fn a_closed_session_leaves_nothing_behind(etcd: Etcd) {
 
 async fn a_session_whose_last_handle_is_dropped_leaves_nothing_behind(etcd: Etcd) {
     let session = session(&etcd, "one").await;
-    let candidate = session.election(NAME).join().expect_soon("joins").await;
+    let candidate = joins(&session.election(NAME)).await;
     drop(session);
     sleep(Duration::from_millis(300)).await;
     assert_eq!(keys(&etcd).lines().count(), 1);
@@ -338,7 +338,7 @@ async fn an_impossible_name_is_refused_with_a_sentence(etcd: Etcd) {
         let election = session.election(name);
         let refused = [
             soon("the campaign is answered", election.campaign()).await.err(),
-            soon("the election is joined", election.join()).await.err(),
+            soon("the election is joined", election.join().joined()).await.err(),
             soon("the candidates are read", election.candidates()).await.err(),
             election.observe().next().expect_soon("answers").await.err(),
         ];
@@ -355,7 +355,7 @@ async fn an_impossible_name_is_refused_with_a_sentence(etcd: Etcd) {
 
 async fn a_second_candidate_of_one_session_is_refused(etcd: Etcd) {
     let session = session(&etcd, "one").await;
-    let mut first = session.election(NAME).join().expect_soon("joins").await;
+    let mut first = joins(&session.election(NAME)).await;
     let term = first.elected().expect_soon("leads").await;
     let error = soon("the campaign is answered", session.election(NAME).campaign())
         .await
@@ -429,7 +429,7 @@ async fn an_operator_deposes_whom_he_means(etcd: Etcd) {
     assert_eq!(soon("the deposition is answered", depose(None)).await, Ok(None));
     let (one, two) = (session(&etcd, "one").await, session(&etcd, "two").await);
     let first = one.election(NAME).campaign().expect_soon("leads").await;
-    let mut next = two.election(NAME).join().expect_soon("joins").await;
+    let mut next = joins(&two.election(NAME)).await;
     assert_eq!(
         soon("the deposition is answered", depose(Some(after(first.epoch())))).await,
         Ok(None)
@@ -449,9 +449,9 @@ async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(etcd: 
     let component = Some(hostile::cramped(Component::EMBEDDED, 96).into());
     let options = Options { component, ..options("one") };
     let session = Session::open(store, options).expect_soon("opens").await;
-    let other = session.election("other").join().expect_soon("joins").await;
+    let other = joins(&session.election("other")).await;
     let mut other_events = other.events();
-    let mut candidate = session.election(NAME).enter();
+    let mut candidate = session.election(NAME).join();
     let mut events = candidate.events();
     let first = candidate.elected().expect_soon("leads").await;
 

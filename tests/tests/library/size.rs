@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{Operation, Response};
@@ -67,7 +67,7 @@ async fn hundreds_of_terms_end_at_once(store: impl Store + Clone) {
     let mut troubles = session.troubles();
     let name = |number| format!("an-election-with-a-name-of-42-bytes-{number:06}");
     let mut candidates: Vec<_> =
-        (0..161).map(|number| session.election(name(number)).enter()).collect();
+        (0..161).map(|number| session.election(name(number)).join()).collect();
     let mut terms = all_elected(&mut candidates).await;
     let untouched = terms.pop().expect("there are 161");
     let _its_candidate = candidates.pop();
@@ -81,11 +81,11 @@ async fn hundreds_of_terms_end_at_once(store: impl Store + Clone) {
     let race = |session: &Session, number| {
         session.election(format!("race-{number}")).contest(Contest::Race)
     };
-    let mut leading: Vec<_> = (0..600).map(|number| race(&other, number).enter()).collect();
+    let mut leading: Vec<_> = (0..600).map(|number| race(&other, number).join()).collect();
     let held = all_elected(&mut leading).await;
-    let waiting = join_all((0..600).map(async |number| race(&session, number).join().await));
-    let waiting = timeout(LONG, waiting).await.expect("comes in time");
-    let mut waiting: Vec<_> = waiting.into_iter().map(|joined| joined.expect("waits")).collect();
+    let mut waiting: Vec<_> = (0..600).map(|number| race(&session, number).join()).collect();
+    let joined = try_join_all(waiting.iter_mut().map(Candidate::joined));
+    timeout(LONG, joined).await.expect("comes in time").expect("waits");
     let revoked = store.call(Operation::Revoke(held[0].lease().into()), WITHIN);
     assert_eq!(soon("the lease is revoked", revoked).await, Ok(Response::Revoked));
     let won = all_elected(&mut waiting).await;
@@ -103,7 +103,7 @@ async fn hundreds_of_terms_are_lost_while_etcd_pauses(etcd: Etcd) {
     let session = Session::connect(&etcd.url(), options).expect_soon("connects").await;
     let mut troubles = session.troubles();
     let mut candidates: Vec<_> =
-        (0..300).map(|number| session.election(format!("{NAME}-{number}")).enter()).collect();
+        (0..300).map(|number| session.election(format!("{NAME}-{number}")).join()).collect();
     let terms = all_elected(&mut candidates).await;
     etcd.pause();
     join_all(terms.iter().map(Leadership::lost)).await;

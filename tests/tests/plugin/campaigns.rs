@@ -1,7 +1,7 @@
 //! Components that campaign by themselves.
 
 use super::*;
-use incumbent_tests::wait::ExpectSoon;
+use incumbent_tests::wait::{ExpectSoon, joins};
 
 #[tokio::test]
 async fn a_component_that_campaigns_resigns_by_itself_and_is_in_line_when_it_asks() {
@@ -76,7 +76,7 @@ async fn a_component_that_asks_no_more_does_not_keep_others_from_leading() {
     drop(leads);
     world.settle().await;
     assert_eq!(world.leader(NAME).expect_soon("leads").await.value, b"worker");
-    let mut next = rival.session().election(NAME).join().expect_soon("joins").await;
+    let mut next = joins(&rival.session().election(NAME)).await;
     world.pass(9 * SECOND).await;
     assert!(next.elected().now_or_never().is_none());
     world.pass(SECOND).await;

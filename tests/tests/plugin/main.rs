@@ -20,7 +20,7 @@ use incumbent_plugin::{
 use incumbent_tests::application::puppet;
 use incumbent_tests::etcd::Etcd;
 use incumbent_tests::on_each_version;
-use incumbent_tests::wait::{ExpectSoon, soon};
+use incumbent_tests::wait::{ExpectSoon, joins, soon};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -86,7 +86,7 @@ async fn scene() -> Scene {
     let worker = world.process("worker").expect_soon("starts").await;
     let leadership = worker.session().election(NAME).campaign().expect_soon("is elected").await;
     let rival = world.process("rival").expect_soon("starts").await;
-    let next = rival.session().election(NAME).join().expect_soon("joins").await;
+    let next = joins(&rival.session().election(NAME)).await;
     let mut puppet = Puppet::new(LeadershipCtx::of_term(&leadership).grant("jobs/")).await;
     let term = puppet.leading().expect_soon("leads").await;
     Scene { world, puppet, term, cast: Cast { worker, leadership, next, _rival: rival } }
@@ -109,7 +109,7 @@ async fn campaign() -> Campaign {
     let mut puppet = Puppet::new(LeadershipCtx::of_election(election).grant("jobs/")).await;
     let term = puppet.elected(None).expect_soon("leads").await;
     let rival = world.process("rival").expect_soon("starts").await;
-    let next = rival.session().election(NAME).join().expect_soon("joins").await;
+    let next = joins(&rival.session().election(NAME)).await;
     Campaign { world, worker, puppet, term, next, _rival: rival }
 }
 

@@ -1,7 +1,7 @@
 //! What a component does in a term.
 
 use super::*;
-use incumbent_tests::wait::ExpectSoon;
+use incumbent_tests::wait::{ExpectSoon, joins};
 
 #[tokio::test]
 async fn a_component_knows_its_term_and_writes_in_it() {
@@ -81,7 +81,7 @@ async fn keys_are_touched_only_where_they_are_granted() {
     }
     assert_eq!(all.get(held, own.as_str()).await.map(drop), refused().map(drop::<i64>));
     assert_eq!(all.get(held, "office/zz").await, Ok(None), "others may have put it there");
-    let _other = cast.worker.session().election("other").join().expect_soon("joins").await;
+    let _other = joins(&cast.worker.session().election("other")).await;
     assert!(invalid(&all.put(held, "other/1", b"", None).await.expect_err("is a candidate's")));
     assert_eq!(world.get("jobs/a").await, None);
     let after = i64::from(world.store().revision());

@@ -16,7 +16,7 @@ use incumbent_tests::cluster::Cluster;
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
 use incumbent_tests::relay::Relay;
-use incumbent_tests::wait::{ExpectSoon, soon};
+use incumbent_tests::wait::{ExpectSoon, joins, soon};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
@@ -339,7 +339,7 @@ async fn without_space_leaders_go_on_and_candidates_wait(version: Version) {
     while put().expect("etcdctl runs").status.success() {}
     assert!(etcd.etcdctl(&["alarm", "list"]).contains("NOSPACE"));
     let late = session(&etcd.url(), SHORTEST).await;
-    let mut candidate = late.election("office-1").enter();
+    let mut candidate = late.election("office-1").join();
     let mut events = candidate.events();
     let trouble = |event: &Event| matches!(event, Event::Trouble(failure) if format!("{failure:?}").contains("space exceeded"));
     until(&mut events, trouble).await;
@@ -371,7 +371,7 @@ async fn a_backup_does_not_bring_old_epochs_back(version: Version) {
         cluster.etcdctl(&["put", "k", "v"]);
     }
     let session = session(&cluster.url(), SHORT).await;
-    let mut candidate = session.election("office-0").enter();
+    let mut candidate = session.election("office-0").join();
     let mut events = candidate.events();
     let leader = candidate.elected().expect_soon("leads").await;
     let epoch = leader.epoch();
@@ -405,9 +405,9 @@ impl Office {
     async fn open(url: String, number: usize, ttl: Duration) -> Self {
         let name = format!("office-{number}");
         let sessions = [session(&url, ttl).await, session(&url, ttl).await];
-        let mut candidate = sessions[0].election(&name).join().expect_soon("joins").await;
+        let mut candidate = joins(&sessions[0].election(&name)).await;
         let leader = candidate.elected().expect_soon("leads").await;
-        let waiter = sessions[1].election(&name).join().expect_soon("joins").await;
+        let waiter = joins(&sessions[1].election(&name)).await;
         Self { ttl, leader, candidate, waiter, sessions }
     }
 

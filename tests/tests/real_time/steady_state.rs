@@ -6,7 +6,7 @@ use std::time::Duration;
 use incumbent::{Options, Session};
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
-use incumbent_tests::wait::ExpectSoon;
+use incumbent_tests::wait::{ExpectSoon, joins};
 
 on_each_version!(nothing_but_keep_alives_and_a_check);
 
@@ -34,7 +34,7 @@ async fn nothing_but_keep_alives_and_a_check(version: Version) {
     let leader = Session::connect(&etcd.url(), options.clone()).expect_soon("connects").await;
     let waiter = Session::connect(&etcd.url(), options).expect_soon("connects").await;
     let leadership = leader.election("office").campaign().expect_soon("leads").await;
-    let candidate = waiter.election("office").join().expect_soon("joins").await;
+    let candidate = joins(&waiter.election("office")).await;
     // The waiter's own survey and watches come after it has joined: quiet is when
     // two looks a second apart differ in nothing.
     let mut before = received(&etcd);

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::{Place, ask, claimed, keys, open, refusals};
 use incumbent_tests::operations::{SECOND, claim, grant, guarded, put};
-use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, joins, soon, until};
 
 /// What this program is to do instead of testing, and on what file or folder.
 const ROLE: &str = "INCUMBENT_SQLITE_ROLE";
@@ -290,7 +290,7 @@ async fn nobody_leads_beyond_its_time_while_the_store_is_held() {
         async || Session::open(place.open().await, options.clone()).expect_soon("a session").await;
     let (one, other) = (session().await, session().await);
     let leadership = one.election("office").campaign().expect_soon("leads").await;
-    let mut candidate = other.election("office").join().expect_soon("joins").await;
+    let mut candidate = joins(&other.election("office")).await;
     let mut holder = Process::start("holder", &place.file());
     assert_eq!(holder.line(), "held");
     holder.signal(Signal::STOP);
