@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use incumbent::{Contest, Credentials, EtcdStore, Fence, Options, Session, admin};
+use incumbent::admin::Admin;
+use incumbent::{Credentials, EtcdStore, Fence, Options, Session};
 use incumbent_simulation::history::History;
 use incumbent_tests::counter::Counter;
 use incumbent_tests::etcd::Etcd;
@@ -137,7 +138,7 @@ async fn disturb(etcd: &Etcd, relays: &[Relay], rng: &mut fastrand::Rng) {
             4 => etcd.pause(),
             5 => {
                 // A leader may have gone meanwhile.
-                let _ = admin::depose(&operator, NAME, Contest::Queue, None, within).await;
+                let _ = Admin::new(&operator, NAME).timeout(within).depose(None).await;
             }
             _ => relays.iter().for_each(|relay| relay.stall_replies()),
         }

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use incumbent::admin::Admin;
 use incumbent::types::Failure;
 use incumbent::{
     Contest, Credentials, Epoch, Error, EtcdStore, Event, Leaders, Leadership, Options, Session,
-    WriteError, admin,
+    WriteError,
 };
 use incumbent_tests::certificates::{Authority, Validity};
 use incumbent_tests::etcd::{Etcd, Version, user};
@@ -243,7 +244,8 @@ async fn the_documented_roles_are_enough(etcd: Etcd) {
         let url = url.parse().unwrap();
         let store = EtcdStore::connect(&url, &writer, LIMIT).expect_soon("connects").await;
         let epoch = first.epoch();
-        let write = admin::fenced_put(&store, name, contest, epoch, data, "w", LIMIT);
+        let admin = Admin::new(&store, name).contest(contest).timeout(LIMIT);
+        let write = admin.fenced_put(epoch, data, "w");
         write.expect_soon("writes").await;
 
         let seen = looks.election(name).contest(contest);

@@ -1,24 +1,20 @@
 //! `incumbent depose`: an operator removes the leader.
 
-use incumbent::admin;
-
 use super::args::{Common, Depose, Form};
 use super::event::ParticipantObject;
 use super::exit::{End, Status};
 use super::output::print;
-use super::session::store;
+use super::session::{admin, store};
 use super::text::{json, shown_bytes};
 
 pub async fn depose(common: &Common, depose: &Depose) -> Result<Status, End> {
     let store = store(common).await?;
     let target = &depose.target;
-    let contest = common.contest.on_store();
-    let within = common.command_timeout;
-    let deposed = admin::depose(&store, &target.election, contest, target.epoch, within).await?;
-    let Some(leader) = deposed else {
+    let admin = admin(common, &store, &target.election);
+    let Some(leader) = admin.depose(target.epoch).await? else {
         return Err(match target.epoch {
             None => End::new(Status::NotFound, format!("nobody leads {}", target.election)),
-            Some(epoch) => match admin::leader(&store, &target.election, contest, within).await? {
+            Some(epoch) => match admin.leader().await? {
                 None => End::new(Status::NotFound, format!("nobody leads {}", target.election)),
                 Some(leader) => End::new(
                     Status::Fenced,

@@ -2,7 +2,6 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use incumbent::admin::fenced_put;
 use incumbent::{Failure, WriteError};
 use serde_json::json;
 
@@ -10,23 +9,14 @@ use super::args::{Common, Form, Put};
 use super::exit::{End, Status, bad_input};
 use super::output::print;
 use super::parse::key_bytes;
-use super::session::store;
+use super::session::{admin, store};
 
 pub async fn put(common: &Common, put: &Put) -> Result<Status, End> {
     let key = key_bytes(&put.key)?;
     let epoch = put.fence.fence_epoch()?;
     let store = store(common).await?;
-    let written = fenced_put(
-        &store,
-        &put.fence.election,
-        common.contest.on_store(),
-        epoch,
-        key,
-        put.value.as_bytes(),
-        common.command_timeout,
-    )
-    .await;
-    let revision = match written {
+    let admin = admin(common, &store, &put.fence.election);
+    let revision = match admin.fenced_put(epoch, key, put.value.as_bytes()).await {
         Ok(revision) => revision,
         Err(WriteError::Stale) => {
             let election = &put.fence.election;

@@ -6,6 +6,7 @@ use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
+use incumbent::admin::Admin;
 use incumbent::{
     Candidate, ConnectError, Election, Error, Leadership, Options, Session, Store, StoreUrl, store,
 };
@@ -32,6 +33,11 @@ pub async fn store(common: &Common) -> Result<Arc<dyn Store>, End> {
     incumbent::connect(&common.store(), &options)
         .await
         .map_err(|error| not_connected(common, error))
+}
+
+/// An election, for a command that needs no session.
+pub fn admin<'a>(common: &Common, store: &'a dyn Store, election: &'a str) -> Admin<'a> {
+    Admin::new(store, election).contest(common.contest.on_store()).timeout(common.command_timeout)
 }
 
 /// A session without a lease.

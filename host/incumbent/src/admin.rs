@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::event::{KeyValue, Participant};
 use crate::store::Store;
-use crate::store::read::{self, misanswered, oldest, read};
+use crate::store::read::{self, misanswered, oldest};
 use crate::types::{
     Contest, Entry, Epoch, Failure, Guard, Guarded, Mutation, Operation, Order, Put, Response,
     Revision, Selection,
@@ -15,7 +15,7 @@ use crate::write::WriteError;
 /// How many keys a page has at most, where others' data lie below an election's name.
 const PAGE: u32 = 1_000;
 
-/// Reads one key, as it is now. Cancel safe.
+/// Reads one key, as it is now, in at most this time. Cancel safe.
 ///
 /// # Errors
 ///
@@ -28,159 +28,183 @@ pub async fn get(
     Ok(read::get(store, key.into(), within).await?.map(KeyValue::from))
 }
 
-/// Sets a key, under no lease, while the term of `epoch` stands in the election,
-/// whoever leads it. For the work of a term in another process, which knows the
-/// epoch. Returns the revision of the change.
+/// An election on a store, for users without a session. A cheap copy; does nothing by itself.
 ///
-/// Each of its two requests may take up to `within`. Not cancel safe: what a
-/// dropped future asked for may happen.
+/// ```
+/// use incumbent::MemoryStore;
+/// use incumbent::admin::Admin;
+/// # use incumbent::{Options, Session};
 ///
-/// # Errors
-///
-/// [`WriteError::Stale`] if the epoch does not lead, [`WriteError::Unknown`] if
-/// there was no answer to the write, [`WriteError::Failed`] if the leader is not
-/// found out, or for a key of the election itself.
-pub async fn fenced_put(
-    store: &dyn Store,
-    election: &str,
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = MemoryStore::default();
+/// # let session = Session::open(store.clone(), Options::default()).await?;
+/// # let leadership = session.election("my-service").campaign().await?;
+/// let admin = Admin::new(&store, "my-service");
+/// if let Some(leader) = admin.leader().await? {
+///     admin.fenced_put(leader.epoch, "/data/result", "42").await?;
+///     admin.depose(Some(leader.epoch)).await?;
+/// }
+/// # leadership.lost().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Admin<'a> {
+    store: &'a dyn Store,
+    election: &'a str,
     contest: Contest,
-    epoch: Epoch,
-    key: impl Into<Vec<u8>>,
-    value: impl Into<Vec<u8>>,
-    within: Duration,
-) -> Result<Revision, WriteError> {
-    let key = key.into();
-    if is_own_key(election, contest, &key) {
-        return Err(WriteError::Failed(Failure::Invalid(
-            "this key belongs to the election itself".into(),
-        )));
-    }
-    let leader = leader(store, election, contest, within)
-        .await
-        .map_err(WriteError::Failed)?
-        .filter(|leader| leader.epoch == epoch)
-        .ok_or(WriteError::Stale)?;
-    let put = Put { key, value: value.into() };
-    let lease = Some(leader.lease.into()).filter(|lease| *lease != 0);
-    let guard = Guard { key: leader.key, epoch: epoch.into(), lease };
-    guarded(store, guard, Mutation::Put(put), within).await
+    timeout: Duration,
 }
 
-/// Removes the leader of an election: that of `epoch`, or the present one. Returns
-/// the leader that was removed; none if nobody leads, or not in that epoch.
-///
-/// The leader learns of it by its watch, a moment after it has lost its key: for
-/// that long two may believe that they lead, and only guarded writes are safe.
-/// Each of the two requests may take up to `within`. Not cancel safe: what a
-/// dropped future asked for may happen.
-///
-/// # Errors
-///
-/// [`WriteError::Unknown`] if there was no answer to the deletion,
-/// [`WriteError::Failed`] if the leader is not found out.
-pub async fn depose(
-    store: &dyn Store,
-    election: &str,
-    contest: Contest,
-    epoch: Option<Epoch>,
-    within: Duration,
-) -> Result<Option<Participant>, WriteError> {
-    let leader = leader(store, election, contest, within)
-        .await
-        .map_err(WriteError::Failed)?
-        .filter(|leader| epoch.is_none_or(|epoch| leader.epoch == epoch));
-    let Some(leader) = leader else {
-        return Ok(None);
-    };
-    let guard = Guard { key: leader.key.clone(), epoch: leader.epoch.into(), lease: None };
-    let deletion = Mutation::Delete(leader.key.clone());
-    match guarded(store, guard, deletion, within).await {
-        Ok(_) => Ok(Some(leader)),
-        // It went by itself meanwhile; its successor was not meant.
-        Err(WriteError::Stale) => Ok(None),
-        Err(error) => Err(error),
+impl<'a> Admin<'a> {
+    /// The election of this name.
+    pub fn new(store: &'a dyn Store, election: &'a str) -> Self {
+        Self { store, election, contest: Contest::Queue, timeout: Duration::from_secs(5) }
     }
-}
 
-/// Who leads an election now. Each request may take up to `within`; there is one, unless
-/// others' data lie below the election's name: these are read page by page, without their
-/// values. Cancel safe.
-///
-/// # Errors
-///
-/// What the store says instead of an answer.
-pub async fn leader(
-    store: &dyn Store,
-    election: &str,
-    contest: Contest,
-    within: Duration,
-) -> Result<Option<Participant>, Failure> {
-    let first = match contest {
-        Contest::Queue => oldest(format!("{election}/").into_bytes(), true),
-        Contest::Race => oldest(election.into(), false),
-    };
-    loop {
-        let found = read(store, first.clone(), within).await?.into_iter().next();
-        let Some(found) = found else {
+    /// How its candidates share it: [`Contest::Queue`] unless set.
+    #[must_use]
+    pub fn contest(self, contest: Contest) -> Self {
+        Self { contest, ..self }
+    }
+
+    /// How long each request to the store may take: 5 s unless set.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets a key, under no lease, while the term of `epoch` stands, whoever leads it. For the
+    /// work of a term in another process, which knows the epoch. Returns the revision of the
+    /// change.
+    ///
+    /// Makes two requests. Not cancel safe: what a dropped future asked for may happen.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Stale`] if the epoch does not lead, [`WriteError::Unknown`] if
+    /// there was no answer to the write, [`WriteError::Failed`] if the leader is not
+    /// found out, or for a key of the election itself.
+    pub async fn fenced_put(
+        self,
+        epoch: Epoch,
+        key: impl Into<Vec<u8>>,
+        value: impl Into<Vec<u8>>,
+    ) -> Result<Revision, WriteError> {
+        let key = key.into();
+        if is_own_key(self.election, self.contest, &key) {
+            return Err(WriteError::Failed(Failure::Invalid(
+                "this key belongs to the election itself".into(),
+            )));
+        }
+        let leader = self
+            .leader()
+            .await
+            .map_err(WriteError::Failed)?
+            .filter(|leader| leader.epoch == epoch)
+            .ok_or(WriteError::Stale)?;
+        let put = Put { key, value: value.into() };
+        let lease = Some(leader.lease.into()).filter(|lease| *lease != 0);
+        let guard = Guard { key: leader.key, epoch: epoch.into(), lease };
+        self.guarded(guard, Mutation::Put(put)).await
+    }
+
+    /// Removes the leader: that of `epoch`, or the present one. Returns the leader that was
+    /// removed; none if nobody leads, or not in that epoch.
+    ///
+    /// The leader learns of it by its watch, a moment after it has lost its key: for
+    /// that long two may believe that they lead, and only guarded writes are safe.
+    /// Makes two requests. Not cancel safe: what a dropped future asked for may happen.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Unknown`] if there was no answer to the deletion,
+    /// [`WriteError::Failed`] if the leader is not found out.
+    pub async fn depose(self, epoch: Option<Epoch>) -> Result<Option<Participant>, WriteError> {
+        let leader = self
+            .leader()
+            .await
+            .map_err(WriteError::Failed)?
+            .filter(|leader| epoch.is_none_or(|epoch| leader.epoch == epoch));
+        let Some(leader) = leader else {
             return Ok(None);
         };
-        if is_own_key(election, contest, &found.key) {
-            return Ok(Some(found.into()));
+        let guard = Guard { key: leader.key.clone(), epoch: leader.epoch.into(), lease: None };
+        match self.guarded(guard, Mutation::Delete(leader.key.clone())).await {
+            Ok(_) => Ok(Some(leader)),
+            // It went by itself meanwhile; its successor was not meant.
+            Err(WriteError::Stale) => Ok(None),
+            Err(error) => Err(error),
         }
-        let Some(leader) = oldest_of_all(store, election, &first, within).await? else {
-            return Ok(None);
+    }
+
+    /// Who leads now. Makes one request, unless others' data lie below the election's name:
+    /// these are read page by page, without their values. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// What the store says instead of an answer.
+    pub async fn leader(self) -> Result<Option<Participant>, Failure> {
+        let Self { store, election, contest, timeout } = self;
+        let first = match contest {
+            Contest::Queue => oldest(format!("{election}/").into_bytes(), true),
+            Contest::Race => oldest(election.into(), false),
         };
-        // It may have gone since its page was read, and others be there.
-        let found = read::get(store, leader.key, within).await?;
-        if let Some(found) = found.filter(|found| found.created == leader.created) {
-            return Ok(Some(found.into()));
+        loop {
+            let found = read::read(store, first.clone(), timeout).await?.into_iter().next();
+            let Some(found) = found else {
+                return Ok(None);
+            };
+            if is_own_key(election, contest, &found.key) {
+                return Ok(Some(found.into()));
+            }
+            let Some(leader) = self.oldest_of_all(&first).await? else {
+                return Ok(None);
+            };
+            // It may have gone since its page was read, and others be there.
+            let found = read::get(store, leader.key, timeout).await?;
+            if let Some(found) = found.filter(|found| found.created == leader.created) {
+                return Ok(Some(found.into()));
+            }
         }
     }
-}
 
-/// The oldest candidate in a queue, without its value.
-async fn oldest_of_all(
-    store: &dyn Store,
-    election: &str,
-    first: &Selection,
-    within: Duration,
-) -> Result<Option<Entry>, Failure> {
-    let mut page = Selection { order: Order::ByKey, limit: PAGE, keys_only: true, ..first.clone() };
-    let mut leader: Option<Entry> = None;
-    loop {
-        let entries = read(store, page.clone(), within).await?;
-        // The first key that is not on the page.
-        let next = entries.last().map(|last| [last.key.as_slice(), &[0]].concat());
-        let complete = entries.len() < PAGE as usize;
-        let candidates =
-            entries.into_iter().filter(|entry| is_own_key(election, Contest::Queue, &entry.key));
-        leader = candidates.chain(leader).min_by_key(|entry| entry.created);
-        if complete {
-            return Ok(leader);
+    /// The oldest candidate in a queue, without its value.
+    async fn oldest_of_all(self, first: &Selection) -> Result<Option<Entry>, Failure> {
+        let mut page =
+            Selection { order: Order::ByKey, limit: PAGE, keys_only: true, ..first.clone() };
+        let mut leader: Option<Entry> = None;
+        loop {
+            let entries = read::read(self.store, page.clone(), self.timeout).await?;
+            // The first key that is not on the page.
+            let next = entries.last().map(|last| [last.key.as_slice(), &[0]].concat());
+            let complete = entries.len() < PAGE as usize;
+            let is_own = |entry: &Entry| is_own_key(self.election, Contest::Queue, &entry.key);
+            let candidates = entries.into_iter().filter(is_own);
+            leader = candidates.chain(leader).min_by_key(|entry| entry.created);
+            if complete {
+                return Ok(leader);
+            }
+            page.from = next;
         }
-        page.from = next;
     }
-}
 
-async fn guarded(
-    store: &dyn Store,
-    guard: Guard,
-    mutation: Mutation,
-    within: Duration,
-) -> Result<Revision, WriteError> {
-    let write =
-        Operation::Guarded(Guarded { guard, expect: Vec::new(), mutations: vec![mutation] });
-    match store.call(write, within).await {
-        Ok(Response::Applied(revision)) => Ok(revision.into()),
-        Ok(Response::Stale) => Err(WriteError::Stale),
-        Ok(Response::Conflict) => Err(WriteError::Conflict),
-        Ok(_) => Err(WriteError::Failed(misanswered())),
-        Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
-            Err(WriteError::Failed(failure))
+    async fn guarded(self, guard: Guard, mutation: Mutation) -> Result<Revision, WriteError> {
+        let write =
+            Operation::Guarded(Guarded { guard, expect: Vec::new(), mutations: vec![mutation] });
+        match self.store.call(write, self.timeout).await {
+            Ok(Response::Applied(revision)) => Ok(revision.into()),
+            Ok(Response::Stale) => Err(WriteError::Stale),
+            Ok(Response::Conflict) => Err(WriteError::Conflict),
+            Ok(_) => Err(WriteError::Failed(misanswered())),
+            Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
+                Err(WriteError::Failed(failure))
+            }
+            Err(
+                Failure::Timeout | Failure::Unavailable | Failure::Compacted(_) | Failure::Other(_),
+            ) => Err(WriteError::Unknown),
         }
-        Err(
-            Failure::Timeout | Failure::Unavailable | Failure::Compacted(_) | Failure::Other(_),
-        ) => Err(WriteError::Unknown),
     }
 }
 

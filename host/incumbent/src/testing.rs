@@ -65,7 +65,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::task::yield_now;
 
-use crate::admin;
+use crate::admin::{self, Admin};
 use crate::clock::{Clock, ManualClock, nanoseconds};
 use crate::driver::test_hook::TestController;
 use crate::error::Error;
@@ -226,7 +226,7 @@ impl World {
     pub async fn depose(&self, election: &str) -> Option<Participant> {
         let deposed = self
             .either(|contest| async move {
-                match admin::depose(&self.store, election, contest, None, WITHIN).await {
+                match self.admin(election, contest).depose(None).await {
                     Ok(deposed) => Ok(deposed),
                     Err(WriteError::Failed(failure)) => Err(failure),
                     Err(other) => Err(Failure::Other(other.to_string())),
@@ -254,7 +254,7 @@ impl World {
 
     /// The leader of an election, a queue or a race; none if nobody leads. Cancel safe.
     pub async fn leader(&self, election: &str) -> Option<Participant> {
-        self.either(|contest| admin::leader(&self.store, election, contest, WITHIN)).await
+        self.either(|contest| self.admin(election, contest).leader()).await
     }
 
     /// The value of a key, if it is there. Cancel safe.
@@ -273,6 +273,10 @@ impl World {
             Ok(Some(leader)) => Some(leader),
             Ok(None) | Err(_) => find(Contest::Race).await.ok().flatten(),
         }
+    }
+
+    fn admin<'a>(&'a self, election: &'a str, contest: Contest) -> Admin<'a> {
+        Admin::new(&self.store, election).contest(contest)
     }
 
     fn controllers(&self) -> Vec<TestController> {

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use etcd_client::Client;
-use incumbent::{Contest, Credentials, Epoch, EtcdStore, EtcdUrl, admin};
+use incumbent::admin::Admin;
+use incumbent::{Contest, Credentials, Epoch, EtcdStore, EtcdUrl};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -297,7 +298,7 @@ impl<'a> Soak<'a> {
     async fn leader(&self) -> Option<incumbent::Participant> {
         let leader = async {
             let store = self.store().await.ok()?;
-            admin::leader(&store, ELECTION, Contest::Queue, ORDER).await.ok()?
+            Admin::new(&store, ELECTION).timeout(ORDER).leader().await.ok()?
         };
         timeout(ORDER, leader).await.ok()?
     }
@@ -314,9 +315,8 @@ impl<'a> Soak<'a> {
         match by {
             Removal::Order => {
                 let store = self.store().await?;
-                admin::depose(&store, ELECTION, Contest::Queue, Some(epoch), ORDER)
-                    .await
-                    .map_err(|error| error.to_string())?;
+                let deposed = Admin::new(&store, ELECTION).timeout(ORDER).depose(Some(epoch)).await;
+                deposed.map_err(|error| error.to_string())?;
             }
             Removal::Key => {
                 client(&self.members).await?.delete(leader.key, None).await.map_err(told)?;

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
+use incumbent::admin::Admin;
 use incumbent::types::{Answer, Failure, Operation};
 use incumbent::{
     Component, Contest, Credentials, Election, Epoch, Error, EtcdStore, EtcdUrl, Event, Options,
-    Reason, Session, Store, Watches, Write, WriteError, admin,
+    Reason, Session, Store, Watches, Write, WriteError,
 };
 use incumbent_tests::etcd::Etcd;
 use incumbent_tests::wait::{ExpectSoon, joins, soon, until};
@@ -394,8 +395,8 @@ async fn writes_from_outside_are_guarded_by_the_epoch(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     for contest in [queue, race] {
         let name = format!("{NAME}{}", if contest == race { "-race" } else { "" });
-        let put =
-            |epoch: Epoch| admin::fenced_put(&store, &name, contest, epoch, "/out", "1", WITHIN);
+        let admin = Admin::new(&store, &name).contest(contest).timeout(WITHIN);
+        let put = |epoch| admin.fenced_put(epoch, "/out", "1");
         assert_eq!(
             soon("the write is answered", put(Epoch::from(1))).await,
             Err(WriteError::Stale)
@@ -409,7 +410,7 @@ async fn writes_from_outside_are_guarded_by_the_epoch(etcd: Etcd) {
         );
         let key = leadership.key().to_vec();
         let epoch = leadership.epoch();
-        let own = admin::fenced_put(&store, &name, contest, epoch, key, "1", WITHIN);
+        let own = admin.fenced_put(epoch, key, "1");
         assert!(matches!(
             soon("the write is answered", own).await,
             Err(WriteError::Failed(Failure::Invalid(_)))
@@ -425,7 +426,7 @@ fn after(epoch: Epoch) -> Epoch {
 
 async fn an_operator_deposes_whom_he_means(etcd: Etcd) {
     let store = store(&etcd).await;
-    let depose = |epoch| admin::depose(&store, NAME, Contest::Queue, epoch, WITHIN);
+    let depose = |epoch| Admin::new(&store, NAME).timeout(WITHIN).depose(epoch);
     assert_eq!(soon("the deposition is answered", depose(None)).await, Ok(None));
     let (one, two) = (session(&etcd, "one").await, session(&etcd, "two").await);
     let first = one.election(NAME).campaign().expect_soon("leads").await;

@@ -7,10 +7,11 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use incumbent::admin::Admin;
 use incumbent::types::{Operation, Response};
 use incumbent::{
     BootClock, Candidate, Contest, Failure, Leadership, MemoryStore, Options, Session, SqliteStore,
-    Store, Write, WriteError, admin,
+    Store, Write, WriteError,
 };
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
@@ -159,7 +160,8 @@ async fn others_data_are_as_if_they_were_not_there(store: impl Store + Clone) {
     assert_eq!((candidates[0].epoch, &*candidates[0].value), (leadership.epoch(), &b"one"[..]));
     let leader = election.leader().expect_soon("is found").await.expect("leads");
     assert_eq!(leader.epoch, leadership.epoch());
-    let leader = admin::leader(&store, NAME, Contest::Queue, WITHIN).expect_soon("is found").await;
+    let leader = Admin::new(&store, NAME).timeout(WITHIN).leader();
+    let leader = leader.expect_soon("is found").await;
     assert_eq!(leader.expect("leads").epoch, leadership.epoch());
     let mut leaders = election.observe();
     let seen = leaders.next().expect_soon("is told").await.expect("is followed");

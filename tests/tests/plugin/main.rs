@@ -8,11 +8,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 /// Public for the sake of what is generated.
 pub use incumbent::Fence;
+use incumbent::admin::{self, Admin};
 use incumbent::testing::{Process, World};
 use incumbent::types::{Operation, Response};
 use incumbent::{
     Candidate, Clock, Contest, Epoch, Leadership, MemoryStore, Options, Reason, Session, Watches,
-    admin,
 };
 use incumbent_plugin::{
     self, LeadershipCtx, LeadershipCtxView, LeadershipView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES,

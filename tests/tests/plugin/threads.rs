@@ -90,7 +90,7 @@ async fn lead_on(
         while admin::get(&store, "jobs/done", LIMIT).expect_soon("is read").await.is_none() {
             tokio::task::yield_now().await;
         }
-        admin::depose(&store, NAME, Contest::Queue, None, LIMIT).expect_soon("is deposed").await;
+        Admin::new(&store, NAME).timeout(LIMIT).depose(None).expect_soon("is deposed").await;
     };
     soon("it writes", deposed).await;
     work.expect_soon("it does all of it").await;

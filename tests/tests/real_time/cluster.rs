@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt};
+use incumbent::admin::{self, Admin};
 use incumbent::store::etcd::{Credentials, EtcdStore};
-use incumbent::types::{Contest, Entry};
 use incumbent::{
-    BootClock, Candidate, Clock, Event, Leadership, Options, Reason, Session, Store as _, admin,
+    BootClock, Candidate, Clock, Event, KeyValue, Leadership, Options, Reason, Session, Store as _,
 };
 use incumbent_tests::cluster::Cluster;
 use incumbent_tests::etcd::{Etcd, Version};
@@ -205,14 +205,14 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
         let asked = (
             timeout(WAIT, admin::get(store, "k", WAIT)),
             timeout(WAIT, fence.get("k")),
-            timeout(WAIT, admin::leader(store, "office", Contest::Queue, WAIT)),
+            timeout(WAIT, Admin::new(store, "office").timeout(WAIT).leader()),
             timeout(WAIT, office.leader()),
             timeout(WAIT, office.candidates()),
             timeout(WAIT, sightings.next()),
         );
         let (get, fenced, outside, leader, candidates, seen) =
             tokio::join!(asked.0, asked.1, asked.2, asked.3, asked.4, asked.5);
-        let value = |entry: Option<Entry>| entry.map(|entry| entry.value);
+        let value = |entry: Option<KeyValue>| entry.map(|entry| entry.value);
         [
             ("get", get.ok().and_then(Result::ok).map(value)),
             ("the fence's get", fenced.ok().and_then(Result::ok).map(value)),
