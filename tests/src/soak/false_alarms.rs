@@ -93,17 +93,18 @@ pub async fn run(options: &Options) -> io::Result<()> {
     }));
     let cluster = Cluster::start(options.version, MEMBERS).await;
     let members = members_of(&cluster);
-    let program = Program {
-        command: vec![options.counter.clone().into()],
-        logs: options.logs.clone(),
-        ttl: options.ttl,
-        contest: Contest::Queue,
-    };
     let mut hosts = Vec::new();
     for election in elections() {
+        let program = Program {
+            command: vec![options.counter.clone().into()],
+            election,
+            logs: options.logs.clone(),
+            ttl: options.ttl,
+            contest: Contest::Queue,
+        };
         for candidate in 1..=CANDIDATES {
-            let name = format!("worker-{candidate}-of-{election}");
-            hosts.push(Host::new(name, &election, program.clone(), None, &members).await);
+            let name = format!("worker-{candidate}-of-{}", program.election);
+            hosts.push(Host::new(name, program.clone(), None, &members).await);
         }
     }
     let links = || hosts.iter().flat_map(|host| &host.links);

@@ -25,6 +25,8 @@ pub struct Program {
     /// What counts, and the arguments that come before its own: the program `counter`, or
     /// one like it in another language.
     pub command: Vec<OsString>,
+    /// What they campaign for.
+    pub election: String,
     /// Where it writes down what happens.
     pub logs: PathBuf,
     /// How long leases live: whole seconds.
@@ -38,7 +40,6 @@ pub struct Program {
 pub struct Host {
     /// What its processes' names begin with.
     pub name: String,
-    election: String,
     program: Program,
     /// When to let others have their turn is drawn from it; never without it.
     seed: Option<u64>,
@@ -53,7 +54,6 @@ impl Host {
     /// A host with links to these members, which does not run yet.
     pub async fn new(
         name: String,
-        election: &str,
         program: Program,
         seed: Option<u64>,
         members: &[SocketAddr],
@@ -62,9 +62,8 @@ impl Host {
         for member in members {
             links.push(Relay::start(*member).await);
         }
-        let election = election.to_owned();
         let log = Tail::default();
-        Self { name, election, program, seed, links, lives: 0, process: None, log }
+        Self { name, program, seed, links, lives: 0, process: None, log }
     }
 
     /// Starts its next process.
@@ -77,13 +76,13 @@ impl Host {
         let process = format!("{}.{}", self.name, self.lives);
         let members: Vec<_> = self.links.iter().map(|link| link.address().to_string()).collect();
         let said = File::create(self.program.logs.join(&process).with_added_extension("stderr"))?;
-        let Program { command, logs, ttl, contest } = &self.program;
+        let Program { command, election, logs, ttl, contest } = &self.program;
         let (program, first) = command.split_first().expect("a command has a program");
         let mut command = Command::new(program);
         command
             .args(first)
             .args(["--store", &format!("etcd://{}", members.join(","))])
-            .args(["--process", &process, "--election", &self.election])
+            .args(["--process", &process, "--election", election])
             .args(["--ttl", &ttl.as_secs().to_string()])
             .arg("--logs")
             .arg(logs)

@@ -113,13 +113,14 @@ impl<'a> Soak<'a> {
         for number in 1..=HOSTS {
             let program = Program {
                 command: vec![options.counter.clone().into()],
+                election: ELECTION.into(),
                 logs: options.logs.clone(),
                 ttl: options.ttl,
                 contest: Contest::Queue,
             };
             let seed = Some(plan.rng().u64(..));
             let name = format!("worker-{number}");
-            let mut host = Host::new(name, ELECTION, program, seed, &members).await;
+            let mut host = Host::new(name, program, seed, &members).await;
             host.start()?;
             hosts.push(host);
         }

@@ -130,9 +130,9 @@ impl World {
         }));
         let mut hosts = Vec::new();
         for (name, command) in commands {
-            let logs = logs.path().to_owned();
-            let program = Program { command, logs, ttl, contest };
-            hosts.push(Host::new(name.into(), ELECTION, program, None, &[etcd.address()]).await);
+            let (election, logs) = (ELECTION.into(), logs.path().to_owned());
+            let program = Program { command, election, logs, ttl, contest };
+            hosts.push(Host::new(name.into(), program, None, &[etcd.address()]).await);
         }
         let counter = Counter::connect(&etcd.url(), ELECTION).expect_soon("connects").await;
         log.write(Event::Ready);
