@@ -5,10 +5,10 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use incumbent::types::{
-    Call, Candidacy, Change, Claimed, Command, Config, Contest, Entry, Event, Notice, Operation,
-    Reply, RequestId, Response, Snapshot, Watched,
+    Call, Candidacy, Change, Claimed, Command, Config, Entry, Event, Notice, Operation, Reply,
+    RequestId, Response, Snapshot, Watched,
 };
-use incumbent::{Component, Elector};
+use incumbent::{Component, Contest, Elector};
 use incumbent_tests::text_component::of_elector;
 
 /// Answers every call with an empty step.

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use incumbent::types::Failure;
-use incumbent::{Credentials, EtcdStore, EtcdUrl, Fence, Revision, Write, WriteError, admin};
+use incumbent::{
+    Credentials, EtcdStore, EtcdUrl, Failure, Fence, Revision, Write, WriteError, admin,
+};
 
 use incumbent_simulation::history::Outcome;
 

@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use incumbent::store::memory::{Contents, Rules};
 use incumbent::types::{
-    Call, Candidacy, Change, Command, Config, Contest, Deletion, ElectionId, Event, GuardedWrite,
+    Call, Candidacy, Change, Command, Config, Deletion, ElectionId, Event, GuardedWrite,
     Leadership, Notice, Operation, Reply, RequestId, Response, Term, Watched,
 };
-use incumbent::{Component, Elector};
+use incumbent::{Component, Contents, Contest, Elector, Rules};
 
 use crate::operations::put;
 

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use incumbent::store::etcd::{Credentials, EtcdStore};
-use incumbent::types::Mark;
-use incumbent::{Clock as _, ManualClock, MemoryStore, Revision, SqliteStore, Store};
+use incumbent::{
+    Clock as _, Credentials, EtcdStore, ManualClock, Mark, MemoryStore, Revision, SqliteStore,
+    Store,
+};
 use incumbent_conformance::{Place, Report};
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;

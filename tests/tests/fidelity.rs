@@ -6,10 +6,8 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use etcd_client::{AlarmAction, AlarmType, Client, PutOptions};
-use incumbent::store::etcd::{Credentials, EtcdStore};
-use incumbent::store::memory::{Contents, Rules};
-use incumbent::store::{Store as _, Watches};
 use incumbent::types::*;
+use incumbent::{Contents, Credentials, EtcdStore, Failure, Mark, Rules, Store as _, Watches};
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
 use incumbent_tests::operations::{AtRandom, SECOND, all, claim, grant, number};

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use incumbent::admin::Admin;
-use incumbent::types::Failure;
 use incumbent::{
-    Contest, Credentials, Epoch, Error, EtcdStore, Event, Leaders, Leadership, Options, Session,
-    WriteError,
+    Contest, Credentials, Epoch, Error, EtcdStore, Event, Failure, Leaders, Leadership, Options,
+    Session, WriteError,
 };
 use incumbent_tests::certificates::{Authority, Validity};
 use incumbent_tests::etcd::{Etcd, Version, user};

@@ -10,8 +10,8 @@ use futures_util::future::{join_all, pending, try_join_all};
 use futures_util::{FutureExt, StreamExt};
 use incumbent::testing::{Process, World};
 use incumbent::{
-    Candidate, Clock, Contest, Election, Error, Event, Leadership, ManualClock, Notifier, Options,
-    Reason, WriteError,
+    Candidate, Clock, Contest, Error, Event, Leadership, ManualClock, Notifier, Options, Reason,
+    WriteError,
 };
 use incumbent_tests::wait::{ExpectSoon, LIMIT, joins, soon};
 use parking_lot::Mutex;

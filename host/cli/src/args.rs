@@ -1,5 +1,6 @@
 //! The command line: every flag and its environment variable.
 
+use incumbent::StoreUrl;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +11,6 @@ use clap::parser::ValueSource;
 use clap::{
     ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
-use incumbent::store::url::StoreUrl;
 
 use super::parse::{
     Checked, Directory, Target, Variable, directory, election_name, identity, lease_time,
@@ -442,10 +442,10 @@ impl Common {
 
 impl Contest {
     /// The library's type for it.
-    pub fn on_store(self) -> incumbent::types::Contest {
+    pub fn on_store(self) -> incumbent::Contest {
         match self {
-            Self::Queue => incumbent::types::Contest::Queue,
-            Self::Race => incumbent::types::Contest::Race,
+            Self::Queue => incumbent::Contest::Queue,
+            Self::Race => incumbent::Contest::Race,
         }
     }
 

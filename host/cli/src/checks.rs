@@ -8,8 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Once;
 
-use incumbent::store::etcd::Credentials;
-use incumbent::store::url::StoreUrl;
+use incumbent::{Credentials, StoreUrl};
 
 use super::args::{Candidate, Common};
 use super::exit::{End, bad_input, say};

@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use incumbent::store::sqlite::SqliteError;
-use incumbent::{ConnectError, Error, Failure, WriteError};
+use incumbent::{ConnectError, Error, Failure, SqliteError, WriteError};
 
 /// The status of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

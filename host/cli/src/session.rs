@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use incumbent::admin::Admin;
 use incumbent::{
-    Candidate, ConnectError, Election, Error, Leadership, Options, Session, Store, StoreUrl, store,
+    Candidate, ConnectError, Election, Error, Leadership, Options, Session, SharedWith, Store,
+    StoreUrl,
 };
-
 use tokio::task::JoinHandle;
 
 use super::args::{self, Common};
@@ -175,7 +175,7 @@ fn reach(store: &StoreUrl) -> Option<String> {
             let file = store.path().ok()??;
             let mut reach =
                 format!("this election is for this machine only: it is in {}", file.display());
-            if let Some(others) = store::sqlite::shared_with(&file) {
+            if let Some(others) = SharedWith::of(&file) {
                 reach += &format!(
                     "; {others} may lock it, which ends every leadership: unless you share it on \
                      purpose, take their permissions on the file and its directory away"

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::listener::{Listener, of_all, of_key};
 use super::stores::{Handle, Stores, guard_of, new_lease, one, put};
 use super::verdict::{Stop, Verdict, names};
-use incumbent::types::{Change, Mark, Response};
+use incumbent::Mark;
+use incumbent::types::{Change, Response};
 
 /// The shortest requested lease, in nanoseconds.
 const SHORT: u64 = 1_000_000_000;

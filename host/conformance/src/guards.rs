@@ -3,7 +3,8 @@
 use super::listener::of_all;
 use super::stores::{Handle, Stores, absent, all, claim, delete, guard_of, guarded, one, put};
 use super::verdict::{Stop, Verdict, name, names};
-use incumbent::types::{Change, Entry, Expectation, Failure, Guard, Mutation, Operation, Response};
+use incumbent::Failure;
+use incumbent::types::{Change, Entry, Expectation, Guard, Mutation, Operation, Response};
 
 pub(super) async fn a_guarded_write_is_applied_or_stale_or_conflict(stores: Stores) -> Verdict {
     let lead = stores.here.leader("lead").await?;

@@ -3,7 +3,8 @@
 use super::listener::of_key;
 use super::stores::{Stores, guard_of, put};
 use super::verdict::{Stop, Verdict};
-use incumbent::types::{Change, Failure, Watch};
+use incumbent::Failure;
+use incumbent::types::{Change, Watch};
 
 pub(super) async fn what_is_forgotten_is_told(stores: Stores) -> Verdict {
     let guard = guard_of(&stores.here.leader("lead").await?);

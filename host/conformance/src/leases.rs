@@ -3,7 +3,8 @@
 use super::listener::of_all;
 use super::stores::{HOUR, Handle, Stores, all, guard_of, new_lease, put};
 use super::verdict::{Verdict, names};
-use incumbent::types::{Change, Failure, Grant, Operation, Response};
+use incumbent::Failure;
+use incumbent::types::{Change, Grant, Operation, Response};
 
 pub(super) async fn a_lease_is_granted_once(stores: Stores) -> Verdict {
     let lease = new_lease();

@@ -44,8 +44,7 @@ use tokio::time::{sleep, timeout};
 
 use self::stores::Stores;
 use self::verdict::{Stop, Verdict};
-use incumbent::types::Mark;
-use incumbent::{BootClock, Clock, Revision, Store};
+use incumbent::{BootClock, Clock, Mark, Revision, Store};
 
 #[macro_use]
 mod verdict;

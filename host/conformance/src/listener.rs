@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::verdict::{Stop, Verdict, name};
-use incumbent::store::Watches;
+use incumbent::Watches;
 use incumbent::types::{Change, Entry, RequestId, Watch, Watched};
 
 pub(super) struct Listener {

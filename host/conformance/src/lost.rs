@@ -13,7 +13,8 @@ use super::stores::{
     HOUR, Handle, Stores, absent, all, claim, guard_of, guarded, new_lease, one, put,
 };
 use super::verdict::{Stop, Verdict, name};
-use incumbent::types::{Change, Failure, Grant, Guard, Operation, Response};
+use incumbent::Failure;
+use incumbent::types::{Change, Grant, Guard, Operation, Response};
 
 /// How many calls are given up, each at another moment.
 const CALLS: u32 = 24;

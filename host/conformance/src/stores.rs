@@ -13,10 +13,10 @@ use super::Place;
 use super::listener::Listener;
 use super::verdict::{Stop, Verdict};
 use incumbent::types::{
-    Answer, Claim, Entry, Expectation, Grant, Guard, Guarded, Mark, Mutation, Operation, Put,
-    Response, Selection, Snapshot,
+    Answer, Claim, Entry, Expectation, Grant, Guard, Guarded, Mutation, Operation, Put, Response,
+    Selection, Snapshot,
 };
-use incumbent::{Revision, Store};
+use incumbent::{Mark, Revision, Store};
 
 /// In nanoseconds: longer than any check.
 pub(super) const HOUR: u64 = 3_600_000_000_000;

@@ -33,7 +33,8 @@
 //! - [`Leadership`]: one term. [`Leadership::is_valid`] asks the clock;
 //!   [`Leadership::on_end`] is called in time even where the runtime is starved.
 //! - [`admin`]: for users without a session: fenced writes, and an operator's orders.
-//! - [`store`]: the stores, named by a [`StoreUrl`], and the contract for your own.
+//! - [`StoreUrl`]: the names of the stores. [`Store`]: the contract for your own, in terms of
+//!   [`types`].
 //! - `testing` (feature `testing`): a store and a clock that a test directs, to take the
 //!   leadership away from your own code at any line.
 //! - The crate `incumbent-plugin` is for platforms on wasmtime whose components use leadership,
@@ -56,7 +57,7 @@ mod leadership;
 mod observer;
 mod options;
 mod session;
-pub mod store;
+mod store;
 mod term;
 mod terms;
 #[cfg(feature = "testing")]
@@ -65,6 +66,7 @@ pub mod types;
 mod write;
 
 pub use backoff::Backoff;
+pub use bindings::exports::incumbent::election::types::{Contest, Failure, Mark, Reason};
 pub use candidate::Candidate;
 pub use clock::{BootClock, Clock, ManualClock, Notifier};
 pub use connect::connect;
@@ -79,14 +81,15 @@ pub use session::Session;
 #[cfg(feature = "etcd")]
 pub use store::etcd::{ConnectError, Credentials, EtcdStore};
 pub use store::memory::MemoryStore;
+#[doc(hidden)]
+pub use store::memory::{Contents, Rules};
 #[cfg(feature = "sqlite")]
-pub use store::sqlite::{SqliteError, SqliteStore};
+pub use store::sqlite::{SharedWith, SqliteError, SqliteStore};
 pub use store::url::{EtcdUrl, StoreUrl, StoreUrlError};
 pub use store::{Store, Watches};
 pub use term::Standing;
 pub use terms::Terms;
 pub use types::numbers::{Epoch, LeaseId, Revision};
-pub use types::{Contest, Failure, Mark, Reason};
 pub use write::{Write, WriteError};
 
 /// The examples of the library's page.

@@ -15,12 +15,12 @@ use futures_util::future::BoxFuture;
 use crate::types::{Answer, Entry, Operation, RequestId, Watch, Watched};
 
 #[cfg(feature = "etcd")]
-pub mod etcd;
-pub mod memory;
+pub(crate) mod etcd;
+pub(crate) mod memory;
 pub(crate) mod read;
 #[cfg(feature = "sqlite")]
-pub mod sqlite;
-pub mod url;
+pub(crate) mod sqlite;
+pub(crate) mod url;
 
 /// A place that holds leases and keys: etcd, or a store that behaves as etcd does.
 ///

@@ -6,13 +6,16 @@ use std::fmt;
 
 pub(crate) mod numbers;
 
-pub(crate) use crate::bindings::exports::incumbent::election::types::Duration;
+// Those that users hold as well are public at the root.
 pub use crate::bindings::exports::incumbent::election::types::{
-    Call, Candidacy, Change, Claim, Claimed, Command, Config, ConfigError, Contest, Deletion,
-    Demotion, ElectionId, Entry, Event, Expectation, Extension, Failure, Grant, Guard, Guarded,
-    GuardedWrite, Joined, Leadership, Listing, Mark, Mutation, Notice, Observation, Operation,
-    Order, Proclamation, Put, Reason, Reply, RequestId, Response, Selection, Sighting, Snapshot,
-    Step, Term, Ticket, Trouble, Watch, Watched, Withdrawal, WriteOutcome, Written,
+    Call, Candidacy, Change, Claim, Claimed, Command, Config, ConfigError, Deletion, Demotion,
+    ElectionId, Entry, Event, Expectation, Extension, Grant, Guard, Guarded, GuardedWrite, Joined,
+    Leadership, Listing, Mutation, Notice, Observation, Operation, Order, Proclamation, Put, Reply,
+    RequestId, Response, Selection, Sighting, Snapshot, Step, Term, Ticket, Trouble, Watch,
+    Watched, Withdrawal, WriteOutcome, Written,
+};
+pub(crate) use crate::bindings::exports::incumbent::election::types::{
+    Contest, Duration, Failure, Mark, Reason,
 };
 pub(crate) use numbers::{Epoch, LeaseId, Revision};
 

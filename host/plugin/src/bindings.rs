@@ -12,8 +12,9 @@
 )]
 
 /// What `leadership.wit` uses of `types.wit`.
-mod types {
-    pub use incumbent::types::*;
+pub mod types {
+    pub use incumbent::types::{Entry, Expectation, Put};
+    pub use incumbent::{Failure, Reason};
 
     pub type Duration = u64;
     pub type Epoch = i64;

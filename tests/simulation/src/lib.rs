@@ -41,6 +41,13 @@ mod story;
 pub mod transcript;
 mod world;
 
+/// The boundary's types as wasmtime's bindgen makes them, in one module.
+#[cfg(feature = "component")]
+mod component_types {
+    pub use incumbent::types::*;
+    pub use incumbent::{Contest, Failure, Reason};
+}
+
 use laws::{Broken, Law};
 use machine::{Open, native};
 use plan::Plan;

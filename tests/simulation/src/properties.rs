@@ -19,4 +19,4 @@ macro_rules! anything {
 
 anything!(native, incumbent_guest::types);
 #[cfg(feature = "component")]
-anything!(embedded, incumbent::types);
+anything!(embedded, crate::component_types);

@@ -68,7 +68,7 @@ macro_rules! codec {
 
 codec!(native_codec, incumbent_guest::types);
 #[cfg(feature = "component")]
-codec!(component_codec, incumbent::types);
+codec!(component_codec, crate::component_types);
 
 /// The elector as a Rust library.
 #[derive(Debug, Default)]

@@ -13,8 +13,8 @@ use futures_util::future::{BoxFuture, pending, ready};
 use futures_util::{FutureExt, Stream, StreamExt};
 use incumbent::types::{self, *};
 use incumbent::{
-    Candidate, Clock, Epoch, Leadership, LeaseId, ManualClock, Options, Session, Store, TermInfo,
-    Watches,
+    Candidate, Clock, Epoch, Failure, Leadership, LeaseId, ManualClock, Mark, Options, Reason,
+    Session, Store, TermInfo, Watches,
 };
 use parking_lot::Mutex;
 
@@ -364,7 +364,7 @@ impl World {
         }
         let shared = self.shared.lock();
         let allowed =
-            |lease: LeaseId| shared.allowed.get(&lease.into()).copied().unwrap_or_default();
+            |lease: LeaseId| shared.allowed.get(&i64::from(lease)).copied().unwrap_or_default();
         for part in &mut self.parts {
             while let Some(Some(event)) = part.events.next().now_or_never() {
                 part.hear(event, allowed);

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use incumbent::types::*;
-use incumbent::{Clock as _, ManualClock, MemoryStore, Revision, Store, Watches};
+use incumbent::{Clock as _, Failure, ManualClock, Mark, MemoryStore, Revision, Store, Watches};
 use incumbent_conformance::Place;
 use incumbent_tests::operations::{SECOND, all, grant};
 use parking_lot::Mutex;

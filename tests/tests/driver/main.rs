@@ -10,13 +10,12 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, ready};
 use futures_util::{FutureExt, StreamExt};
 use incumbent::types::{
-    Answer, Call, Change, Command, Config, Demotion, ElectionId, Entry, Event, Extension, Failure,
-    Grant, Leadership, Notice, Operation, Reason, Reply, RequestId, Response, Step, Term, Watch,
-    Watched,
+    Answer, Call, Change, Command, Config, Demotion, ElectionId, Entry, Event, Extension, Grant,
+    Leadership, Notice, Operation, Reply, RequestId, Response, Step, Term, Watch, Watched,
 };
 use incumbent::{
-    BootClock, Clock, Component, ComponentError, Elector, Error, ManualClock, MemoryStore, Options,
-    Session, Store, Watches, WriteError,
+    BootClock, Clock, Component, ComponentError, Elector, Error, Failure, ManualClock, MemoryStore,
+    Options, Reason, Session, Store, Watches, WriteError,
 };
 use incumbent_tests::wait::{ExpectSoon, soon, until};
 use incumbent_tests::{hostile, text_component};

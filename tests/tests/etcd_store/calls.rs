@@ -1,6 +1,6 @@
 //! What etcd answers, and its limits: leases, reads, guarded writes, the prefix.
 
-use incumbent::admin;
+use incumbent::{LeaseId, admin};
 
 use super::*;
 
@@ -291,7 +291,7 @@ async fn a_claim_that_was_given_up_is_committed_late(version: Version) {
         found.is_some()
     };
     until("the claim is committed", committed).await;
-    assert_eq!(found.unwrap().lease, 7);
+    assert_eq!(found.unwrap().lease, LeaseId::from(7));
     relay.flow();
     assert!(matches!(claim(&store, "k", 7).await, Ok(Response::Taken(of)) if of.entry.lease == 7));
 }

@@ -11,9 +11,8 @@ mod watches;
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
-use incumbent::store::etcd::{ConnectError, Credentials, EtcdStore};
-use incumbent::store::{Store, Watches};
 use incumbent::types::*;
+use incumbent::{ConnectError, Credentials, EtcdStore, Failure, Store, Watches};
 use incumbent_tests::etcd::{Etcd, Version, user};
 use incumbent_tests::on_each_version;
 use incumbent_tests::operations::{self, SECOND, all, one, watch};

@@ -1,6 +1,6 @@
 //! Members that are down or silent, and what is no etcd.
 
-use incumbent::store::url::EtcdUrl;
+use incumbent::EtcdUrl;
 use tokio::net::TcpListener;
 
 use super::*;

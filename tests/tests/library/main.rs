@@ -9,10 +9,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use incumbent::admin::Admin;
-use incumbent::types::{Answer, Failure, Operation};
+use incumbent::types::{Answer, Operation};
 use incumbent::{
-    Component, Contest, Credentials, Election, Epoch, Error, EtcdStore, EtcdUrl, Event, Options,
-    Reason, Session, Store, Watches, Write, WriteError,
+    Component, Contest, Credentials, Election, Epoch, Error, EtcdStore, EtcdUrl, Event, Failure,
+    Options, Reason, Session, Store, Watches, Write, WriteError,
 };
 use incumbent_tests::etcd::Etcd;
 use incumbent_tests::wait::{ExpectSoon, joins, soon, until};

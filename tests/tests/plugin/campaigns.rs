@@ -179,7 +179,7 @@ impl incumbent::Store for Located {
         &self,
         operation: Operation,
         within: Duration,
-    ) -> BoxFuture<'static, Result<Response, incumbent::types::Failure>> {
+    ) -> BoxFuture<'static, Result<Response, incumbent::Failure>> {
         let (answer, asked) = (self.store.call(operation, within), Arc::clone(&self.asked));
         async move {
             let here = Handle::current().id().to_string();

@@ -12,7 +12,7 @@ use incumbent::admin::{self, Admin};
 use incumbent::testing::{Process, World};
 use incumbent::types::{Operation, Response};
 use incumbent::{
-    Candidate, Clock, Contest, Epoch, Leadership, MemoryStore, Options, Reason, Session, Watches,
+    Candidate, Clock, Epoch, Leadership, MemoryStore, Options, Reason, Session, Watches,
 };
 use incumbent_plugin::{
     self, LeadershipCtx, LeadershipCtxView, LeadershipView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES,

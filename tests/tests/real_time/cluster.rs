@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt};
 use incumbent::admin::{self, Admin};
-use incumbent::store::etcd::{Credentials, EtcdStore};
 use incumbent::{
-    BootClock, Candidate, Clock, Event, KeyValue, Leadership, Options, Reason, Session, Store as _,
+    BootClock, Candidate, Clock, Credentials, EtcdStore, Event, KeyValue, Leadership, Options,
+    Reason, Session, Store as _,
 };
 use incumbent_tests::cluster::Cluster;
 use incumbent_tests::etcd::{Etcd, Version};

@@ -170,7 +170,7 @@ async fn who_else_may_lock_it() {
         set(folder, directory);
         set(&place.file(), file);
         set(&place.beside("-shm"), memory);
-        let told = shared_with(&place.file());
+        let told = SharedWith::of(&place.file());
         assert_eq!(told, shared, "{directory:o} {file:o} {memory:o}");
     }
 }

@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use incumbent::store::sqlite::{SharedWith, shared_with};
 use incumbent::types::*;
-use incumbent::{ManualClock, SqliteStore, Store, Watches};
+use incumbent::{Failure, ManualClock, SharedWith, SqliteStore, Store, Watches};
 use incumbent_tests::operations::{SECOND, all, claim, grant, guarded, put};
 use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};

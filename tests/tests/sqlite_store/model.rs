@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::types::*;
-use incumbent::{ManualClock, MemoryStore, SqliteStore, Store, Watches};
+use incumbent::{Failure, ManualClock, MemoryStore, SqliteStore, Store, Watches};
 use incumbent_tests::operations::{AtRandom, all};
 use incumbent_tests::wait::LIMIT;
 

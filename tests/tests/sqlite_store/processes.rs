@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use incumbent::types::{Failure, Operation, Response};
-use incumbent::{Options, Session, SqliteStore, Store as _};
+use incumbent::types::{Operation, Response};
+use incumbent::{Failure, Options, Session, SqliteStore, Store as _};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::timeout;
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use incumbent::types::{Failure, Response};
-use incumbent::{SqliteError, SqliteStore, Store as _};
+use incumbent::types::Response;
+use incumbent::{Failure, SqliteError, SqliteStore, Store as _};
 
 use super::processes::{Process, skipped};
 use super::{FOREIGN, Place, Plant, ask, claimed, keys};

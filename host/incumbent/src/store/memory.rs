@@ -36,8 +36,7 @@ const HISTORY: usize = 10_000;
 /// clock. It answers at once, on the caller's thread.
 ///
 /// ```
-/// use incumbent::store::memory::MemoryStore;
-/// use incumbent::{Options, Session};
+/// use incumbent::{MemoryStore, Options, Session};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), incumbent::Error> {

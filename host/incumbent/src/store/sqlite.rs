@@ -48,7 +48,7 @@ use tokio::time::timeout;
 use self::database::Database;
 pub use self::error::SqliteError;
 use self::hub::Hub;
-pub use self::place::{SharedWith, shared_with};
+pub use self::place::SharedWith;
 use self::quota::QUOTA;
 use self::time::Time;
 use self::watch::SqliteWatches;
@@ -105,7 +105,7 @@ struct Shared {
 impl SqliteStore {
     /// Opens the file, and makes it if it does not exist, for this user alone; not its
     /// directory. Beside it SQLite puts `-wal` and `-shm`, and the store `-bell`, all with the
-    /// permissions of the file: [`shared_with`] tells which other users may lock it. Blocks no
+    /// permissions of the file: [`SharedWith::of`] tells which other users may lock it. Blocks no
     /// thread of the runtime.
     ///
     /// # Errors

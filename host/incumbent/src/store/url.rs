@@ -16,11 +16,11 @@ pub use self::etcd::EtcdUrl;
 /// - `memory:` or `memory:NAME`: this process's memory, one store for each name.
 ///
 /// ```
-/// use incumbent::store::url::StoreUrl;
+/// use incumbent::StoreUrl;
 ///
 /// assert_eq!("sqlite:/var/lib/jobs.db".parse(), Ok(StoreUrl::Sqlite("/var/lib/jobs.db".into())));
 /// assert_eq!("etcd://a.example".parse::<StoreUrl>()?.to_string(), "etcd://a.example:2379");
-/// # Ok::<(), incumbent::store::url::StoreUrlError>(())
+/// # Ok::<(), incumbent::StoreUrlError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

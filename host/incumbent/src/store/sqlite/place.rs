@@ -150,56 +150,58 @@ impl fmt::Display for SharedWith {
     }
 }
 
-/// The users besides its owner that may lock the store in this file: all that may read it or the
-/// files that SQLite keeps beside it, and all that may put files into its directory. None if
-/// nobody else may.
-///
-/// It looks at the permissions of these files and of the directories above them, not at access
-/// control lists.
-#[cfg(unix)]
-pub fn shared_with(path: &Path) -> Option<SharedWith> {
-    use std::os::unix::fs::MetadataExt as _;
+impl SharedWith {
+    /// The users besides its owner that may lock the store in this file: all that may read it or the
+    /// files that SQLite keeps beside it, and all that may put files into its directory. None if
+    /// nobody else may.
+    ///
+    /// It looks at the permissions of these files and of the directories above them, not at access
+    /// control lists.
+    #[cfg(unix)]
+    pub fn of(path: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt as _;
 
-    const SEARCH: u32 = 0o011;
-    let path = fs::canonicalize(path).ok()?;
-    let directory = fs::metadata(path.parent()?).ok()?;
-    // As in a mode: bits of the group, and of all others.
-    let mut may = 0;
-    let mut group = directory.gid();
-    if directory.mode() & 0o003 == 0o003 {
-        may |= 0o007;
-    }
-    // A group with the number of the owner is the owner's own, as on many systems.
-    if directory.mode() & 0o030 == 0o030 && directory.gid() != directory.uid() {
-        may |= 0o070;
-    }
-    for file in [path.clone(), beside(&path, MEMORY), beside(&path, LOG)] {
-        if let Ok(found) = fs::metadata(file) {
-            may |= found.mode();
-            if found.mode() & 0o070 != 0 {
-                group = found.gid();
+        const SEARCH: u32 = 0o011;
+        let path = fs::canonicalize(path).ok()?;
+        let directory = fs::metadata(path.parent()?).ok()?;
+        // As in a mode: bits of the group, and of all others.
+        let mut may = 0;
+        let mut group = directory.gid();
+        if directory.mode() & 0o003 == 0o003 {
+            may |= 0o007;
+        }
+        // A group with the number of the owner is the owner's own, as on many systems.
+        if directory.mode() & 0o030 == 0o030 && directory.gid() != directory.uid() {
+            may |= 0o070;
+        }
+        for file in [path.clone(), beside(&path, MEMORY), beside(&path, LOG)] {
+            if let Ok(found) = fs::metadata(file) {
+                may |= found.mode();
+                if found.mode() & 0o070 != 0 {
+                    group = found.gid();
+                }
             }
         }
+        let search = path.ancestors().skip(1).fold(SEARCH, |search, directory| {
+            // A user outside of the group of a directory may be one of the others.
+            let mode = fs::metadata(directory).map_or(SEARCH, |found| found.mode());
+            let group = if mode & SEARCH == 0 { 0 } else { 0o010 };
+            search & (group | mode & 0o001)
+        });
+        if may & 0o007 != 0 && search & 0o001 != 0 {
+            Some(Self::All)
+        } else if may & 0o070 != 0 && search & 0o010 != 0 {
+            Some(Self::Group(group))
+        } else {
+            None
+        }
     }
-    let search = path.ancestors().skip(1).fold(SEARCH, |search, directory| {
-        // A user outside of the group of a directory may be one of the others.
-        let mode = fs::metadata(directory).map_or(SEARCH, |found| found.mode());
-        let group = if mode & SEARCH == 0 { 0 } else { 0o010 };
-        search & (group | mode & 0o001)
-    });
-    if may & 0o007 != 0 && search & 0o001 != 0 {
-        Some(SharedWith::All)
-    } else if may & 0o070 != 0 && search & 0o010 != 0 {
-        Some(SharedWith::Group(group))
-    } else {
+
+    /// Unknown here.
+    #[cfg(not(unix))]
+    pub fn of(_: &Path) -> Option<Self> {
         None
     }
-}
-
-/// Unknown here.
-#[cfg(not(unix))]
-pub fn shared_with(_: &Path) -> Option<SharedWith> {
-    None
 }
 
 /// Whether the file is a mount by itself, as containers can have it. Then each container has a

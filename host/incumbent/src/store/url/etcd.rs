@@ -17,12 +17,12 @@ const DEFAULT_PORT: u16 = 2379;
 /// prefix; all others are.
 ///
 /// ```
-/// use incumbent::store::url::EtcdUrl;
+/// use incumbent::EtcdUrl;
 ///
 /// let url: EtcdUrl = "etcds://a.example,[::1]:4001/team".parse()?;
 /// assert_eq!(url.endpoints(), ["a.example:2379", "[::1]:4001"]);
 /// assert_eq!(url.to_string(), "etcds://a.example:2379,[::1]:4001/team");
-/// # Ok::<(), incumbent::store::url::StoreUrlError>(())
+/// # Ok::<(), incumbent::StoreUrlError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EtcdUrl {
