@@ -92,7 +92,9 @@ impl From<Error> for End {
             Error::Connect(error) => error.into(),
             Error::Sqlite(error) => error.into(),
             Error::Withdrawn(failure) => failure.into(),
-            Error::Configuration(sentence) => bad_input(sentence),
+            Error::Configuration(_) | Error::Url(_) | Error::Thread(_) => {
+                bad_input(error.to_string())
+            }
             other @ (Error::Component(_)
             | Error::Lost(_)
             | Error::Proclaim(_)

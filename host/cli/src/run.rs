@@ -243,7 +243,7 @@ impl Instance<'_> {
                 self.reporter.remark(&format!("the {} {ended}", self.workload.name()));
             }
             if let Outcome::Stopped = &outcome {
-                tracing::info!(epoch = leadership.epoch(), "the work has been stopped");
+                tracing::info!(epoch = %leadership.epoch(), "the work has been stopped");
             }
             *held = Some(leadership);
             match outcome.next(self.run.once, lease_time) {
@@ -285,7 +285,7 @@ fn store_of_others(common: &Common) -> Result<StoreUrl, End> {
     }
     let store = store.absolute().map_err(|error| bad_input(error.to_string()))?;
     // They get it as text.
-    if store.to_string().parse().as_ref() != Ok(&store) {
+    if store.to_string().parse::<StoreUrl>().ok().as_ref() != Some(&store) {
         return Err(bad_input(format!(
             "--store {store} is in a directory whose name is not plain text: give a file in another"
         )));

@@ -36,10 +36,11 @@ pub fn cannot<E: Display>(what: &str) -> impl FnOnce(E) -> End {
 
 impl From<Error> for End {
     fn from(error: Error) -> Self {
-        let is_bad_input = matches!(&error, Error::Configuration(_))
-            || matches!(&error, Error::Withdrawn(Failure::Invalid(_)))
-            || matches!(&error, Error::Connect(error) if error.is_configuration())
-            || matches!(&error, Error::Sqlite(error) if error.is_configuration());
+        let is_bad_input =
+            matches!(&error, Error::Configuration(_) | Error::Url(_) | Error::Thread(_))
+                || matches!(&error, Error::Withdrawn(Failure::Invalid(_)))
+                || matches!(&error, Error::Connect(error) if error.is_configuration())
+                || matches!(&error, Error::Sqlite(error) if error.is_configuration());
         Self::new(if is_bad_input { BAD_INPUT } else { STORE }, error.to_string())
     }
 }

@@ -9,6 +9,8 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::SqliteError;
 use crate::store::url::{EtcdUrl, StoreUrl};
 
 /// Opens the store that a URL names, with the credentials and the dial time-out of the options.
@@ -16,8 +18,8 @@ use crate::store::url::{EtcdUrl, StoreUrl};
 ///
 /// # Errors
 ///
-/// [`Error::Configuration`] if the URL and the options do not fit, [`Error::Connect`] if no etcd
-/// answers or it refuses the connection, [`Error::Sqlite`] if the file cannot be a store.
+/// [`Error::Url`] if the URL names no store, [`Error::Configuration`] if the library was built
+/// without the store, [`Error::Connect`] if no etcd answers or it refuses the connection, [`Error::Sqlite`] if the file cannot be a store.
 pub async fn connect(url: &StoreUrl, options: &Options) -> Result<Arc<dyn Store>, Error> {
     match url {
         StoreUrl::Etcd(url) => etcd(url, options).await,
@@ -39,16 +41,10 @@ async fn etcd(url: &EtcdUrl, _options: &Options) -> Result<Arc<dyn Store>, Error
 
 #[cfg(feature = "sqlite")]
 async fn file(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
-    let path = url.path().map_err(|error| Error::Configuration(error.to_string()))?;
-    let path = path.unwrap_or_default();
+    let path = url.path()?.unwrap_or_default();
     if let (StoreUrl::Local, Some(directory)) = (url, path.parent()) {
-        make(directory).map_err(|error| {
-            Error::Configuration(format!(
-                "the directory {} of the store local cannot be made ({error}): make it, or name \
-                 a file by sqlite:PATH",
-                directory.display()
-            ))
-        })?;
+        make(directory)
+            .map_err(|source| SqliteError::NotMade { directory: directory.to_owned(), source })?;
     }
     Ok(Arc::new(crate::store::sqlite::sharing::open(path).await?))
 }

@@ -271,6 +271,9 @@ pub enum ComponentError {
     /// The elector refuses its configuration.
     #[error("{}", refusal(.0))]
     Config(ConfigError),
+    /// There are no random numbers to seed it with.
+    #[error("the system gives no random numbers: {0}")]
+    Random(#[source] Box<dyn error::Error + Send + Sync>),
     /// The elector broke off: a trap, or a limit of memory or time.
     #[error("the elector broke off")]
     Trap(#[source] Box<dyn error::Error + Send + Sync>),

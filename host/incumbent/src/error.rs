@@ -1,10 +1,13 @@
 //! What can go wrong, as the users of the library see it.
 
+use std::io;
+
 use crate::elector::ComponentError;
 #[cfg(feature = "etcd")]
 use crate::store::etcd::ConnectError;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::SqliteError;
+use crate::store::url::StoreUrlError;
 use crate::types::{Failure, Reason};
 use crate::write::WriteError;
 
@@ -15,6 +18,12 @@ pub enum Error {
     /// The configuration is impossible. The sentence says what to mend.
     #[error("{0}")]
     Configuration(String),
+    /// The URL of the store is wrong.
+    #[error(transparent)]
+    Url(#[from] StoreUrlError),
+    /// No thread could be started.
+    #[error("cannot compile the elector: no thread could be started: {0}")]
+    Thread(#[source] io::Error),
     /// There is no connection to the store.
     #[cfg(feature = "etcd")]
     #[error(transparent)]

@@ -53,6 +53,8 @@ mod election;
 mod elector;
 mod error;
 mod event;
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+mod explained;
 mod leadership;
 mod observer;
 mod options;

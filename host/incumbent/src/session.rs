@@ -60,12 +60,11 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] for a bad URL, [`Error::Connect`] if no etcd answers or
+    /// [`Error::Url`] for a bad URL, [`Error::Connect`] if no etcd answers or
     /// it refuses, [`Error::Sqlite`] if the file cannot serve, [`Error::Component`] for
     /// bad times.
     pub async fn connect(url: &str, options: Options) -> Result<Self, Error> {
-        let url: StoreUrl =
-            url.parse().map_err(|error| Error::Configuration(format!("{error}")))?;
+        let url: StoreUrl = url.parse()?;
         let connected = connect(&url, &options);
         let (store, component) = tokio::try_join!(connected, compiled(&options))?;
         Self::start(parts(store, component, options))
@@ -154,11 +153,7 @@ pub(crate) async fn compiled(options: &Options) -> Result<Component, Error> {
     };
     // Not `spawn_blocking`, which panics where there can be no thread.
     let compiling = thread::Builder::new().name("incumbent-compiler".into()).spawn(compile);
-    compiling.map_err(|error| {
-        Error::Configuration(format!(
-            "cannot compile the elector: no thread could be started: {error}"
-        ))
-    })?;
+    compiling.map_err(Error::Thread)?;
     match compiled.await {
         Ok(compiled) => Ok(compiled?),
         Err(_) => {

@@ -100,7 +100,7 @@ impl World {
     pub async fn stays_over(mut self, reason: Reason) {
         let leadership = &self.leadership;
         assert_eq!(soon("the term is lost", leadership.lost()).await, reason);
-        assert_eq!(demoted(&mut self.events).await, (1, reason));
+        assert_eq!(demoted(&mut self.events).await, (Epoch::from(1), reason));
         assert!(!leadership.is_valid());
         assert_eq!(leadership.valid_until(), 10 * SECOND);
         for _ in 0..20 {

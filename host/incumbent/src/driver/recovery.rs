@@ -17,9 +17,7 @@ use super::registrants::{Registrant, Registrants};
 use crate::clock::nanoseconds;
 use crate::elector::{Component, ComponentError, Elector};
 use crate::store::Store;
-use crate::types::{
-    Config, ConfigError, ElectionId, Failure, LeaseId, Mark, Operation, WriteOutcome,
-};
+use crate::types::{Config, ElectionId, Failure, LeaseId, Mark, Operation, WriteOutcome};
 
 mod orphans;
 mod successor;
@@ -249,10 +247,9 @@ impl Recovery {
 fn reseeded(mut config: Config) -> Result<Config, ComponentError> {
     if config.seed == (0, 0) {
         let draw = || Ok((getrandom::u64()?, getrandom::u64()?));
-        config.seed = draw().map_err(|error: getrandom::Error| {
-            let sentence = format!("the system gives no random numbers: {error}");
-            ComponentError::Config(ConfigError::Other(sentence))
-        })?;
+        let draws = draw();
+        config.seed =
+            draws.map_err(|error: getrandom::Error| ComponentError::Random(error.into()))?;
     }
     Ok(config)
 }
@@ -260,7 +257,9 @@ fn reseeded(mut config: Config) -> Result<Config, ComponentError> {
 /// An error and what caused it, on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = iter::successors(Some(error), |error| error.source());
-    let texts: Vec<String> = causes.map(ToString::to_string).collect();
+    let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
+    // Some errors tell their cause themselves.
+    texts.dedup_by(|cause, told| told.ends_with(cause.as_str()));
     // Backtraces have several.
     texts.join(": ").split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -156,7 +156,9 @@ impl SqliteStore {
         let (opens, opened) = oneshot::channel();
         let (writer, requests) = mpsc::channel();
         let hub = place::may_open(FILES).and_then(|()| Hub::new());
-        let hub = Arc::new(hub.map_err(|error| SqliteError::too_few_files(&path, &error))?);
+        let hub = Arc::new(
+            hub.map_err(|source| SqliteError::TooFewFiles { path: path.clone(), source })?,
+        );
         let write = {
             let (path, time, hub) = (path.clone(), time.clone(), Arc::clone(&hub));
             move || match Database::open(&path, &time) {
@@ -174,12 +176,9 @@ impl SqliteStore {
         let spawned = thread::Builder::new().name("incumbent-sqlite".into()).spawn(write);
         // Watches will need another thread, and have no caller to report an error to.
         let another = spawned.and_then(|_| thread::Builder::new().spawn(|| ()));
-        another.map_err(|error| SqliteError::TooFewThreads {
-            path: path.clone(),
-            reason: error.to_string(),
-        })?;
-        let failed = |reason| SqliteError::Failed { path: path.clone(), reason };
-        let path = opened.await.map_err(|_| failed("its thread has ended".into()))??;
+        another.map_err(|source| SqliteError::TooFewThreads { path: path.clone(), source })?;
+        let ended = |_| SqliteError::Failed { path, reason: "its thread has ended".into() };
+        let path = opened.await.map_err(ended)??;
         Ok(Self { shared: Arc::new(Shared { path, time, writer, hub }) })
     }
 }

@@ -1,6 +1,7 @@
 //! The URL of a store.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -18,8 +19,10 @@ pub use self::etcd::EtcdUrl;
 /// ```
 /// use incumbent::StoreUrl;
 ///
-/// assert_eq!("sqlite:/var/lib/jobs.db".parse(), Ok(StoreUrl::Sqlite("/var/lib/jobs.db".into())));
-/// assert_eq!("etcd://a.example".parse::<StoreUrl>()?.to_string(), "etcd://a.example:2379");
+/// let url: StoreUrl = "sqlite:/var/lib/jobs.db".parse()?;
+/// assert_eq!(url, StoreUrl::Sqlite("/var/lib/jobs.db".into()));
+/// let url: StoreUrl = "etcd://a.example".parse()?;
+/// assert_eq!(url.to_string(), "etcd://a.example:2379");
 /// # Ok::<(), incumbent::StoreUrlError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -73,10 +76,13 @@ impl StoreUrl {
         };
         match std::path::absolute(&path) {
             Ok(path) => Ok(Self::Sqlite(path)),
-            Err(error) => Err(StoreUrlError(format!(
-                "the store sqlite:{} has no absolute path ({error}): give the whole path",
-                path.display()
-            ))),
+            Err(error) => Err(StoreUrlError {
+                sentence: format!(
+                    "the store sqlite:{} has no absolute path ({error}): give the whole path",
+                    path.display()
+                ),
+                source: Some(error),
+            }),
         }
     }
 }
@@ -84,10 +90,9 @@ impl StoreUrl {
 fn state_directory() -> Result<PathBuf, StoreUrlError> {
     let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     named("XDG_STATE_HOME").or_else(|| Some(named("HOME")?.join(".local/state"))).ok_or_else(|| {
-        StoreUrlError(
+        StoreUrlError::new(
             "the store local is a file below $HOME, which is not set: set it, or name a file \
-             by sqlite:PATH"
-                .into(),
+             by sqlite:PATH",
         )
     })
 }
@@ -96,7 +101,7 @@ impl FromStr for StoreUrl {
     type Err = StoreUrlError;
 
     fn from_str(text: &str) -> Result<Self, StoreUrlError> {
-        let fault = |what: &str| StoreUrlError(format!("the store {:?} {what}", shown(text)));
+        let fault = |what: &str| StoreUrlError::new(format!("the store {:?} {what}", shown(text)));
         if text == "local" {
             return Ok(Self::Local);
         }
@@ -135,9 +140,18 @@ impl fmt::Display for StoreUrl {
 
 /// What is wrong with the URL of a store: one sentence, which names the URL and says what to
 /// write instead.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct StoreUrlError(String);
+#[derive(Debug, thiserror::Error)]
+#[error("{sentence}")]
+pub struct StoreUrlError {
+    sentence: String,
+    source: Option<io::Error>,
+}
+
+impl StoreUrlError {
+    fn new(sentence: impl Into<String>) -> Self {
+        Self { sentence: sentence.into(), source: None }
+    }
+}
 
 /// The text without the part that may hold a password.
 fn shown(text: &str) -> String {

@@ -1,6 +1,7 @@
 //! The credentials for etcd: the files and names that the user gives, and what is made of
 //! them.
 
+use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 
 use super::error::ConnectError;
 use super::failure::chain;
+use crate::explained::Explained;
 
 /// The certificates and the user that etcd lets in.
 ///
@@ -131,7 +133,7 @@ impl NamedFile {
         if holds { Ok(()) } else { Err(self.unusable(format!("it holds no {kind} in PEM form"))) }
     }
 
-    fn unusable(&self, reason: impl Into<String>) -> ConnectError {
+    fn unusable(&self, reason: impl Into<Box<dyn Error + Send + Sync>>) -> ConnectError {
         let (path, reason) = (self.path.clone(), reason.into());
         ConnectError::Unusable { what: self.what, path, reason }
     }
@@ -185,18 +187,18 @@ async fn tls(files: &Files) -> Result<TlsOptions, ConnectError> {
     key.check("PRIVATE KEY")?;
     let options = options.identity(Identity::from_pem(&cert.bytes, &key.bytes));
     usable(&options).await.map_err(|reason| {
-        let wrong = if reason.contains("key") { key } else { cert };
+        let wrong = if reason.to_string().contains("key") { key } else { cert };
         wrong.unusable(reason)
     })?;
     Ok(options)
 }
 
 /// Fails with a reason if TLS cannot be made of these options.
-async fn usable(options: &TlsOptions) -> Result<(), String> {
+async fn usable(options: &TlsOptions) -> Result<(), Explained> {
     let options = ConnectOptions::new().with_tls(options.clone());
     // Without a user it builds the TLS configuration, and does not connect.
     let connected = Client::connect(["https://localhost"], Some(options)).await;
-    connected.map(drop).map_err(|error| chain(&error))
+    connected.map(drop).map_err(|error| Explained::new(chain(&error), error))
 }
 
 fn user(

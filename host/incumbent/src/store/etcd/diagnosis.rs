@@ -20,6 +20,7 @@ use super::access::Access;
 use super::credentials::Files;
 use super::error::ConnectError;
 use super::failure::{chain, failure, is_from_another_service, tls_objection};
+use crate::explained::Explained;
 use crate::types::Failure;
 
 /// How long each attempt may take.
@@ -32,19 +33,21 @@ pub(super) async fn objection(address: &str, access: &Access, error: Error) -> C
     }
     let said = chain(&error);
     let tls = tls_objection(&error).cloned();
-    match failure(error) {
+    match failure(&error) {
         Failure::Denied(text) if text.contains("user name is empty") => {
-            ConnectError::refused(address, "it wants a user: give --user and --password-file")
+            let wants = "it wants a user: give --user and --password-file";
+            ConnectError::refused(address, Explained::new(wants, error))
         }
         Failure::Denied(text) => {
-            ConnectError::refused(address, format!("{text}: check --user and --password-file"))
+            let check = format!("{text}: check --user and --password-file");
+            ConnectError::refused(address, Explained::new(check, error))
         }
         Failure::Unavailable if said.contains("etcdserver:") => {
-            ConnectError::unreachable(address, said)
+            ConnectError::unreachable(address, Explained::new(said, error))
         }
         Failure::Unavailable => diagnose(address, access, tls).await,
         Failure::Timeout | Failure::Compacted(_) | Failure::Invalid(_) | Failure::Other(_) => {
-            ConnectError::unreachable(address, said)
+            ConnectError::unreachable(address, Explained::new(said, error))
         }
     }
 }
@@ -54,7 +57,7 @@ pub(super) async fn silence(address: &str, within: Duration) -> ConnectError {
     let reason = match look(address).await {
         Look::Closed(reason) => reason,
         Look::Open | Look::SpeaksTls => {
-            format!("it takes connections, but gave no answer within {within:.1?}")
+            format!("it takes connections, but gave no answer within {within:.1?}").into()
         }
     };
     ConnectError::unreachable(address, reason)
@@ -70,7 +73,9 @@ async fn diagnose(
     let refused = |reason: &str| ConnectError::refused(address, reason);
     match objection {
         Some(rustls::Error::InvalidCertificate(fault)) => {
-            return refused(&its_certificate(address, &fault));
+            let sentence = its_certificate(address, &fault);
+            let error = rustls::Error::InvalidCertificate(fault);
+            return ConnectError::refused(address, Explained::new(sentence, error));
         }
         Some(rustls::Error::AlertReceived(_)) => return refused(our_certificate(&access.files())),
         Some(_) | None => {}
@@ -165,7 +170,7 @@ fn has_expired(pem: &[u8]) -> bool {
 /// What an address answers.
 enum Look {
     /// It takes no connection, and why.
-    Closed(String),
+    Closed(Box<dyn std::error::Error + Send + Sync>),
     Open,
     SpeaksTls,
 }
@@ -178,7 +183,7 @@ async fn look(address: &str) -> Look {
     const ALERT: u8 = 0x15;
     let mut stream = match timeout(TIMEOUT, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return Look::Closed(error.to_string()),
+        Ok(Err(error)) => return Look::Closed(error.into()),
         Err(_) => return Look::Closed("it does not take connections".into()),
     };
     let mut answer = [0; 2];

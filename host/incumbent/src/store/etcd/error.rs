@@ -1,5 +1,6 @@
 //! Why there is no connection to an etcd.
 
+use std::error;
 use std::io;
 use std::path::PathBuf;
 
@@ -26,7 +27,8 @@ pub enum ConnectError {
         /// Where it is.
         path: PathBuf,
         /// Why not.
-        reason: String,
+        #[source]
+        reason: Box<dyn error::Error + Send + Sync>,
     },
     /// The credentials do not go together.
     #[error("{0}")]
@@ -37,7 +39,8 @@ pub enum ConnectError {
         /// `HOST:PORT`
         endpoint: String,
         /// What happened.
-        reason: String,
+        #[source]
+        reason: Box<dyn error::Error + Send + Sync>,
     },
     /// Something answers, but does not let us in.
     #[error("{endpoint} refuses the connection: {reason}")]
@@ -45,7 +48,8 @@ pub enum ConnectError {
         /// `HOST:PORT`
         endpoint: String,
         /// What is wrong, and what to do.
-        reason: String,
+        #[source]
+        reason: Box<dyn error::Error + Send + Sync>,
     },
     /// Something answers, and it is no etcd.
     #[error("what answers at {endpoint} is no etcd ({reason}): is --store right?")]
@@ -53,7 +57,7 @@ pub enum ConnectError {
         /// `HOST:PORT`
         endpoint: String,
         /// What gave it away.
-        reason: String,
+        reason: &'static str,
     },
 }
 
@@ -66,15 +70,21 @@ impl ConnectError {
         }
     }
 
-    pub(super) fn unreachable(endpoint: &str, reason: impl Into<String>) -> Self {
+    pub(super) fn unreachable(
+        endpoint: &str,
+        reason: impl Into<Box<dyn error::Error + Send + Sync>>,
+    ) -> Self {
         Self::Unreachable { endpoint: endpoint.to_owned(), reason: reason.into() }
     }
 
-    pub(super) fn refused(endpoint: &str, reason: impl Into<String>) -> Self {
+    pub(super) fn refused(
+        endpoint: &str,
+        reason: impl Into<Box<dyn error::Error + Send + Sync>>,
+    ) -> Self {
         Self::Refused { endpoint: endpoint.to_owned(), reason: reason.into() }
     }
 
-    pub(super) fn not_an_etcd(endpoint: &str, reason: impl Into<String>) -> Self {
-        Self::NotAnEtcd { endpoint: endpoint.to_owned(), reason: reason.into() }
+    pub(super) fn not_an_etcd(endpoint: &str, reason: &'static str) -> Self {
+        Self::NotAnEtcd { endpoint: endpoint.to_owned(), reason }
     }
 }

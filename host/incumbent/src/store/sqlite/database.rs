@@ -99,7 +99,7 @@ impl Database {
             Ok(database)
         });
         opened.map_err(|objection| match objection {
-            Objection::Sqlite(error) => SqliteError::new(&path, &error),
+            Objection::Sqlite(error) => SqliteError::new(&path, error),
             Objection::Ours(error) => error,
         })
     }
@@ -128,17 +128,15 @@ impl Database {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = {
             let _making = MAKING.lock();
-            place::make(path).map_err(|error| place::not_reached(path, &error))?;
+            place::make(path).map_err(|error| place::not_reached(path, error))?;
             Connection::open_with_flags(path, flags)?
         };
         let lock_until = Arc::new(Mutex::new(Instant::now() + OPENING));
         let until = Arc::clone(&lock_until);
         connection.busy_handler(Some(move |polls| wait_for_lock(*until.lock(), polls)))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        let identity = Identity::of(path).map_err(|error| SqliteError::Failed {
-            path: path.into(),
-            reason: error.to_string(),
-        })?;
+        let identity = Identity::of(path)
+            .map_err(|error| SqliteError::Failed { path: path.into(), reason: error.into() })?;
         Ok(Self { path: path.into(), identity, memory: None, connection, lock_until })
     }
 
@@ -166,7 +164,7 @@ impl Database {
         let mode: String =
             connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
         if !mode.eq_ignore_ascii_case("wal") {
-            let reason = format!("its journal mode stays {mode}");
+            let reason = format!("its journal mode stays {mode}").into();
             return Err(SqliteError::Failed { path: path.clone(), reason }.into());
         }
         connection.pragma_update(None, "synchronous", "FULL")?;
@@ -202,7 +200,7 @@ impl Database {
         if found == "ok" {
             return Ok(());
         }
-        Err(SqliteError::Damaged { path: self.path.clone(), reason: found }.into())
+        Err(SqliteError::Damaged { path: self.path.clone(), reason: found.into() }.into())
     }
 }
 
@@ -233,7 +231,7 @@ fn contents(path: &Path, connection: &Connection) -> Result<Contents, Objection>
     if application == 0 && version == 0 && tables == 0 {
         return Ok(Contents::Nothing);
     }
-    let reason = "it is the SQLite database of another application".into();
+    let reason = "it is the SQLite database of another application";
     Err(SqliteError::NotAStore { path, reason }.into())
 }
 

@@ -1,5 +1,6 @@
 //! Why a file cannot be a store, and what SQLite's errors mean.
 
+use std::error;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,18 @@ pub enum SqliteError {
     /// The directory that it should be in is not there.
     #[error("{0} has no directory to be in: make it first, or name another file")]
     NoDirectory(PathBuf),
+    /// The directory of the store `local` cannot be made.
+    #[error(
+        "the directory {} of the store local cannot be made ({source}): make it, or name a file by \
+         sqlite:PATH",
+        directory.display()
+    )]
+    NotMade {
+        /// The directory.
+        directory: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// It is a directory, a device or the like.
     #[error("{0} is no file that could be a store: name a file")]
     NotAFile(PathBuf),
@@ -64,7 +77,8 @@ pub enum SqliteError {
         /// The file.
         path: PathBuf,
         /// What was found.
-        reason: String,
+        #[source]
+        reason: Box<dyn error::Error + Send + Sync>,
     },
     /// It is a file of another kind.
     #[error("{path} is no store of Incumbent's ({reason}): name another file")]
@@ -72,7 +86,7 @@ pub enum SqliteError {
         /// The file.
         path: PathBuf,
         /// What was found.
-        reason: String,
+        reason: &'static str,
     },
     /// A newer version made it.
     #[error(
@@ -94,7 +108,8 @@ pub enum SqliteError {
         /// The file.
         path: PathBuf,
         /// What SQLite says.
-        reason: String,
+        #[source]
+        reason: Box<dyn error::Error + Send + Sync>,
     },
     /// The disk, or the user's share of it, is full.
     #[error("no space is left for {0}: free some, or name a file on another disk")]
@@ -129,36 +144,37 @@ pub enum SqliteError {
     Locked(PathBuf),
     /// This process may open too few files for a store.
     #[error(
-        "{path} cannot be opened, because this process may open too few files ({reason}): raise its \
+        "{path} cannot be opened, because this process may open too few files ({source}): raise its \
          limit (ulimit -n)"
     )]
     TooFewFiles {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        reason: String,
+        source: io::Error,
     },
     /// This user, or this group of processes, may have too few threads for a store.
     #[error(
-        "{path} cannot be opened, because no thread can be started ({reason}): allow this user more \
+        "{path} cannot be opened, because no thread can be started ({source}): allow this user more \
          (ulimit -u)"
     )]
     TooFewThreads {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        reason: String,
+        source: io::Error,
     },
     /// Without a boot id, leases would outlive the machine's next start.
     #[error("this machine does not tell one start from the next ({0}): use etcd")]
-    NoBootId(String),
+    NoBootId(#[source] Box<dyn error::Error + Send + Sync>),
     /// Anything else.
     #[error("{path} cannot be opened: {reason}")]
     Failed {
         /// The file.
         path: PathBuf,
         /// What went wrong.
-        reason: String,
+        #[source]
+        reason: Box<dyn error::Error + Send + Sync>,
     },
 }
 
@@ -168,6 +184,7 @@ impl SqliteError {
     pub fn is_configuration(&self) -> bool {
         match self {
             Self::NoDirectory { .. }
+            | Self::NotMade { .. }
             | Self::NotAFile { .. }
             | Self::HardLinked { .. }
             | Self::Foreign { .. }
@@ -189,13 +206,9 @@ impl SqliteError {
         }
     }
 
-    pub(super) fn too_few_files(path: &Path, error: &io::Error) -> Self {
-        Self::TooFewFiles { path: path.to_owned(), reason: error.to_string() }
-    }
-
-    pub(super) fn new(path: &Path, error: &Error) -> Self {
-        let (path, reason) = (path.to_owned(), error.to_string());
-        if is_busy(error) {
+    pub(super) fn new(path: &Path, error: Error) -> Self {
+        let path = path.to_owned();
+        if is_busy(&error) {
             return Self::Locked(path);
         }
         match error.sqlite_error_code() {
@@ -203,21 +216,21 @@ impl SqliteError {
             // SQLite's error if there is no room for the shared memory.
             Some(ErrorCode::SystemIoFailure) if is_full(&path) => Self::Full(path),
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-                Self::ReadOnly { path, reason }
+                Self::ReadOnly { path, reason: error.into() }
             }
-            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged { path, reason },
+            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged { path, reason: error.into() },
             Some(ErrorCode::NotADatabase) => {
-                Self::NotAStore { path, reason: "it is not an SQLite database".into() }
+                Self::NotAStore { path, reason: "it is not an SQLite database" }
             }
-            _ => Self::Failed { path, reason },
+            _ => Self::Failed { path, reason: error.into() },
         }
     }
 }
 
 /// The error for callers. Nothing has happened, unless the commit itself failed: after a
 /// crash, its changes may be there.
-pub(super) fn failure(path: &Path, error: &Error) -> Failure {
-    if is_busy(error) {
+pub(super) fn failure(path: &Path, error: Error) -> Failure {
+    if is_busy(&error) {
         Failure::Timeout
     } else {
         Failure::Other(SqliteError::new(path, error).to_string())

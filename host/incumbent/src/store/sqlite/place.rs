@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::SqliteError;
+#[cfg(unix)]
+use crate::explained::Explained;
 
 /// The files beside a store: SQLite's journal, shared memory and log, and our notifier file.
 const BESIDE: [&str; 4] = ["-journal", MEMORY, LOG, NOTIFIER];
@@ -38,7 +40,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, SqliteError> {
         }
         Err(error) => Err(error),
     };
-    let path = resolved.map_err(|error| not_reached(path, &error))?;
+    let path = resolved.map_err(|error| not_reached(path, error))?;
     if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
         return Err(SqliteError::NotAFile(path));
     }
@@ -61,20 +63,19 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
 }
 
 /// Why a file cannot be reached.
-pub(super) fn not_reached(path: &Path, error: &io::Error) -> SqliteError {
+pub(super) fn not_reached(path: &Path, error: io::Error) -> SqliteError {
     let path = path.to_owned();
     let kind = error.kind();
     if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
         return SqliteError::NoDirectory(path);
     }
-    let reason = error.to_string();
     if kind == io::ErrorKind::StorageFull || kind == io::ErrorKind::QuotaExceeded {
         return SqliteError::Full(path);
     }
     if matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) {
-        return SqliteError::ReadOnly { path, reason };
+        return SqliteError::ReadOnly { path, reason: error.into() };
     }
-    SqliteError::Failed { path, reason }
+    SqliteError::Failed { path, reason: error.into() }
 }
 
 #[cfg(unix)]
@@ -102,8 +103,9 @@ fn check(path: &Path) -> Result<(), SqliteError> {
             return Err(SqliteError::NetworkFileSystem { path: path.into(), kind });
         }
         if let Err(error) = access(place, Access::READ_OK | Access::WRITE_OK) {
-            let reason = format!("{}: {}", place.display(), io::Error::from(error));
-            return Err(SqliteError::ReadOnly { path: path.into(), reason });
+            let error = io::Error::from(error);
+            let reason = Explained::new(format!("{}: {error}", place.display()), error);
+            return Err(SqliteError::ReadOnly { path: path.into(), reason: reason.into() });
         }
     }
     Ok(())

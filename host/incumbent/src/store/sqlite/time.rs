@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use super::error::SqliteError;
 use crate::clock::{BootClock, Clock};
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
+use crate::explained::Explained;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::types::Mark;
 
@@ -36,9 +38,15 @@ const OFFSETS: &str = "/proc/self/timens_offsets";
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const PROC: u64 = 0x9fa0;
 
+/// What did not tell of this start.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
+fn unknown(source: &str, error: std::io::Error) -> SqliteError {
+    SqliteError::NoBootId(Explained::new(format!("{source}: {error}"), error).into())
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn read(path: &str) -> Result<String, SqliteError> {
-    fs::read_to_string(path).map_err(|error| SqliteError::NoBootId(format!("{path}: {error}")))
+    fs::read_to_string(path).map_err(|error| unknown(path, error))
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -66,7 +74,7 @@ impl Time {
             .output();
         let boot = match asked {
             Ok(answer) => String::from_utf8_lossy(&answer.stdout).trim().to_owned(),
-            Err(error) => return Err(SqliteError::NoBootId(format!("sysctl: {error}"))),
+            Err(error) => return Err(unknown("sysctl", error)),
         };
         if boot.is_empty() {
             return Err(SqliteError::NoBootId("sysctl: no kern.bootsessionuuid".into()));

@@ -127,7 +127,7 @@ impl Watcher {
             None => Database::open(&self.path, &self.time)?,
         };
         let next = self.read_from(&database);
-        let next = next.map_err(|error| SqliteError::new(&self.path, &error));
+        let next = next.map_err(|error| SqliteError::new(&self.path, error));
         self.database = Some(database);
         next
     }

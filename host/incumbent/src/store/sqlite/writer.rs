@@ -99,7 +99,7 @@ impl Writer {
                 Err(error) if is_busy(&error) => waiting.sweep = false,
                 Err(error) => {
                     tracing::debug!(%error, "the store's file fails");
-                    waiting.answer(repeat(Err(failure(&self.database.path, &error))));
+                    waiting.answer(repeat(Err(failure(&self.database.path, error))));
                 }
             }
         }

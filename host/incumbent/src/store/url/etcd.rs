@@ -63,7 +63,8 @@ impl FromStr for EtcdUrl {
     type Err = StoreUrlError;
 
     fn from_str(text: &str) -> Result<Self, StoreUrlError> {
-        let fault = |what: String| StoreUrlError(format!("the store {:?} {what}", shown(text)));
+        let fault =
+            |what: String| StoreUrlError::new(format!("the store {:?} {what}", shown(text)));
         let (tls, rest) = match text.split_once("://") {
             Some(("etcd", rest)) => (false, rest),
             Some(("etcds", rest)) => (true, rest),
