@@ -23,8 +23,8 @@ use crate::types::{Candidacy, ElectionId, Failure, Mark};
 /// A candidate of an election, in line until it leaves.
 ///
 /// It gets back in line by itself, after a lost term as after a lost lease.
-/// Dropping it leaves the election: a term of its that stands then is over, as
-/// if resigned.
+/// Dropping it leaves the election, and ends a term that still stands, as if that was
+/// resigned.
 #[derive(Debug)]
 pub struct Candidate {
     registration: Registration,
@@ -56,8 +56,8 @@ impl Candidate {
         }
     }
 
-    /// Waits for this candidate's next term. Cancel safe, and to be called again
-    /// after each term; each is handed out once.
+    /// Waits for this candidate's next term. Call it again after each term: each is handed out
+    /// once. Cancel safe.
     ///
     /// A term that begins while nobody waits for it stands, and is handed out to
     /// the next call if it still stands then.
@@ -109,12 +109,12 @@ impl Candidate {
         .boxed()
     }
 
-    /// Changes what others read of this candidate: at most 4,096 bytes. It may
-    /// happen also where the future was dropped.
+    /// Changes what others read of this candidate: at most 4,096 bytes. Not cancel safe: the
+    /// change may happen although the future was dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::Proclaim`], if it did not happen or perhaps not, for instance
+    /// [`Error::Proclaim`] if the change did not happen, or may not have happened, for instance
     /// while the candidate is not in line.
     pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), Error> {
         let Registration { handle, id } = &self.registration;
@@ -123,8 +123,8 @@ impl Candidate {
 
     /// Leaves the election, and waits until nothing of the candidate is left in
     /// the store. While a [`Leadership`] of it is still held, it waits until that is
-    /// dropped, or for its deadline. Cancel safe: it leaves without
-    /// the future as well.
+    /// dropped, or for its deadline. Cancel safe: the candidate leaves even if the future is
+    /// dropped.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ use crate::store::sqlite::SqliteError;
 use crate::store::url::{EtcdUrl, StoreUrl};
 
 /// Opens the store that a URL names, with the credentials and the dial time-out of the options.
-/// It needs tokio's runtime, and lives on it. Cancel safe.
+/// The store needs tokio's runtime, and lives on it. Cancel safe.
 ///
 /// # Errors
 ///

@@ -39,7 +39,7 @@ impl Election {
         &self.name
     }
 
-    /// What the session is called.
+    /// The identity of the session.
     pub fn identity(&self) -> &str {
         &self.handle.identity
     }
@@ -187,7 +187,7 @@ impl Election {
         }
     }
 
-    /// Who leads, from now on, without being a candidate.
+    /// Follows who leads, from now on, without being a candidate.
     pub fn observe(&self) -> Leaders {
         let (sightings, receiver) = broadcast::channel(EVENTS);
         let registration = Registration::new(&self.handle, |id| Registrant::Observer {

@@ -1,4 +1,4 @@
-//! What a session tells its users.
+//! What a session tells its users: who takes part, what the store has, what happens.
 
 use crate::term::Term;
 use crate::types::{Entry, Epoch, Failure, LeaseId, Mark, Reason, Revision};
@@ -54,7 +54,7 @@ impl From<Entry> for KeyValue {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TermInfo {
-    /// The term's.
+    /// The fencing token of the term.
     pub epoch: Epoch,
     /// The leader key.
     pub key: Vec<u8>,

@@ -114,25 +114,25 @@ impl Leadership {
     /// the latest, whatever the store and the session do. Cancel safe, and
     /// ready at once if the term is over.
     ///
-    /// On whatever runtime the future is: if that is starved, the future is late.
+    /// If the runtime that polls it is starved, the future is late;
     /// [`on_end`](Self::on_end) is not.
     pub async fn lost(&self) -> Reason {
         self.term.lost().await
     }
 
-    /// Has `call` called once, when the term is over, with the reason that
+    /// Makes this call once, when the term is over, with the reason that
     /// [`lost`](Self::lost) gives: at [`valid_until`](Self::valid_until) at the latest,
-    /// and soon if the term is over already. For work that is no async task, and for
-    /// what has to stop even while the async runtime is starved.
+    /// and soon if the term is over already. For work that is not an async task, and for
+    /// work that has to stop even while the async runtime is starved.
     ///
-    /// It is called on a thread of the session's that keeps the deadlines, and needs
+    /// The call is made on a thread of the session that keeps the deadlines, and needs
     /// neither the runtime nor the store nor the elector. All other terms of the session
     /// wait for it: set a flag, signal a process, close a socket, and do not block. A
     /// panic ends this call alone, and is logged. It does not replace
     /// [`is_valid`](Self::is_valid): where the whole process is stopped, so is the thread,
     /// and the clock goes on.
     ///
-    /// It cannot be taken back. A resigned or dropped leadership is an end like any other,
+    /// The call cannot be taken back. A resigned or dropped leadership is an end like any other,
     /// and so is the end of the session or its runtime; the end of the process is not.
     ///
     /// ```
@@ -175,8 +175,8 @@ impl Leadership {
         self.term.endangered().await;
     }
 
-    /// Has the work told that it is to stop, though renewals come: from now on
-    /// [`endangered`](Self::endangered) is ready, and a component's `standing` says so.
+    /// Asks the work to stop, though renewals come: from now on
+    /// [`endangered`](Self::endangered) is ready, and [`Fence::standing`] says so.
     /// The term stands all the same: work that stops may still write.
     pub fn ask_to_stop(&self) {
         self.term.ask_to_stop();
@@ -281,7 +281,8 @@ impl Fence {
         self.term.standing()
     }
 
-    /// Waits until the term stands otherwise than `last`, or is over. Cancel safe.
+    /// Waits until the term's standing is another one than `last`, or the term is over. Cancel
+    /// safe.
     pub async fn changed(&self, last: &Standing) -> Standing {
         self.term.changed(last).await
     }
@@ -291,7 +292,8 @@ impl Fence {
         self.term.lost().await
     }
 
-    /// What comes of `future` before the term's deadline; none if nothing does.
+    /// The output of `future`; none if the term's deadline comes first. Cancel safe if `future`
+    /// is.
     pub async fn in_time<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         self.term.in_time(future).await
     }

@@ -18,7 +18,8 @@ use crate::store::etcd::Credentials;
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    /// A name for people: others read it as a candidate's value unless that is set. `HOST-PID` if empty. It need not be unique.
+    /// A name for people: others read it as a candidate's value unless that is set. `HOST-PID`
+    /// if empty. It need not be unique.
     pub identity: String,
     /// How long a lease lives without a renewal, 10 s by default. A crashed
     /// leader is followed after that. etcd takes whole seconds and no less

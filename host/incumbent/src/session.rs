@@ -61,8 +61,8 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Url`] for a bad URL, [`Error::Connect`] if no etcd answers or
-    /// it refuses, [`Error::Sqlite`] if the file cannot serve, [`Error::Component`] for
-    /// bad times.
+    /// it refuses, [`Error::Sqlite`] if the file cannot be a store, [`Error::Component`] for
+    /// times that do not go together.
     pub async fn connect(url: &str, options: Options) -> Result<Self, Error> {
         let url: StoreUrl = url.parse()?;
         let connected = connect(&url, &options);
@@ -74,7 +74,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Component`] for bad times, or for a bad component.
+    /// [`Error::Component`] for times that do not go together, or for a component that is no
+    /// elector.
     pub async fn open(store: impl Store, options: Options) -> Result<Self, Error> {
         let component = compiled(&options).await?;
         Self::start(parts(Arc::new(store), component, options))
@@ -103,8 +104,8 @@ impl Session {
         Ok(())
     }
 
-    /// What a person should know of, from now on, while the session carries on.
-    /// Candidates tell their own as well. Ends with the session.
+    /// Troubles that a person should know of, from now on, while the session carries on. A
+    /// candidate tells its own among its events as well. The stream ends with the session.
     pub fn troubles(&self) -> impl Stream<Item = Failure> + Send + Unpin + 'static + use<> {
         match self.handle.troubles() {
             Some(troubles) => received(troubles),

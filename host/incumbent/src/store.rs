@@ -80,7 +80,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer>;
 
     /// Reads one key from the member that answers, which does not ask the others: the entry may
-    /// be old. By default the same as [`admin::get`](crate::admin::get); a store may have a quicker way.
+    /// be old. By default the same as [`admin::get`](crate::admin::get); a store may have a
+    /// quicker way.
     fn peek(&self, key: Vec<u8>, within: Duration) -> BoxFuture<'static, Answer<Option<Entry>>> {
         let answer = self.call(read::one_key(key), within);
         async move { read::found(answer.await?) }.boxed()
