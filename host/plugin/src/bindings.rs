@@ -1,5 +1,4 @@
-//! What wasmtime's bindgen makes of `wit/leadership.wit`: once for hosts that suspend a
-//! component that waits, once for those that block.
+//! What wasmtime's bindgen makes of `wit/leadership.wit`.
 
 #![allow(
     missing_docs,
@@ -13,43 +12,29 @@
 
 /// What `leadership.wit` uses of `types.wit`.
 pub mod types {
-    pub use incumbent::types::{Entry, Expectation, Put};
-    pub use incumbent::{Failure, Reason};
+    pub use ::incumbent::types::{Entry, Expectation, Put};
+    pub use ::incumbent::{Failure, Reason};
 
     pub type Duration = u64;
     pub type Epoch = i64;
     pub type Revision = i64;
 }
 
-pub(super) mod suspending {
-    wasmtime::component::bindgen!({
-        path: "../../wit",
-        interfaces: "import incumbent:election/leadership@0.1.0;",
-        imports: {
-            "incumbent:election/leadership.elected": async | trappable,
-            "incumbent:election/leadership.[method]term.changed": async | trappable,
-            "incumbent:election/leadership.[method]term.get": async | trappable,
-            "incumbent:election/leadership.[method]term.put": async | trappable,
-            "incumbent:election/leadership.[method]term.delete": async | trappable,
-            "incumbent:election/leadership.[method]term.write": async | trappable,
-            "incumbent:election/leadership.[method]term.proclaim": async | trappable,
-            default: trappable,
-        },
-        with: {
-            "incumbent:election/types": crate::bindings::types,
-            "incumbent:election/leadership.term": ::incumbent::Fence,
-        },
-    });
-}
-
-pub(super) mod blocking {
-    wasmtime::component::bindgen!({
-        path: "../../wit",
-        interfaces: "import incumbent:election/leadership@0.1.0;",
-        imports: { default: trappable },
-        with: {
-            "incumbent:election/types": crate::bindings::types,
-            "incumbent:election/leadership.term": ::incumbent::Fence,
-        },
-    });
-}
+wasmtime::component::bindgen!({
+    path: "../../wit",
+    interfaces: "import incumbent:election/leadership@0.1.0;",
+    imports: {
+        "incumbent:election/leadership.elected": async | trappable,
+        "incumbent:election/leadership.[method]term.changed": async | trappable,
+        "incumbent:election/leadership.[method]term.get": async | trappable,
+        "incumbent:election/leadership.[method]term.put": async | trappable,
+        "incumbent:election/leadership.[method]term.delete": async | trappable,
+        "incumbent:election/leadership.[method]term.write": async | trappable,
+        "incumbent:election/leadership.[method]term.proclaim": async | trappable,
+        default: trappable,
+    },
+    with: {
+        "incumbent:election/types": crate::bindings::types,
+        "incumbent:election/leadership.term": ::incumbent::Fence,
+    },
+});

@@ -128,7 +128,7 @@ use tokio::runtime::Handle;
 pub use wasmtime;
 use wasmtime::component::{HasData, Linker, ResourceTable};
 
-use self::bindings::{blocking as blocking_bindings, suspending as suspending_bindings};
+use self::bindings::incumbent::election::leadership;
 
 /// How many bytes of keys and values one write has at most.
 pub const MOST_BYTES: usize = 1 << 20;
@@ -293,7 +293,6 @@ impl HasData for HasLeadership {
 pub fn add_to_linker_async<T: LeadershipView + 'static>(
     linker: &mut Linker<T>,
 ) -> wasmtime::Result<()> {
-    use suspending_bindings::incumbent::election::leadership;
     leadership::add_to_linker::<T, HasLeadership>(linker, T::leadership)
 }
 
@@ -311,6 +310,5 @@ pub fn add_to_linker_async<T: LeadershipView + 'static>(
 pub fn add_to_linker_sync<T: LeadershipView + 'static>(
     linker: &mut Linker<T>,
 ) -> wasmtime::Result<()> {
-    use blocking_bindings::incumbent::election::leadership;
-    leadership::add_to_linker::<T, HasLeadership>(linker, T::leadership)
+    blocking::add_to_linker(linker)
 }

@@ -11,9 +11,7 @@ use incumbent::{Clock, Epoch, Error, Failure, Fence, KeyValue, Write, WriteError
 use tracing::warn;
 use wasmtime::component::Resource;
 
-use crate::bindings::suspending::incumbent::election::leadership::{
-    Host, HostTerm, NoTerm, Refusal, Standing,
-};
+use crate::bindings::incumbent::election::leadership::{Host, HostTerm, NoTerm, Refusal, Standing};
 use crate::{LeadershipCtx, LeadershipCtxView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES, Part};
 use incumbent::types::{Entry, Expectation, Put};
 
