@@ -1,6 +1,5 @@
-//! The command line: every flag and its environment variable.
+//! The command line: every flag. Its environment variable is named for it.
 
-use incumbent::StoreUrl;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,12 +8,13 @@ use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{
-    ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
+use incumbent::StoreUrl;
 
 use super::parse::{
-    Checked, Directory, Target, Variable, directory, election_name, identity, lease_time,
-    passed_on, prefix, span, store_url, target, variable,
+    Checked, Directory, Target, directory, election_name, identity, lease_time, passed_on, prefix,
+    span, store_url, target, variable,
 };
 
 #[derive(Debug, Parser)]
@@ -51,9 +51,9 @@ pub struct Cli {
 impl Cli {
     /// Parses the command line. The error is a fault in it, or the help that it asks for.
     pub fn read() -> Result<Self, clap::Error> {
-        // The values may be secrets.
-        let hide = |command: clap::Command| command.mut_args(|arg| arg.hide_env_values(true));
-        let mut command = hide(Self::command()).mut_subcommands(hide);
+        let mut command = Self::command()
+            .mut_args(|arg| flag(arg).global(true))
+            .mut_subcommands(|command| command.mut_args(flag));
         let matches = command.try_get_matches_from_mut(std::env::args_os())?;
         if let Some(("run", run)) = matches.subcommand()
             && let Some(grant) = grant_without_component(run)
@@ -63,6 +63,24 @@ impl Cli {
         }
         Self::from_arg_matches(&matches)
     }
+}
+
+/// What all flags have in common. Each has a variable that is named for it, and whose value help
+/// does not show, because it may be a secret.
+fn flag(arg: Arg) -> Arg {
+    let Some(name) = arg.get_long() else {
+        return arg;
+    };
+    // clap keeps names that live as long as the program.
+    let variable = format!("INCUMBENT_{}", name.replace('-', "_").to_uppercase()).leak();
+    // So that a negative time gets its own error.
+    let is_time = arg.get_value_names().is_some_and(|names| names == ["DURATION"]);
+    let is_switch = matches!(arg.get_action(), ArgAction::SetTrue);
+    let mut arg = arg.hide_env_values(true).allow_hyphen_values(is_time);
+    if arg.get_env().is_none() {
+        arg = arg.env(&*variable);
+    }
+    if is_switch { arg.value_parser(BoolishValueParser::new()) } else { arg }
 }
 
 /// A grant on the command line that has no component. A grant in a variable is not a fault:
@@ -158,76 +176,47 @@ pub struct Common {
     /// The store: etcd://HOST:PORT[,HOST:PORT…][/PREFIX], etcds:// for TLS; for
     /// this machine only: local, or sqlite:PATH [default: etcd://127.0.0.1:2379]
     #[arg(
-        long, global = true, env = "INCUMBENT_STORE", value_name = "URL",
-        value_parser = Checked::unshown(store_url),
-        help_heading = STORE
+        long, value_name = "URL", value_parser = Checked::unshown(store_url), help_heading = STORE
     )]
     pub store: Option<StoreUrl>,
     /// Certificate of the authority that etcd's certificate must be signed by
-    #[arg(long, global = true, env = "INCUMBENT_CACERT", value_name = "FILE", help_heading = STORE)]
+    #[arg(long, value_name = "FILE", help_heading = STORE)]
     pub cacert: Option<PathBuf>,
     /// The certificate that we show to etcd
-    #[arg(long, global = true, env = "INCUMBENT_CERT", value_name = "FILE", help_heading = STORE)]
+    #[arg(long, value_name = "FILE", help_heading = STORE)]
     pub cert: Option<PathBuf>,
     /// The private key of --cert
-    #[arg(
-        long = "key",
-        id = "private-key",
-        global = true,
-        env = "INCUMBENT_KEY",
-        value_name = "FILE",
-        help_heading = STORE
-    )]
+    #[arg(long = "key", id = "private-key", value_name = "FILE", help_heading = STORE)]
     pub key: Option<PathBuf>,
     /// The user to log in to etcd as
-    #[arg(long, global = true, env = "INCUMBENT_USER", value_name = "NAME", help_heading = STORE)]
+    #[arg(long, value_name = "NAME", help_heading = STORE)]
     pub user: Option<String>,
     /// A file whose first line is the password of --user
-    #[arg(
-        long, global = true, env = "INCUMBENT_PASSWORD_FILE", value_name = "FILE",
-        help_heading = STORE
-    )]
+    #[arg(long, value_name = "FILE", help_heading = STORE)]
     pub password_file: Option<PathBuf>,
     /// How long to try to reach the store at the start
     #[arg(
-        long,
-        global = true,
-        env = "INCUMBENT_DIAL_TIMEOUT",
-        value_name = "DURATION",
-        // So that a negative time gets its own error.
-        allow_hyphen_values = true,
-        default_value = "5s",
-        value_parser = Checked::new(passed_on),
+        long, value_name = "DURATION", default_value = "5s", value_parser = Checked::new(passed_on),
         help_heading = STORE
     )]
     pub dial_timeout: Duration,
     /// How long to wait for one answer of the store
     #[arg(
-        long, global = true, env = "INCUMBENT_COMMAND_TIMEOUT", value_name = "DURATION",
-        allow_hyphen_values = true, default_value = "5s", value_parser = Checked::new(passed_on),
+        long, value_name = "DURATION", default_value = "5s", value_parser = Checked::new(passed_on),
         help_heading = STORE
     )]
     pub command_timeout: Duration,
     /// How candidates compete; all candidates of an election must use the same
-    #[arg(
-        long, global = true, env = "INCUMBENT_CONTEST", value_enum,
-        default_value_t = Contest::Queue
-    )]
+    #[arg(long, value_enum, default_value_t = Contest::Queue)]
     pub contest: Contest,
     /// The name of this instance, for people [default: HOST-PID]
-    #[arg(
-        long, global = true, env = "INCUMBENT_ID", value_parser = Checked::new(identity),
-        hide_default_value = true
-    )]
+    #[arg(long, value_parser = Checked::new(identity))]
     pub id: Option<String>,
     /// Print lines for people, or one JSON object a line
-    #[arg(
-        short, long, global = true, env = "INCUMBENT_OUTPUT", value_enum,
-        default_value_t = Form::People
-    )]
+    #[arg(short, long, value_enum, default_value_t = Form::People)]
     pub output: Form,
     /// Log more on standard error; give it twice for everything
-    #[arg(short, long, global = true, env = "INCUMBENT_VERBOSE", action = ArgAction::Count)]
+    #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
 }
 
@@ -237,21 +226,18 @@ const STORE: &str = "Store";
 #[derive(Debug, Args)]
 pub struct Candidate {
     /// The value that others read of this candidate, at most 4096 bytes [default: the id]
-    #[arg(long, env = "INCUMBENT_VALUE")]
+    #[arg(long)]
     pub value: Option<OsString>,
     /// How long the lease lives without renewals; a crashed leader is replaced after this
     /// time
     #[arg(
-        long, env = "INCUMBENT_TTL", value_name = "DURATION", allow_hyphen_values = true,
-        default_value = "10s", value_parser = Checked::new(lease_time)
+        long, value_name = "DURATION", default_value = "10s",
+        value_parser = Checked::new(lease_time)
     )]
     pub ttl: Duration,
     /// The clock error to allow for: stop that much before the lease ends; at least, and by
     /// default, 1% of the lease time
-    #[arg(
-        long, env = "INCUMBENT_MARGIN", value_name = "DURATION", allow_hyphen_values = true,
-        value_parser = Checked::new(span)
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = Checked::new(span))]
     pub margin: Option<Duration>,
 }
 
@@ -263,34 +249,22 @@ pub struct Run {
     #[command(flatten)]
     pub candidate: Candidate,
     /// Run the command once, and exit with its status
-    #[arg(
-        long, env = "INCUMBENT_ONCE", action = ArgAction::SetTrue,
-        value_parser = BoolishValueParser::new()
-    )]
+    #[arg(long)]
     pub once: bool,
     /// Run the command in its own PID namespace, so that none of its processes survives even
     /// if supervisor and guard are killed at the same moment (Linux)
-    #[arg(
-        long, env = "INCUMBENT_ISOLATE", action = ArgAction::SetTrue,
-        value_parser = BoolishValueParser::new()
-    )]
+    #[arg(long)]
     pub isolate: bool,
     /// Append events to this file, one JSON object a line
-    #[arg(long, env = "INCUMBENT_EVENTS", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
     /// How long the command may take to stop: it gets SIGTERM that much before the end of the
     /// leadership [default: a quarter of --ttl]
-    #[arg(
-        long, env = "INCUMBENT_STOP_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true,
-        value_parser = Checked::new(span)
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = Checked::new(span))]
     pub stop_timeout: Option<Duration>,
     /// How long to wait before campaigning again when the command ended within a lease time of
     /// its start; doubles each time, up to 30s
-    #[arg(
-        long, env = "INCUMBENT_RESTART_DELAY", value_name = "DURATION", allow_hyphen_values = true,
-        default_value = "1s", value_parser = Checked::new(span)
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = Checked::new(span))]
     pub restart_delay: Duration,
     /// Run this WASI component, in this process, instead of a command
     #[arg(
@@ -309,47 +283,31 @@ const COMPONENT: &str = "Component";
 
 /// What a component may use.
 #[derive(Debug, Args)]
+#[command(next_help_heading = COMPONENT)]
 pub struct Grants {
     /// Let the component use the directory HOST as GUEST [default: the same name]; may be
     /// given more than once, but its variable holds one
-    #[arg(
-        long = "dir", env = "INCUMBENT_DIR", value_name = "HOST[::GUEST]",
-        value_parser = Checked::new(directory),
-        help_heading = COMPONENT
-    )]
+    #[arg(long = "dir", value_name = "HOST[::GUEST]", value_parser = Checked::new(directory))]
     pub directories: Vec<Directory>,
     /// Give the component this variable, with our value unless VALUE is given; may be given
     /// more than once, but its variable holds one
-    #[arg(
-        long = "env", env = "INCUMBENT_ENV", value_name = "NAME[=VALUE]",
-        value_parser = Checked::new(variable),
-        help_heading = COMPONENT
-    )]
-    pub variables: Vec<Variable>,
+    #[arg(long = "env", value_name = "NAME[=VALUE]", value_parser = Checked::new(variable))]
+    pub variables: Vec<(String, String)>,
     /// Let the component read and write the keys that begin with PREFIX, as long as it leads;
     /// may be given more than once, but its variable holds one. The keys of its own election,
     /// ELECTION and all below ELECTION/, are never granted: a PREFIX that reaches them is
     /// refused. Keep other elections out too: `jobs/` lets the component delete the candidates
     /// of an election `jobs/x`, or block its queue for ever
-    #[arg(
-        long = "allow-keys", env = "INCUMBENT_ALLOW_KEYS", value_name = "PREFIX",
-        value_parser = Checked::new(prefix),
-        help_heading = COMPONENT
-    )]
+    #[arg(long = "allow-keys", value_name = "PREFIX", value_parser = Checked::new(prefix))]
     pub keys: Vec<String>,
     /// Let the component use the network, including this machine's own: if an etcd there asks
     /// for no certificate or password, the component reaches all of its keys
-    #[arg(
-        long = "allow-network", env = "INCUMBENT_ALLOW_NETWORK", action = ArgAction::SetTrue,
-        value_parser = BoolishValueParser::new(),
-        help_heading = COMPONENT
-    )]
+    #[arg(long = "allow-network")]
     pub network: bool,
     /// How much memory the component has, in MiB
     #[arg(
-        long, env = "INCUMBENT_MAX_MEMORY", value_name = "MIB", allow_negative_numbers = true,
-        default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..),
-        help_heading = COMPONENT
+        long, value_name = "MIB", allow_negative_numbers = true, default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..)
     )]
     pub max_memory: u32,
 }
@@ -362,10 +320,7 @@ pub struct Campaign {
     #[command(flatten)]
     pub candidate: Candidate,
     /// Give up with status 1 if not elected within this time; 0: try once
-    #[arg(
-        long, env = "INCUMBENT_WAIT", value_name = "DURATION", allow_hyphen_values = true,
-        value_parser = Checked::new(span)
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = Checked::new(span))]
     pub wait: Option<Duration>,
 }
 
@@ -384,7 +339,7 @@ pub struct Put {
     pub value: OsString,
     /// Write only while this epoch leads: ELECTION:EPOCH, or ELECTION and the epoch is taken
     /// from INCUMBENT_EPOCH
-    #[arg(long, env = "INCUMBENT_FENCE", value_name = "ELECTION[:EPOCH]", value_parser = Checked::new(target))]
+    #[arg(long, value_name = "ELECTION[:EPOCH]", value_parser = Checked::new(target))]
     pub fence: Target,
 }
 
@@ -394,10 +349,7 @@ pub struct Get {
     pub key: OsString,
     /// Linearizable: what all members agree on (l); or serializable: what one member knows,
     /// perhaps outdated (s)
-    #[arg(
-        long, env = "INCUMBENT_CONSISTENCY", value_enum,
-        default_value_t = Consistency::Linearizable
-    )]
+    #[arg(long, value_enum, default_value_t = Consistency::Linearizable)]
     pub consistency: Consistency,
 }
 

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use incumbent::{BootClock, Candidate, Election, Epoch, Event, Leadership};
+use futures_util::{Stream, StreamExt};
+use incumbent::{Candidate, Election, Event, Leadership};
 
 use super::args::{Campaign, Common};
 use super::event::{Reporter, missed};
@@ -24,24 +24,15 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
     let identity = identity(common);
     let output = Output::to_stdout(missed(common.output, &campaign.election, &identity))?;
     let mut candidate = election.join();
-    let mut reporter =
+    let reporter =
         Reporter::new(&campaign.election, &identity, vec![(common.output, output.clone())]);
-    let mut events = candidate.events();
-    let (joined, place) = tokio::sync::watch::channel(None);
-    let reporting = tokio::spawn(async move {
-        while let Some(event) = events.next().await {
-            if let Event::Joined { key, epoch } = &event {
-                joined.send_replace(Some((key.clone(), *epoch)));
-            }
-            reporter.report(&event, &BootClock);
-        }
-    });
+    let reporting = tokio::spawn(reporter.report_all(candidate.events()));
 
     let mut leadership = None;
+    let events = candidate.events();
+    let given_up = give_up(campaign.wait, &election, events, common.command_timeout);
     let end = tokio::select! {
-        end = lead_on(&mut candidate, &mut leadership, campaign.wait.is_some().then(|| {
-            give_up(campaign.wait, &election, place, common.command_timeout)
-        })) => end,
+        end = lead_on(&mut candidate, &mut leadership, given_up) => end,
         _ = signals.next() => Ok(Status::Done),
         closed = output.closed() => closed,
     };
@@ -62,16 +53,12 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
 async fn lead_on(
     candidate: &mut Candidate,
     held: &mut Option<Leadership>,
-    given_up: Option<impl Future<Output = End>>,
+    given_up: impl Future<Output = End>,
 ) -> Result<Status, End> {
-    let first = match given_up {
-        Some(given_up) => tokio::select! {
-            elected = candidate.elected() => elected?,
-            end = given_up => return Err(end),
-        },
-        None => candidate.elected().await?,
+    let mut leadership = tokio::select! {
+        elected = candidate.elected() => elected?,
+        end = given_up => return Err(end),
     };
-    let mut leadership = first;
     loop {
         // In `held` it outlives this future: it is not resigned before we leave.
         held.insert(leadership).lost().await;
@@ -80,14 +67,16 @@ async fn lead_on(
     }
 }
 
-/// Ends when it is time to give up.
+/// Ends when it is time to give up, if it ever is.
 async fn give_up(
     wait: Option<Duration>,
     election: &Election,
-    mut place: tokio::sync::watch::Receiver<Option<(Vec<u8>, Epoch)>>,
+    mut events: impl Stream<Item = Event> + Unpin,
     one_try: Duration,
 ) -> End {
-    let wait = wait.unwrap_or_default();
+    let Some(wait) = wait else {
+        return std::future::pending().await;
+    };
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
         return End::new(
@@ -96,14 +85,16 @@ async fn give_up(
         );
     }
     let taken = async {
-        let Ok(place) = place.wait_for(Option::is_some).await.map(|place| place.clone()) else {
-            // The candidacy has ended: its last event says why.
-            return std::future::pending().await;
+        let (key, epoch) = loop {
+            match events.next().await {
+                Some(Event::Joined { key, epoch }) => break (key, epoch),
+                Some(_) => {}
+                // The candidacy has ended: its last event says why.
+                None => return std::future::pending().await,
+            }
         };
         match election.leader().await {
-            Ok(Some(leader))
-                if Some((&leader.key, leader.epoch))
-                    != place.as_ref().map(|(key, epoch)| (key, *epoch)) => {}
+            Ok(Some(leader)) if leader.key != key || leader.epoch != epoch => {}
             // No candidate is in front of us: we are about to lead.
             Ok(_) | Err(_) => std::future::pending().await,
         }

@@ -1,15 +1,14 @@
 //! `incumbent candidates`: prints the queue.
 
 use super::args::{Common, Form, Named};
-use super::event::ParticipantObject;
+use super::event::participant;
 use super::exit::{End, Status};
 use super::output::print;
-use super::session::{answered, observer_session};
+use super::session::{answered, observed};
 use super::text::{json, shown_bytes};
 
 pub async fn candidates(common: &Common, named: &Named) -> Result<Status, End> {
-    let session = observer_session(common).await?;
-    let election = session.election(named.election.as_str()).contest(common.contest.on_store());
+    let (_session, election) = observed(common, named).await?;
     let candidates = answered(common, election.candidates()).await?;
     if candidates.is_empty() {
         return Err(End::quiet(Status::NotFound));
@@ -24,7 +23,7 @@ pub async fn candidates(common: &Common, named: &Named) -> Result<Status, End> {
                 candidate.epoch,
                 shown_bytes(&candidate.key)
             ),
-            Form::Json => json(&ParticipantObject::from(candidate)),
+            Form::Json => json(&participant(candidate)),
         })
         .collect();
     print(lines.join("\n"))

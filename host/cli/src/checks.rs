@@ -104,7 +104,7 @@ fn check_password(file: &Path) -> Result<(), End> {
     let text = read("--password-file", file)?;
     match text.as_slice().lines().next() {
         Some(Ok(line)) if !line.is_empty() => {}
-        Some(Err(error)) => return Err(bad_input(unreadable("--password-file", file, &error))),
+        Some(Err(error)) => return Err(unreadable("--password-file", file, &error)),
         Some(Ok(_)) | None => {
             return Err(bad_input(format!(
                 "--password-file {}: its first line is empty: write the password there",
@@ -128,7 +128,7 @@ fn check_password(file: &Path) -> Result<(), End> {
 
 /// Reads all of a file, which the store reads again whenever it may have changed.
 fn read(flag: &str, file: &Path) -> Result<Vec<u8>, End> {
-    let unreadable = |error: io::Error| bad_input(unreadable(flag, file, &error));
+    let unreadable = |error: io::Error| unreadable(flag, file, &error);
     let kind = fs::metadata(file).map_err(unreadable)?.file_type();
     // The end of a pipe may never come.
     if !kind.is_file() && !kind.is_dir() {
@@ -142,9 +142,9 @@ fn read(flag: &str, file: &Path) -> Result<Vec<u8>, End> {
     fs::read(file).map_err(unreadable)
 }
 
-fn unreadable(flag: &str, file: &Path, error: &io::Error) -> String {
-    format!(
+fn unreadable(flag: &str, file: &Path, error: &io::Error) -> End {
+    bad_input(format!(
         "{flag} {} cannot be read ({error}): give a file that is there and that we may read",
         file.display()
-    )
+    ))
 }

@@ -1,7 +1,7 @@
 //! `incumbent depose`: an operator removes the leader.
 
 use super::args::{Common, Depose, Form};
-use super::event::ParticipantObject;
+use super::event::participant;
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::{admin, store};
@@ -12,19 +12,17 @@ pub async fn depose(common: &Common, depose: &Depose) -> Result<Status, End> {
     let target = &depose.target;
     let admin = admin(common, &store, &target.election);
     let Some(leader) = admin.depose(target.epoch).await? else {
-        return Err(match target.epoch {
-            None => End::new(Status::NotFound, format!("nobody leads {}", target.election)),
-            Some(epoch) => match admin.leader().await? {
-                None => End::new(Status::NotFound, format!("nobody leads {}", target.election)),
-                Some(leader) => End::new(
-                    Status::Fenced,
-                    format!(
-                        "epoch {epoch} does not lead {}, epoch {} does: nobody was deposed",
-                        target.election, leader.epoch
-                    ),
-                ),
-            },
-        });
+        let election = &target.election;
+        if let Some(epoch) = target.epoch
+            && let Some(leader) = admin.leader().await?
+        {
+            let sentence = format!(
+                "epoch {epoch} does not lead {election}, epoch {} does: nobody was deposed",
+                leader.epoch
+            );
+            return Err(End::new(Status::Fenced, sentence));
+        }
+        return Err(End::new(Status::NotFound, format!("nobody leads {election}")));
     };
     print(match common.output {
         Form::People => format!(
@@ -33,6 +31,6 @@ pub async fn depose(common: &Common, depose: &Depose) -> Result<Status, End> {
             leader.epoch,
             shown_bytes(&leader.key)
         ),
-        Form::Json => json(&ParticipantObject::from(&leader)),
+        Form::Json => json(&participant(&leader)),
     })
 }

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use incumbent::{Clock, Event, Failure, Mark, Participant, Reason};
-use serde::Serialize;
+use futures_util::{Stream, StreamExt};
+use incumbent::{BootClock, Clock, Event, Failure, Mark, Participant, Reason};
+use serde_json::Value;
 
 use super::args::Form;
 use super::output::{Gap, Output};
-use super::text::{Bytes, json, shown, shown_bytes};
+use super::text::{Field, bytes_field, field, json, shown, shown_bytes};
 
 /// Prints the events of one election, in each form to its target.
 #[derive(Clone, Debug)]
@@ -24,11 +25,18 @@ impl Reporter {
         Self { election: election.to_owned(), id: id.to_owned(), targets, key: Vec::new() }
     }
 
-    pub fn report(&mut self, event: &Event, clock: &dyn Clock) {
+    /// Prints all events of a candidate.
+    pub async fn report_all(mut self, mut events: impl Stream<Item = Event> + Unpin) {
+        while let Some(event) = events.next().await {
+            self.report(&event);
+        }
+    }
+
+    pub fn report(&mut self, event: &Event) {
         if let Event::Elected(term) = event {
             self.key.clone_from(&term.key);
         }
-        let now = clock.now();
+        let now = BootClock.now();
         for (form, output) in &self.targets {
             match form {
                 Form::People => {
@@ -96,110 +104,50 @@ impl Reporter {
 
     fn object(&self, event: &Event, now: Mark) -> String {
         let details = match event {
-            Event::Joined { key, .. } => Details::Joined { key: Bytes("key", key) },
-            Event::Elected(term) | Event::Extended(term) | Event::Endangered(term) => {
-                Details::Term {
-                    epoch: term.epoch.into(),
-                    key: Bytes("key", &term.key),
-                    lease: term.lease.to_string(),
-                    remaining_ms: left(term.valid_until, now).as_millis(),
+            Event::Joined { key, .. } => vec![bytes_field("key", key)],
+            Event::Elected(term) | Event::Extended(term) | Event::Endangered(term) => vec![
+                field("epoch", i64::from(term.epoch)),
+                bytes_field("key", &term.key),
+                field("lease", term.lease.to_string()),
+                field("remaining_ms", term.valid_until.saturating_sub(now) / 1_000_000),
+            ],
+            Event::Demoted { epoch, reason } => {
+                let mut details = vec![
+                    field("epoch", i64::from(*epoch)),
+                    bytes_field("key", &self.key),
+                    field("reason", reason_name(reason)),
+                ];
+                if let Reason::Other(detail) = reason {
+                    details.push(field("detail", detail.as_str()));
                 }
+                details
             }
-            Event::Demoted { epoch, reason } => Details::Demoted {
-                epoch: (*epoch).into(),
-                key: Bytes("key", &self.key),
-                reason: reason_name(reason),
-                detail: match reason {
-                    Reason::Other(detail) => Some(detail),
-                    Reason::Resigned
-                    | Reason::Expired
-                    | Reason::LeaseLost
-                    | Reason::Deposed
-                    | Reason::Fenced => None,
-                },
-            },
-            Event::Leader(leader) => {
-                Details::Leader { leader: leader.as_ref().map(ParticipantObject::from) }
-            }
+            Event::Leader(leader) => vec![field("leader", leader.as_ref().map(participant))],
             Event::Trouble(failure) | Event::Withdrawn(Some(failure)) => {
-                Details::Failure { failure: failure_name(failure), detail: failure.to_string() }
+                vec![field("failure", failure_name(failure)), field("detail", failure.to_string())]
             }
-            Event::Withdrawn(None) | _ => Details::Nothing {},
+            Event::Withdrawn(None) | _ => Vec::new(),
         };
         object(name(event), &self.election, &self.id, details)
     }
 }
 
+/// The leader, or another candidate, as an object.
+pub fn participant(participant: &Participant) -> Value {
+    Value::from_iter([
+        bytes_field("key", &participant.key),
+        bytes_field("value", &participant.value),
+        field("epoch", i64::from(participant.epoch)),
+        field("lease", participant.lease.to_string()),
+    ])
+}
+
 /// One object: what all events have, and what this one has.
-#[derive(Serialize)]
-struct Object<'a> {
-    event: &'a str,
-    election: &'a str,
-    id: &'a str,
-    time: String,
-    #[serde(flatten)]
-    details: Details<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Details<'a> {
-    Joined {
-        #[serde(flatten)]
-        key: Bytes<'a>,
-    },
-    Term {
-        epoch: i64,
-        #[serde(flatten)]
-        key: Bytes<'a>,
-        lease: String,
-        remaining_ms: u128,
-    },
-    Demoted {
-        epoch: i64,
-        #[serde(flatten)]
-        key: Bytes<'a>,
-        reason: &'static str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        detail: Option<&'a str>,
-    },
-    Leader {
-        leader: Option<ParticipantObject<'a>>,
-    },
-    Failure {
-        failure: &'static str,
-        detail: String,
-    },
-    Missed {
-        lines: u64,
-    },
-    Nothing {},
-}
-
-#[derive(Serialize)]
-pub struct ParticipantObject<'a> {
-    #[serde(flatten)]
-    key: Bytes<'a>,
-    #[serde(flatten)]
-    value: Bytes<'a>,
-    epoch: i64,
-    lease: String,
-}
-
-impl<'a> From<&'a Participant> for ParticipantObject<'a> {
-    fn from(participant: &'a Participant) -> Self {
-        Self {
-            key: Bytes("key", &participant.key),
-            value: Bytes("value", &participant.value),
-            epoch: participant.epoch.into(),
-            lease: participant.lease.to_string(),
-        }
-    }
-}
-
-fn object(event: &str, election: &str, id: &str, details: Details<'_>) -> String {
+fn object(event: &str, election: &str, id: &str, details: Vec<Field>) -> String {
     let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-    json(&Object { event, election, id, time, details })
+    let common =
+        [field("event", event), field("election", election), field("id", id), field("time", time)];
+    json(&common.into_iter().chain(details).collect())
 }
 
 /// Makes the line in place of lines that were left out, because nobody read them in time.
@@ -210,7 +158,7 @@ pub fn missed(form: Form, election: &str, id: &str) -> Gap {
             format!("incumbent: lines are missing here, because they were not read in time: {many}")
         }),
         Form::Json => {
-            Box::new(move |lines| object("missed", &election, &id, Details::Missed { lines }))
+            Box::new(move |many| object("missed", &election, &id, vec![field("lines", many)]))
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use incumbent::{ConnectError, Error, Failure, SqliteError, WriteError};
+use incumbent::{Error, Failure, WriteError};
 
 /// The status of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +54,11 @@ impl End {
     }
 
     /// Prints the sentence, if there is one.
-    pub fn print(&self) {
+    pub fn print(self) -> Status {
         if let Some(sentence) = &self.sentence {
             say(sentence);
         }
+        self.status
     }
 }
 
@@ -72,35 +73,17 @@ pub fn say(sentence: &str) {
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-impl From<ConnectError> for End {
-    fn from(error: ConnectError) -> Self {
-        let status = if error.is_configuration() { Status::BadInput } else { Status::Store };
-        Self::new(status, error.to_string())
-    }
-}
-
-impl From<SqliteError> for End {
-    fn from(error: SqliteError) -> Self {
-        let status = if error.is_configuration() { Status::BadInput } else { Status::Store };
-        Self::new(status, error.to_string())
-    }
-}
-
 impl From<Error> for End {
     fn from(error: Error) -> Self {
-        match error {
-            Error::Connect(error) => error.into(),
-            Error::Sqlite(error) => error.into(),
-            Error::Withdrawn(failure) => failure.into(),
-            Error::Configuration(_) | Error::Url(_) | Error::Thread(_) => {
-                bad_input(error.to_string())
-            }
-            other @ (Error::Component(_)
-            | Error::Lost(_)
-            | Error::Proclaim(_)
-            | Error::Closed
-            | _) => Self::new(Status::Store, other.to_string()),
-        }
+        let is_configuration = match &error {
+            Error::Connect(error) => error.is_configuration(),
+            Error::Sqlite(error) => error.is_configuration(),
+            Error::Withdrawn(failure) => return failure.clone().into(),
+            Error::Configuration(_) | Error::Url(_) | Error::Thread(_) => true,
+            Error::Component(_) | Error::Lost(_) | Error::Proclaim(_) | Error::Closed | _ => false,
+        };
+        let status = if is_configuration { Status::BadInput } else { Status::Store };
+        Self::new(status, error.to_string())
     }
 }
 

@@ -1,25 +1,14 @@
 //! `incumbent get`: prints the bare value of a key.
 
 use incumbent::{KeyValue, Store, admin};
-use serde::Serialize;
+use serde_json::Value;
 
 use super::args::{Common, Consistency, Form, Get};
 use super::exit::{End, Status};
 use super::output::print;
 use super::parse::key_bytes;
 use super::session::store;
-use super::text::{Bytes, json};
-
-#[derive(Serialize)]
-struct Answer<'a> {
-    #[serde(flatten)]
-    key: Bytes<'a>,
-    #[serde(flatten)]
-    value: Bytes<'a>,
-    created: i64,
-    modified: i64,
-    lease: String,
-}
+use super::text::{bytes_field, field, json};
 
 pub async fn get(common: &Common, get: &Get) -> Result<Status, End> {
     let key = key_bytes(&get.key)?;
@@ -36,13 +25,13 @@ pub async fn get(common: &Common, get: &Get) -> Result<Status, End> {
     };
     print(match common.output {
         Form::People => entry.value,
-        Form::Json => json(&Answer {
-            key: Bytes("key", &entry.key),
-            value: Bytes("value", &entry.value),
-            created: entry.created.into(),
-            modified: entry.modified.into(),
-            lease: entry.lease.to_string(),
-        })
+        Form::Json => json(&Value::from_iter([
+            bytes_field("key", &entry.key),
+            bytes_field("value", &entry.value),
+            field("created", i64::from(entry.created)),
+            field("modified", i64::from(entry.modified)),
+            field("lease", entry.lease.to_string()),
+        ]))
         .into_bytes(),
     })
 }

@@ -35,7 +35,7 @@ use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
 use self::args::{Cli, Command};
-use self::exit::{End, Status, say};
+use self::exit::{End, Status, bad_input, say};
 use self::output::Output;
 
 fn main() -> ExitCode {
@@ -46,55 +46,30 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return not_parsed(&error).into(),
     };
-    if let Err(end) = ready(&cli) {
-        end.print();
-        return end.status.into();
+    program(&cli).unwrap_or_else(|end| end.print()).into()
+}
+
+/// Runs the command, once it is clear that the system grants what it needs.
+fn program(cli: &Cli) -> Result<Status, End> {
+    let is_run = matches!(cli.command, Command::Run(_));
+    if !is_run {
+        stdout::check()?;
     }
+    limits::check()?;
     // One thread: CMD is killed when the thread that started it ends, so the thread that lives
     // longest has to start it.
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            say(&format!("the program cannot start: {error}"));
-            return Status::BadInput.into();
-        }
-    };
-    if matches!(cli.command, Command::Run(_)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| bad_input(format!("the program cannot start: {error}")))?;
+    if is_run {
         run::may_write_from_the_background();
     }
-    let log = match log(&cli) {
-        Ok(log) => log,
-        Err(end) => {
-            end.print();
-            return end.status.into();
-        }
-    };
-    let status = match runtime.block_on(perform(&cli)) {
-        Ok(status) => status,
-        Err(end) => {
-            end.print();
-            end.status
-        }
-    };
+    let log = log(cli)?;
+    let status = runtime.block_on(perform(cli)).unwrap_or_else(|end| end.print());
     runtime.block_on(log.flush());
     // Does not wait for a name that is still being looked up.
     runtime.shutdown_background();
-    status.into()
-}
-
-/// Checks, before the command does anything, that the system grants what it needs.
-fn ready(cli: &Cli) -> Result<(), End> {
-    match cli.command {
-        Command::Run(_) => {}
-        Command::Campaign(_)
-        | Command::Observe(_)
-        | Command::Leader(_)
-        | Command::Candidates(_)
-        | Command::Put(_)
-        | Command::Get(_)
-        | Command::Depose(_) => stdout::check()?,
-    }
-    limits::check()
+    Ok(status)
 }
 
 async fn perform(cli: &Cli) -> Result<Status, End> {
@@ -142,10 +117,11 @@ fn log(cli: &Cli) -> Result<Output, End> {
     };
     let gap = |many| format!("incumbent: lines of the log are missing here: {many}");
     let output = Output::to_stderr(Box::new(gap))?;
+    let writer = output.clone();
     // Fails if a log is set already, which nothing does.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
-        .with_writer(output.clone())
+        .with_writer(move || writer.clone())
         .with_ansi(false)
         .try_init();
     Ok(output)

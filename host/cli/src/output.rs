@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
-use tracing_subscriber::fmt::MakeWriter;
 
 use super::exit::{End, Status, bad_input, say};
 
@@ -271,22 +270,10 @@ impl Shared {
     }
 }
 
-/// For the log.
-impl<'a> MakeWriter<'a> for Output {
-    type Writer = LogLine;
-
-    fn make_writer(&'a self) -> LogLine {
-        LogLine(self.clone())
-    }
-}
-
-/// One line of the log: the log writes each at once.
-#[derive(Debug)]
-pub struct LogLine(Output);
-
-impl Write for LogLine {
+/// For the log, which writes each of its lines at once.
+impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.take(bytes.to_vec());
+        self.take(bytes.to_vec());
         Ok(bytes.len())
     }
 

@@ -3,7 +3,6 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -88,25 +87,21 @@ fn epoch_of(text: &str) -> Option<Epoch> {
     text.parse().ok().filter(|epoch| *epoch > Epoch::default())
 }
 
-impl FromStr for Target {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let epoch = text
-            .rsplit_once(':')
-            .filter(|(_, tail)| !tail.is_empty() && tail.bytes().all(|byte| byte.is_ascii_digit()));
-        let Some((name, digits)) = epoch else {
-            return Ok(Self { election: election_name(text)?, epoch: None });
-        };
-        let epoch = epoch_of(digits).ok_or_else(|| {
-            format!(
-                "{digits} is not an epoch: give the number that `incumbent leader` prints, \
-                     from 1 to {}",
-                i64::MAX
-            )
-        })?;
-        Ok(Self { election: election_name(name)?, epoch: Some(epoch) })
-    }
+pub fn target(text: &str) -> Result<Target, String> {
+    let epoch = text
+        .rsplit_once(':')
+        .filter(|(_, tail)| !tail.is_empty() && tail.bytes().all(|byte| byte.is_ascii_digit()));
+    let Some((name, digits)) = epoch else {
+        return Ok(Target { election: election_name(text)?, epoch: None });
+    };
+    let epoch = epoch_of(digits).ok_or_else(|| {
+        format!(
+            "{digits} is not an epoch: give the number that `incumbent leader` prints, from 1 \
+             to {}",
+            i64::MAX
+        )
+    })?;
+    Ok(Target { election: election_name(name)?, epoch: Some(epoch) })
 }
 
 /// A directory, and its name for the component.
@@ -125,12 +120,8 @@ pub fn directory(text: &str) -> Result<Directory, String> {
     Ok(Directory { host: host.into(), guest: guest.into() })
 }
 
-/// A variable, and its value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Variable(pub (String, String));
-
-/// `NAME[=VALUE]`: without a value it is inherited.
-pub fn variable(text: &str) -> Result<Variable, String> {
+/// `NAME[=VALUE]`, as the name and its value: without a value it is inherited.
+pub fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, value.to_owned()),
         None => (text, inherited(text)?),
@@ -141,7 +132,7 @@ pub fn variable(text: &str) -> Result<Variable, String> {
     if name.starts_with("INCUMBENT_") {
         return Err("incumbent sets the variables INCUMBENT_…: give it another name".into());
     }
-    Ok(Variable((name.to_owned(), value)))
+    Ok((name.to_owned(), value))
 }
 
 fn inherited(name: &str) -> Result<String, String> {
@@ -205,20 +196,6 @@ impl Target {
             ))
         })
     }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.election)?;
-        match self.epoch {
-            Some(epoch) => write!(f, ":{epoch}"),
-            None => Ok(()),
-        }
-    }
-}
-
-pub fn target(text: &str) -> Result<Target, String> {
-    text.parse()
 }
 
 pub fn store_url(text: &str) -> Result<StoreUrl, String> {
@@ -296,22 +273,22 @@ pub fn lease_time(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    fn target(text: &str) -> (String, Option<i64>) {
-        let target: Target = text.parse().unwrap();
-        (target.election, target.epoch.map(i64::from))
-    }
-
     #[test]
     fn an_epoch_follows_the_last_colon_if_it_is_a_number() {
-        assert_eq!(target("a"), ("a".into(), None));
-        assert_eq!(target("a:12"), ("a".into(), Some(12)));
-        assert_eq!(target("a:b"), ("a:b".into(), None));
-        assert_eq!(target("a:b:12"), ("a:b".into(), Some(12)));
-        assert_eq!(target("a:5:12"), ("a:5".into(), Some(12)));
-        assert_eq!(target("a:"), ("a:".into(), None));
-        assert_eq!(target("a:-5"), ("a:-5".into(), None));
+        for (text, election, epoch) in [
+            ("a", "a", None),
+            ("a:12", "a", Some(12_i64)),
+            ("a:b", "a:b", None),
+            ("a:b:12", "a:b", Some(12)),
+            ("a:5:12", "a:5", Some(12)),
+            ("a:", "a:", None),
+            ("a:-5", "a:-5", None),
+        ] {
+            let epoch = epoch.map(Epoch::from);
+            assert_eq!(target(text), Ok(Target { election: election.into(), epoch }));
+        }
         for bad in ["", ":12", "a:0", "a:99999999999999999999", "a\nb"] {
-            assert!(bad.parse::<Target>().is_err(), "{bad:?}");
+            assert!(target(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -50,12 +50,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt};
-use incumbent::{Backoff, BootClock, Candidate, Credentials, Event, Leadership, Session, StoreUrl};
+use incumbent::{Backoff, Candidate, Credentials, Leadership, Session, StoreUrl};
 use tokio::task::JoinHandle;
 
 use self::component::Runner;
-use self::launch::Role;
 use self::lease::Lease;
 use self::outcome::{Assignment, Next, Outcome};
 use self::supervisor::{Supervisor, unguarded};
@@ -76,22 +74,24 @@ const LONGEST_RESTART_DELAY: Duration = Duration::from_secs(30);
 /// returns its status.
 pub fn part() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
-    let role = Role::named(&arguments.next()?)?;
-    let done = match role {
-        Role::Guard => guard::main(arguments),
-        Role::Init => isolation::main(arguments),
-        Role::Probe => isolation::probe(),
+    let role = arguments.next()?;
+    let done = match role.to_str()? {
+        launch::GUARD => guard::main(arguments),
+        launch::INIT => isolation::main(arguments),
+        launch::PROBE => isolation::probe(),
+        _ => return None,
     };
     let Err(error) = done else {
         return Some(Status::Done.into());
     };
-    match role {
+    if role == launch::PROBE {
         // For the process that has started us.
-        Role::Probe => println!("{error}"),
-        Role::Guard | Role::Init => say(&format!(
+        println!("{error}");
+    } else {
+        say(&format!(
             "this is a part of `incumbent run`, which starts it: write \
              incumbent run ELECTION -- CMD ({error})"
-        )),
+        ));
     }
     Some(Status::BadInput.into())
 }
@@ -161,7 +161,7 @@ impl Instance<'_> {
         let election = session::election(session, self.common, candidate, &self.run.election);
         loop {
             let mut candidate = election.join();
-            let reporting = tokio::spawn(report(candidate.events(), self.reporter.clone()));
+            let reporting = tokio::spawn(self.reporter.clone().report_all(candidate.events()));
             let mut held = None;
             let end = match self.terms(&mut candidate, &mut held).await {
                 Next::Campaign { .. } => continue,
@@ -265,12 +265,6 @@ impl Instance<'_> {
             dial_timeout: self.common.dial_timeout,
             command_timeout: self.common.command_timeout,
         }
-    }
-}
-
-async fn report(mut events: impl Stream<Item = Event> + Unpin, mut reporter: Reporter) {
-    while let Some(event) = events.next().await {
-        reporter.report(&event, &BootClock);
     }
 }
 

@@ -13,7 +13,7 @@ use incumbent::{
 };
 use tokio::task::JoinHandle;
 
-use super::args::{self, Common};
+use super::args::{self, Common, Named};
 use super::checks::{check_candidate, credentials, value_of};
 use super::exit::{End, Status, say};
 use super::signals::Signals;
@@ -40,9 +40,11 @@ pub fn admin<'a>(common: &Common, store: &'a dyn Store, election: &'a str) -> Ad
     Admin::new(store, election).contest(common.contest.on_store()).timeout(common.command_timeout)
 }
 
-/// A session without a lease.
-pub async fn observer_session(common: &Common) -> Result<Session, End> {
-    connect(common, options(common)?).await
+/// An election to look at, and its session, which has no lease.
+pub async fn observed(common: &Common, named: &Named) -> Result<(Session, Election), End> {
+    let session = connect(common, options(common)?).await?;
+    let election = session.election(named.election.as_str()).contest(common.contest.on_store());
+    Ok((session, election))
 }
 
 /// A session for one candidate.
@@ -50,17 +52,13 @@ pub async fn candidate_session(
     common: &Common,
     candidate: &args::Candidate,
 ) -> Result<Session, End> {
-    connect(common, competing(common, candidate)?).await
-}
-
-/// The options of a session for one candidate.
-pub fn competing(common: &Common, candidate: &args::Candidate) -> Result<Options, End> {
     check_candidate(candidate)?;
-    Ok(Options {
+    let options = Options {
         ttl: candidate.ttl,
         margin: candidate.margin.unwrap_or_default(),
         ..options(common)?
-    })
+    };
+    connect(common, options).await
 }
 
 /// The election that a candidate takes part in.
@@ -148,7 +146,7 @@ pub async fn leave(candidate: Candidate, leadership: Option<Leadership>) {
 }
 
 /// The options of a session without a lease.
-pub fn options(common: &Common) -> Result<Options, End> {
+fn options(common: &Common) -> Result<Options, End> {
     Ok(Options {
         identity: identity(common),
         request_timeout: common.command_timeout,

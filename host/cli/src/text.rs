@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 /// How many characters of a value people see.
 const LONGEST: usize = 200;
@@ -14,44 +13,27 @@ const LONGEST: usize = 200;
 /// Bytes as text on one line: other bytes and control characters are escaped, and a long text
 /// is cut.
 pub fn shown_bytes(bytes: &[u8]) -> String {
-    let mut shown = String::new();
-    let mut room = LONGEST;
-    for chunk in bytes.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if room == 0 {
-                return cut(shown, bytes.len());
-            }
-            room -= 1;
-            push(&mut shown, character);
-        }
-        for byte in chunk.invalid() {
-            if room == 0 {
-                return cut(shown, bytes.len());
-            }
-            room -= 1;
-            shown.push_str(&format!("\\x{byte:02x}"));
-        }
+    let mut pieces = bytes.utf8_chunks().flat_map(|chunk| {
+        let text = chunk.valid().chars().map(escaped);
+        text.chain(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")))
+    });
+    let mut shown: String = pieces.by_ref().take(LONGEST).collect();
+    if pieces.next().is_some() {
+        shown += &format!("… ({} bytes)", bytes.len());
     }
     shown
 }
 
 /// A sentence of any length on one line. Its backslashes are not escaped.
 pub fn shown(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\\' => shown.push(character),
-            other => push(&mut shown, other),
-        }
-    }
-    shown
+    let escaped = |one: char| if one == '\\' { one.to_string() } else { escaped(one) };
+    text.chars().map(escaped).collect()
 }
 
 /// JSON on one line. Characters that control a terminal, or change the direction of text, are
 /// escaped: serde_json escapes the control characters of ASCII only.
-pub fn json(value: &impl Serialize) -> String {
-    // Cannot fail: our types have names for keys, and are written to memory.
-    let text = serde_json::to_string(value).unwrap_or_default();
+pub fn json(value: &Value) -> String {
+    let text = value.to_string();
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
         if is_control(character) {
@@ -64,19 +46,18 @@ pub fn json(value: &impl Serialize) -> String {
     line
 }
 
-/// Bytes in an object: under their name if they are text, or else under `NAME_base64`.
-#[derive(Clone, Copy, Debug)]
-pub struct Bytes<'a>(pub &'static str, pub &'a [u8]);
+/// A field of an object.
+pub type Field = (String, Value);
 
-impl Serialize for Bytes<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self(name, bytes) = self;
-        let mut object = to.serialize_map(Some(1))?;
-        match str::from_utf8(bytes) {
-            Ok(text) => object.serialize_entry(name, text)?,
-            Err(_) => object.serialize_entry(&format!("{name}_base64"), &STANDARD.encode(bytes))?,
-        }
-        object.end()
+pub fn field(name: &str, value: impl Into<Value>) -> Field {
+    (name.to_owned(), value.into())
+}
+
+/// Bytes as a field: under their name if they are text, or else under `NAME_base64`.
+pub fn bytes_field(name: &str, bytes: &[u8]) -> Field {
+    match str::from_utf8(bytes) {
+        Ok(text) => field(name, text),
+        Err(_) => field(&format!("{name}_base64"), STANDARD.encode(bytes)),
     }
 }
 
@@ -94,16 +75,11 @@ fn is_control(character: char) -> bool {
     )
 }
 
-fn cut(mut shown: String, length: usize) -> String {
-    shown.push_str(&format!("… ({length} bytes)"));
-    shown
-}
-
 /// Printable characters as they are. A backslash is escaped, so that escapes are unambiguous.
-fn push(shown: &mut String, character: char) {
+fn escaped(character: char) -> String {
     match character {
-        '\'' | '"' => shown.push(character),
-        other => shown.extend(other.escape_debug()),
+        '\'' | '"' => character.to_string(),
+        other => other.escape_debug().to_string(),
     }
 }
 
@@ -126,10 +102,7 @@ mod tests {
     fn hostile_values_are_whole_and_harmless_as_json() {
         let hostile: String = ('\0'..='\u{2fff}').collect();
         let line = json(&serde_json::json!({ "value": hostile.as_str() }));
-        assert_eq!(
-            serde_json::from_str::<serde_json::Value>(&line).unwrap()["value"],
-            hostile.as_str()
-        );
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["value"], hostile.as_str());
         assert!(!line.chars().any(|one| one.is_control() || is_control(one)), "{line}");
         assert!(line.contains("\\u009b") && line.contains("\\u202e") && line.contains('ü'));
     }

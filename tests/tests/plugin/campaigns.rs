@@ -1,7 +1,6 @@
 //! Components that campaign by themselves.
 
 use super::*;
-use incumbent_tests::wait::{ExpectSoon, joins};
 
 #[tokio::test]
 async fn a_component_that_campaigns_resigns_by_itself_and_is_in_line_when_it_asks() {

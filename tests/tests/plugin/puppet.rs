@@ -1,7 +1,6 @@
 //! A component that is told what to ask, and its platform.
 
 use super::*;
-use incumbent_tests::wait::ExpectSoon;
 
 pub struct State {
     pub leadership: LeadershipCtx,

@@ -1,7 +1,6 @@
 //! What a component does in a term.
 
 use super::*;
-use incumbent_tests::wait::{ExpectSoon, joins};
 
 #[tokio::test]
 async fn a_component_knows_its_term_and_writes_in_it() {

@@ -1,7 +1,7 @@
 //! Components that block whoever called them.
 
 use super::*;
-use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
+use incumbent_tests::wait::LIMIT;
 
 /// A component that takes its turn, once it has `asked` for it, and blocks whoever called it.
 fn take_a_turn(leadership: LeadershipCtx, asked: oneshot::Sender<()>) {

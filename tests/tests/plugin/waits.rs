@@ -1,7 +1,6 @@
 //! What wakes a component that waits.
 
 use super::*;
-use incumbent_tests::wait::ExpectSoon;
 
 #[tokio::test]
 async fn whoever_waits_is_woken_by_the_end_of_the_term() {

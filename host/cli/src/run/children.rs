@@ -1,6 +1,5 @@
 //! Our children: those that we have started, and those that we adopt when their parent ends.
 
-use std::convert::Infallible;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -42,13 +41,6 @@ impl Children {
                 Reaped::NotYet => return false,
                 Reaped::NoneLeft => return true,
             }
-        }
-    }
-
-    /// Reaps for ever.
-    pub async fn reap(&mut self) -> Infallible {
-        loop {
-            self.next().await;
         }
     }
 }

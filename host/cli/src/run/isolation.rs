@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::channel::Channel;
 use super::children::{Reaped, reap};
-use super::launch::{self, Role, block_signals, leave_stdio, ourselves};
+use super::launch::{self, block_signals, leave_stdio, ourselves};
 use super::message::Report;
 use super::poller::Poller;
 use super::process_tree::{ProcessTree, inside};
@@ -145,7 +145,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
 
 /// Whether the system lets us do that: found out before other candidates wait for us.
 pub fn find() -> Result<(), End> {
-    let reason = match ourselves(Role::Probe).and_then(|mut probe| probe.output()) {
+    let reason = match ourselves(launch::PROBE).and_then(|mut probe| probe.output()) {
         Ok(output) if output.status.success() => return Ok(()),
         Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         Err(error) => error.to_string(),
@@ -172,7 +172,7 @@ mod system {
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, clone};
     use nix::sys::signal::Signal::SIGCHLD;
-    use rustix::process::{getgid, getuid, set_parent_process_death_signal};
+    use rustix::process::{WaitOptions, getgid, getuid, set_parent_process_death_signal, waitpid};
 
     use super::super::channel::pass_on;
     use super::*;
@@ -184,7 +184,7 @@ mod system {
     /// all signals; the command gets `mask` as its own.
     pub fn start(command: &[OsString], foreground: bool, mask: SigSet) -> io::Result<Init> {
         let (channel, theirs) = Channel::pair()?;
-        let mut init = ourselves(Role::Init)?;
+        let mut init = ourselves(launch::INIT)?;
         init.arg(pass_on(theirs.as_fd())?.to_string())
             .arg(u8::from(foreground).to_string())
             .args(command);
@@ -201,20 +201,9 @@ mod system {
         let mut nothing = Command::new("/proc/self/exe");
         nothing.arg("--version").stdout(std::process::Stdio::null());
         let pid = in_new_namespaces(&mut || nothing.exec())?;
-        loop {
-            match reap() {
-                Reaped::One(child, status) if child == pid => {
-                    return if status.success() {
-                        Ok(())
-                    } else {
-                        Err(io::Error::other("a process in it does not run"))
-                    };
-                }
-                Reaped::One(..) | Reaped::NotYet => {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                }
-                Reaped::NoneLeft => return Err(io::ErrorKind::NotFound.into()),
-            }
+        match waitpid(Some(pid), WaitOptions::empty())? {
+            Some((_, status)) if status.exit_status() == Some(0) => Ok(()),
+            Some(_) | None => Err(io::Error::other("a process in it does not run")),
         }
     }
 

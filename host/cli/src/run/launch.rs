@@ -58,33 +58,14 @@ pub fn block_signals() -> io::Result<SigSet> {
     Ok(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?)
 }
 
-/// What this program is when it is started by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Between the supervisor and the work.
-    Guard,
-    /// The first process of an isolated work's namespace.
-    Init,
-    /// Finds out whether there can be such a namespace.
-    Probe,
-}
+/// The first argument of the process between the supervisor and the work.
+pub const GUARD: &str = "run-guard";
 
-impl Role {
-    const ALL: [Self; 3] = [Self::Guard, Self::Init, Self::Probe];
+/// The first argument of the first process in an isolated work's namespace.
+pub const INIT: &str = "run-init";
 
-    /// The first argument that makes it one.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Guard => "run-guard",
-            Self::Init => "run-init",
-            Self::Probe => "run-probe",
-        }
-    }
-
-    pub fn named(name: &OsStr) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| name == role.name())
-    }
-}
+/// The first argument of the process that finds out whether there can be such a namespace.
+pub const PROBE: &str = "run-probe";
 
 /// This program, also where its file has been replaced meanwhile.
 fn program() -> io::Result<PathBuf> {
@@ -96,10 +77,10 @@ pub fn find() -> io::Result<()> {
     fs::metadata(program()?).map(|_| ())
 }
 
-/// This program again, in another role.
-pub fn ourselves(role: Role) -> io::Result<Command> {
+/// This program again, in another role: [`GUARD`], [`INIT`] or [`PROBE`].
+pub fn ourselves(role: &str) -> io::Result<Command> {
     let mut command = Command::new(program()?);
-    command.arg0("incumbent").arg(role.name());
+    command.arg0("incumbent").arg(role);
     Ok(command)
 }
 

@@ -6,7 +6,7 @@
 //! found below us again after the descriptor was opened. Kernels before 5.3 have no descriptors:
 //! there it is signalled by its number.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 #[cfg(target_os = "linux")]
@@ -86,18 +86,16 @@ impl ProcessTree {
 
     /// Kills all of them, and those that are forked meanwhile, as far as they are found.
     pub fn kill(&self) -> io::Result<()> {
-        let mut known = BTreeSet::new();
+        let mut known = HashSet::new();
         let mut result = Ok(());
         for _ in 0..PASSES {
             let (told, killed) = self.signal_all(Signal::KILL);
             result = killed;
             let Signalled { signalled, seen } = told?;
             let before = known.len();
-            known.extend(signalled.into_iter().map(Pid::as_raw_nonzero));
+            known.extend(signalled);
             // Processes that are killed fork no more: these are all.
-            if known.len() == before
-                && seen.into_iter().all(|pid| known.contains(&pid.as_raw_nonzero()))
-            {
+            if known.len() == before && seen.iter().all(|pid| known.contains(pid)) {
                 break;
             }
         }
@@ -116,10 +114,10 @@ impl ProcessTree {
             Ok(listed) => listed,
             Err(error) => return (Err(error), result),
         };
-        let still: BTreeSet<_> = seen.iter().map(|pid| pid.as_raw_nonzero()).collect();
+        let still: HashSet<_> = seen.iter().copied().collect();
         let mut signalled = Vec::new();
         for process in processes {
-            if !still.contains(&process.pid.as_raw_nonzero()) {
+            if !still.contains(&process.pid) {
                 continue;
             }
             signalled.push(process.pid);
@@ -227,12 +225,11 @@ fn known(signalled: Result<(), Errno>) -> io::Result<()> {
 /// These processes and all their descendants, parents first. A process that is forked meanwhile
 /// may be missing: ask again until none is left.
 fn descendants(mut found: Vec<Pid>) -> io::Result<Vec<Pid>> {
-    let mut known: BTreeSet<_> = found.iter().map(|pid| pid.as_raw_nonzero()).collect();
+    let mut known: HashSet<_> = found.iter().copied().collect();
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
         next += 1;
-        found
-            .extend(children(parent)?.into_iter().filter(|pid| known.insert(pid.as_raw_nonzero())));
+        found.extend(children(parent)?.into_iter().filter(|pid| known.insert(*pid)));
     }
     Ok(found)
 }
@@ -272,13 +269,9 @@ fn children_by_thread(parent: Pid) -> io::Result<Vec<Pid>> {
 fn children_among_all(parent: Pid) -> io::Result<Vec<Pid>> {
     let mut found = Vec::new();
     for process in fs::read_dir("/proc")? {
-        let process = process?.file_name();
-        found.extend(
-            process
-                .to_str()
-                .and_then(pid)
-                .filter(|pid| stat(*pid).is_some_and(|(_, its_parent)| its_parent == Some(parent))),
-        );
+        let process = process?.file_name().to_str().and_then(pid);
+        let is_child = |pid| stat(pid).is_some_and(|(_, its_parent)| its_parent == Some(parent));
+        found.extend(process.filter(|pid| is_child(*pid)));
     }
     Ok(found)
 }

@@ -21,13 +21,6 @@ const MISSING: Status = Status::Passed(127);
 /// Where execvp looks if it is not told.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// What a path is.
-enum Found {
-    Program,
-    NotExecutable,
-    Nothing,
-}
-
 /// Looks for the command as execvp will.
 pub fn find(command: &[OsString]) -> Result<(), End> {
     let name = match command.first() {
@@ -42,10 +35,10 @@ pub fn find(command: &[OsString]) -> Result<(), End> {
     };
     let mut not_executable = false;
     for place in &places {
-        match look(place) {
-            Found::Program => return Ok(()),
-            Found::NotExecutable => not_executable = true,
-            Found::Nothing => {}
+        match fs::metadata(place) {
+            Ok(it) if it.is_file() && access(place, Access::EXEC_OK).is_ok() => return Ok(()),
+            Err(error) if is_absence(&error) => {}
+            Ok(_) | Err(_) => not_executable = true,
         }
     }
     let name = name.to_string_lossy();
@@ -72,13 +65,4 @@ pub fn not_started(error: &io::Error) -> End {
 
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-fn look(place: &Path) -> Found {
-    match fs::metadata(place) {
-        Ok(there) if there.is_file() && access(place, Access::EXEC_OK).is_ok() => Found::Program,
-        Ok(_) => Found::NotExecutable,
-        Err(error) if is_absence(&error) => Found::Nothing,
-        Err(_) => Found::NotExecutable,
-    }
 }

@@ -36,7 +36,7 @@ pub struct Supervisor {
     command: Vec<OsString>,
     stop_timeout: Duration,
     isolate: bool,
-    terminal: Option<Terminal>,
+    terminal: Terminal,
     children: Children,
     continued: unix::Signal,
     pub signals: Signals,
@@ -63,9 +63,11 @@ impl Supervisor {
 
     /// Between terms: waits for a signal that asks us to end. Cancel safe.
     pub async fn asked(&mut self) -> Asked {
-        tokio::select! {
-            asked = self.signals.next() => asked,
-            never = self.children.reap() => match never {},
+        loop {
+            tokio::select! {
+                asked = self.signals.next() => return asked,
+                _ = self.children.next() => {}
+            }
         }
     }
 
@@ -81,14 +83,16 @@ impl Supervisor {
         let Some(mut term) = begun else {
             return Outcome::Stopped;
         };
-        let terminal = self.terminal.as_mut().filter(|terminal| terminal.is_ours());
-        let foreground = terminal.map(Terminal::taken).is_some();
+        let foreground = self.terminal.is_ours();
+        if foreground {
+            self.terminal.taken();
+        }
         let until = term.guard_until();
         let begin = Begin { until, foreground, isolate: self.isolate, lease };
         let mut work = match Work::start(&self.command, environment, begin) {
             Ok(work) => work,
             Err(error) => {
-                self.take_terminal_back();
+                self.terminal.restore();
                 return Outcome::NotStarted(unguarded(&error));
             }
         };
@@ -120,13 +124,13 @@ impl Supervisor {
                         input = Some(Input::Continued);
                     }
                     Action::Resume => {
-                        self.give_terminal(&work);
+                        self.terminal.give(work.group());
                         done = work.go_on();
                     }
                     Action::Remark(sentence) => reporter.remark(sentence),
                     Action::Wake(at) => wake = at,
                     Action::End(outcome) => {
-                        self.take_terminal_back();
+                        self.terminal.restore();
                         if !matches!(outcome, Outcome::AtOnce(_)) {
                             work.over(&mut self.children).await;
                         }
@@ -152,7 +156,7 @@ impl Supervisor {
                     input = Some(Input::Lost);
                 }
                 Some(_) = events.next() => {}
-                _ = self.continued.recv() => self.give_terminal(&work),
+                _ = self.continued.recv() => self.terminal.give(work.group()),
                 () = clock.sleep_until(wake) => {}
             }
         }
@@ -167,7 +171,7 @@ impl Supervisor {
                 return self.pauses(status).then_some(Input::Paused);
             }
             Heard::Report(Report::Changed(status)) => {
-                Input::Ended { status, had_terminal: self.has_given_terminal() }
+                Input::Ended { status, had_terminal: self.terminal.is_given() }
             }
             Heard::Report(Report::Overdue) => Input::Overdue,
             Heard::Report(Report::Gone) => Input::Gone,
@@ -182,44 +186,19 @@ impl Supervisor {
         let by_terminal = [Signal::TSTP, Signal::TTIN, Signal::TTOU]
             .map(|signal| Some(signal.as_raw()))
             .contains(&status.stopped_signal());
-        self.has_given_terminal() || (by_terminal && self.terminal.is_some())
+        self.terminal.is_given() || (by_terminal && self.terminal.exists())
     }
 
     /// Stops us, and all processes of our job, as the keyboard would have done. Returns when
     /// we are continued; or soon, where nobody is there to do that.
     async fn pause(&mut self) {
-        if let Some(terminal) = &mut self.terminal {
-            terminal.take_back();
-        }
+        self.terminal.take_back();
         if let Err(error) = kill_current_process_group(Signal::TSTP) {
             tracing::warn!(%error, "cannot stop this process");
         }
         tokio::select! {
             _ = self.continued.recv() => {}
             () = tokio::time::sleep(STOPPED_BY_THEN) => {}
-        }
-    }
-
-    /// Gives the foreground to the command, if it is ours.
-    fn give_terminal(&mut self, work: &Work) {
-        if let Some(terminal) = &mut self.terminal
-            && terminal.is_ours()
-            && let Some(group) = work.group()
-        {
-            terminal.give(group);
-        }
-    }
-
-    fn has_given_terminal(&self) -> bool {
-        self.terminal.as_ref().is_some_and(Terminal::is_given)
-    }
-
-    fn take_terminal_back(&mut self) {
-        if let Some(terminal) = &mut self.terminal
-            && terminal.is_given()
-        {
-            terminal.take_back();
-            terminal.restore();
         }
     }
 }

@@ -2,30 +2,34 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem;
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
-/// The terminal that we were started from.
+/// The terminal that we were started from, if there is one.
 #[derive(Debug)]
 pub struct Terminal {
-    file: File,
+    file: Option<File>,
     /// Its modes before the command had it.
     modes: Option<Termios>,
     given: bool,
 }
 
 impl Terminal {
-    /// None if there is no terminal.
-    pub fn controlling() -> Option<Self> {
-        let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
-        Some(Self { file, modes: None, given: false })
+    pub fn controlling() -> Self {
+        let file = OpenOptions::new().read(true).write(true).open("/dev/tty").ok();
+        Self { file, modes: None, given: false }
+    }
+
+    pub fn exists(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Whether the keyboard reaches us.
     pub fn is_ours(&self) -> bool {
-        tcgetpgrp(&self.file).is_ok_and(|group| group == getpgrp())
+        self.file.as_ref().is_some_and(|file| tcgetpgrp(file) == Ok(getpgrp()))
     }
 
     /// Whether the keyboard reaches the command because we said so.
@@ -35,30 +39,39 @@ impl Terminal {
 
     /// Notes that the command takes the foreground itself when it starts: it may read at once.
     pub fn taken(&mut self) {
-        self.modes = tcgetattr(&self.file).ok();
+        self.modes = self.file.as_ref().and_then(|file| tcgetattr(file).ok());
         self.given = true;
     }
 
-    /// Gives the foreground to a group.
-    pub fn give(&mut self, group: Pid) {
-        if tcsetpgrp(&self.file, group).is_ok() {
+    /// Gives the foreground to the command's group, if it is ours.
+    pub fn give(&mut self, group: Option<Pid>) {
+        if let (Some(file), Some(group)) = (&self.file, group)
+            && self.is_ours()
+            && tcsetpgrp(file, group).is_ok()
+        {
             self.given = true;
         }
     }
 
     /// Takes the foreground back, if we gave it.
     pub fn take_back(&mut self) {
-        if self.given {
-            self.given = false;
+        if mem::take(&mut self.given)
+            && let Some(file) = &self.file
+        {
             // Fails if the terminal has gone.
-            let _ = tcsetpgrp(&self.file, getpgrp());
+            let _ = tcsetpgrp(file, getpgrp());
         }
     }
 
-    /// Restores the modes that a command has changed, for example one that was killed.
+    /// Takes the foreground back, if we gave it, and restores the modes that the command has
+    /// changed, for example one that was killed.
     pub fn restore(&mut self) {
-        if let Some(modes) = self.modes.take() {
-            let _ = tcsetattr(&self.file, OptionalActions::Now, &modes);
+        if !self.given {
+            return;
+        }
+        self.take_back();
+        if let (Some(file), Some(modes)) = (&self.file, self.modes.take()) {
+            let _ = tcsetattr(file, OptionalActions::Now, &modes);
         }
     }
 }

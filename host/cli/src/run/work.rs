@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::channel::{Channel, pass_on};
 use super::children::Children;
-use super::launch::{Role, ourselves};
+use super::launch::{GUARD, ourselves};
 use super::message::{Begin, Order, Report};
 use super::process_tree::{ProcessTree, own_children};
 use super::terminal::leave_signals_as_they_were;
@@ -54,7 +54,7 @@ impl Work {
     ) -> io::Result<Self> {
         let (mut channel, theirs) = Channel::pair()?;
         let ready = UnixStream::from_std(channel.stream()?)?;
-        let mut guard = ourselves(Role::Guard)?;
+        let mut guard = ourselves(GUARD)?;
         guard
             .arg(theirs.as_raw_fd().to_string())
             .args(command)

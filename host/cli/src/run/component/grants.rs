@@ -35,22 +35,23 @@ impl Grants {
     pub fn new(file: &Path, run: &args::Run) -> Result<Self, End> {
         let (granted, arguments) = (&run.grants, &run.command);
         granted.keys.iter().try_for_each(|prefix| check_prefix(prefix, &run.election))?;
-        let own = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let arguments = arguments.iter().map(|argument| {
-            argument.clone().into_string().map_err(|argument| {
+        let mut texts = vec![file.file_name().unwrap_or_default().to_string_lossy().into_owned()];
+        for argument in arguments {
+            let text = argument.to_str().ok_or_else(|| {
                 bad_input(format!(
                     "the argument {argument:?} is not text (UTF-8), and a component takes only \
                      text: write it with letters and numbers"
                 ))
-            })
-        });
+            })?;
+            texts.push(text.to_owned());
+        }
         let pumps =
             OutputPump::to(io::stdout()).and_then(|out| Ok((out, OutputPump::to(io::stderr())?)));
         let (stdout, stderr) = pumps.map_err(|error| not_started(&error))?;
         let grants = Self {
             directories: granted.directories.clone(),
-            variables: granted.variables.iter().map(|one| one.0.clone()).collect(),
-            arguments: [Ok(own)].into_iter().chain(arguments).collect::<Result<_, _>>()?,
+            variables: granted.variables.clone(),
+            arguments: texts,
             keys: granted.keys.clone(),
             network: granted.network,
             memory: usize::try_from(granted.max_memory)

@@ -61,42 +61,39 @@ impl Program {
             ));
         }
         let bytes = fs::read(file).map_err(unread)?;
-        match Kind::of(&bytes) {
-            Kind::Component => {}
-            Kind::Module => {
-                return Err(fault(
-                    " is a core module, not a component: build it for wasm32-wasip2, or make it one \
-                     with `wasm-tools component new`"
-                        .into(),
-                ));
+        let is_wrong = match bytes.as_slice() {
+            [b'\0', b'a', b's', b'm', _, _, 1, 0, ..] => return Self::compile(&bytes, fault),
+            [b'\0', b'a', b's', b'm', _, _, 0, 0, ..] => {
+                " is a core module, not a component: build it for wasm32-wasip2, or make it one with \
+                 `wasm-tools component new`"
             }
-            Kind::Other => {
-                return Err(fault(
-                    " is not WebAssembly: give the file that a build for wasm32-wasip2 makes"
-                        .into(),
-                ));
-            }
-        }
-        Self::compile(&bytes).map_err(|error| match error {
-            Fault::Broken(why) => fault(format!(" does not compile ({why}): is the file whole?")),
-            Fault::Imports(what) => fault(format!(
-                " has an import that does not exist here ({what}): it may import WASI 0.2 as a \
-                 program does (world wasi:cli/command), and incumbent:election/leadership"
-            )),
-            Fault::Exports(what) => fault(format!(
-                " is not a program ({what}): build one that exports wasi:cli/run, as in the world \
-                 wasi:cli/command"
-            )),
-        })
+            _ => " is not WebAssembly: give the file that a build for wasm32-wasip2 makes",
+        };
+        Err(fault(is_wrong.into()))
     }
 
-    fn compile(bytes: &[u8]) -> Result<Self, Fault> {
+    fn compile(bytes: &[u8], fault: impl Fn(String) -> End) -> Result<Self, End> {
+        let is_broken =
+            |error| fault(format!(" does not compile ({}): is the file whole?", one_line(&error)));
+        let wants_more = |error| {
+            fault(format!(
+                " has an import that does not exist here ({}): it may import WASI 0.2 as a \
+                 program does (world wasi:cli/command), and incumbent:election/leadership",
+                one_line(&error)
+            ))
+        };
+        let has_no_run = |error| {
+            fault(format!(
+                " is not a program ({}): build one that exports wasi:cli/run, as in the world \
+                 wasi:cli/command",
+                one_line(&error)
+            ))
+        };
         // Its own engine, because an interruption interrupts everything that runs on an engine.
         let mut settings = Config::new();
         settings.concurrency_support(false).epoch_interruption(true);
-        let engine = Engine::new(&settings).map_err(|error| Fault::Broken(one_line(&error)))?;
-        let component =
-            Component::new(&engine, bytes).map_err(|error| Fault::Broken(one_line(&error)))?;
+        let engine = Engine::new(&settings).map_err(is_broken)?;
+        let component = Component::new(&engine, bytes).map_err(is_broken)?;
         let mut linker = Linker::new(&engine);
         let linked = wasmtime_wasi::p2::add_to_linker_async(&mut linker)
             .and_then(|()| incumbent_plugin::add_to_linker_async(&mut linker));
@@ -105,34 +102,8 @@ impl Program {
             .imports(&engine)
             .any(|(name, _)| name.starts_with(LEADERSHIP));
         let instance = linked.and_then(|()| linker.instantiate_pre(&component));
-        let instance = instance.map_err(|error| Fault::Imports(one_line(&error)))?;
-        let command = CommandPre::new(instance);
-        let command = command.map_err(|error| Fault::Exports(one_line(&error)))?;
+        let command = CommandPre::new(instance.map_err(wants_more)?).map_err(has_no_run)?;
         Ok(Self { engine, command, hears })
-    }
-}
-
-/// Why bytes cannot be run.
-enum Fault {
-    Broken(String),
-    Imports(String),
-    Exports(String),
-}
-
-/// The kind of a file, by its first bytes.
-enum Kind {
-    Component,
-    Module,
-    Other,
-}
-
-impl Kind {
-    fn of(bytes: &[u8]) -> Self {
-        match bytes {
-            [b'\0', b'a', b's', b'm', _, _, 1, 0, ..] => Self::Component,
-            [b'\0', b'a', b's', b'm', _, _, 0, 0, ..] => Self::Module,
-            _ => Self::Other,
-        }
     }
 }
 
