@@ -2,7 +2,10 @@
 
 use std::sync::LazyLock;
 
-use incumbent::types::Step;
+use incumbent::types::{
+    Call, Command, Demotion, Extension, Grant, Leadership, Notice, Operation, Step, Term,
+};
+use incumbent::{Mark, Reason};
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Engine, Store};
 
@@ -31,6 +34,38 @@ pub fn elector(steps: &[Step]) -> Vec<u8> {
 /// As above.
 pub fn breaking(steps: &[Step], deed: &str) -> Vec<u8> {
     saying(steps, &format!("{deed} unreachable"))
+}
+
+/// The first term of the first candidate.
+pub const TERM: Term = Term { election: 1, epoch: 1 };
+/// The lease that [`grant`] asks for.
+pub const LEASE: i64 = 7;
+
+/// What an elector says at once.
+pub fn step<const COMMANDS: usize>(commands: [Command; COMMANDS]) -> Step {
+    Step { commands: commands.into(), deadline: None }
+}
+
+/// Asks for the [`LEASE`], for so many nanoseconds.
+pub fn grant(ttl: u64, give_up: Mark) -> Command {
+    let operation = Operation::Grant(Grant { lease: LEASE, ttl });
+    Command::Call(Call { id: 1, give_up, operation })
+}
+
+/// Says that a candidate leads.
+pub fn elects(term: Term, lease: i64, valid_until: Mark) -> Command {
+    let leadership = Leadership { term, key: b"jobs/7".into(), lease, valid_until };
+    Command::Notify(Notice::Elected(leadership))
+}
+
+/// Says that the terms on the [`LEASE`] last longer.
+pub fn extends(valid_until: Mark) -> Command {
+    Command::Notify(Notice::Extended(Extension { lease: LEASE, valid_until }))
+}
+
+/// Says that a candidate leads no more.
+pub fn demotes(term: Term, reason: Reason) -> Command {
+    Command::Notify(Notice::Demoted(Demotion { term, reason }))
 }
 
 /// A mark, or an epoch, in a step: the time at which it is said. What is added, up to some

@@ -30,6 +30,8 @@ pub mod soak;
 #[cfg(feature = "component")]
 pub mod steps;
 #[cfg(feature = "component")]
+pub mod stores;
+#[cfg(feature = "component")]
 pub mod text_component;
 #[cfg(feature = "component")]
 pub mod wait;

@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use incumbent::{Candidate, Election};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 /// How long anything may take before a test fails.
@@ -37,6 +38,13 @@ pub fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> impl Future<Ou
 pub fn joins(election: &Election) -> impl Future<Output = Candidate> {
     let mut candidate = election.join();
     async move { candidate.joined().await.map(|()| candidate) }.expect_soon("joins")
+}
+
+/// Lets all other tasks have some turns.
+pub async fn yields() {
+    for _ in 0..20 {
+        yield_now().await;
+    }
 }
 
 /// Futures that have to succeed.

@@ -3,26 +3,23 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, pending};
 use futures_util::{FutureExt, Stream, StreamExt};
-use incumbent::types::{
-    Answer, Call, Change, Claimed, Command, Demotion, Entry, Extension, Grant, Notice, Operation,
-    RequestId, Response, Snapshot, Step, Term, Watch, Watched,
-};
+use incumbent::types::{Answer, Grant, Operation, Response, Step, Term};
 use incumbent::{
     BootClock, Candidate, Clock, Epoch, Event, Failure, Fence, Leadership, ManualClock, Mark,
-    Notifier, Options, Reason, Session, Store, TermInfo, Watches, types,
+    MemoryStore, Notifier, Options, Reason, Session, Store, TermInfo, Watches,
 };
-use incumbent_tests::hostile::{self, NOW};
-use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
+use incumbent_tests::hostile::{self, NOW, TERM, demotes, elects, extends, grant, step};
+use incumbent_tests::stores::Generous;
+use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, yields};
 use parking_lot::Mutex;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
@@ -38,23 +35,19 @@ const LATE: u64 = SECOND;
 
 // What does not work.
 
-#[test]
-fn a_starved_runtime_of_one_thread() {
-    let runtime = one_thread();
-    runtime.block_on(async {
-        let (mut candidate, leadership, end) = leading(Plain::answering()).await;
-        let valid_until = leadership.valid_until();
-        // The only thread of the runtime waits right here.
-        end.is_in_time(valid_until);
-        is_over(&mut candidate, &leadership, valid_until).await;
-    });
+#[tokio::test]
+async fn a_starved_runtime_of_one_thread() {
+    let led = Led::on(Renewal::Answers).await;
+    // The only thread of the runtime waits right here.
+    led.ends_in_time();
+    led.stays_over().await;
 }
 
 #[test]
 fn a_starved_runtime_of_many_threads() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("starts");
-    let (mut candidate, leadership, end) = runtime.block_on(leading(Plain::answering()));
+    let led = runtime.block_on(Led::on(Renewal::Answers));
     let (blocked, all_blocked) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     let released = Arc::new(Mutex::new(released));
@@ -62,75 +55,59 @@ fn a_starved_runtime_of_many_threads() {
         let (blocked, released) = (blocked.clone(), Arc::clone(&released));
         runtime.spawn(async move {
             blocked.send(()).expect("is awaited");
-            // Whoever has the lock waits for the release, the other one for the lock.
+            // One thread waits for the release, the other one for the lock.
             let _ = released.lock().recv_timeout(LIMIT);
         });
     }
     for _ in 0..2 {
         all_blocked.recv_timeout(LIMIT).expect("blocks");
     }
-    let valid_until = leadership.valid_until();
-    end.is_in_time(valid_until);
+    led.ends_in_time();
     drop(release);
-    runtime.block_on(is_over(&mut candidate, &leadership, valid_until));
+    runtime.block_on(led.stays_over());
 }
 
-#[test]
-fn a_store_that_never_answers() {
-    one_thread().block_on(async {
-        let (mut candidate, leadership, end) = leading(Plain::renewing(Renewal::Never)).await;
-        let valid_until = leadership.valid_until();
-        let lost = soon("the term is lost", leadership.lost()).await;
-        end.is_in_time(valid_until);
-        assert_eq!(lost, Reason::Expired);
-        is_over(&mut candidate, &leadership, valid_until).await;
-    });
+#[tokio::test]
+async fn a_store_that_never_answers() {
+    let led = Led::on(Renewal::Never).await;
+    assert_eq!(soon("the term is lost", led.leadership.lost()).await, Reason::Expired);
+    led.ends_in_time();
+    led.stays_over().await;
 }
 
 /// And whose answer, in the end, is a renewal.
-#[test]
-fn a_store_that_blocks_the_thread() {
+#[tokio::test]
+async fn a_store_that_blocks_the_thread() {
     let (release, released) = mpsc::channel::<()>();
-    let released = Arc::new(Mutex::new(released));
-    one_thread().block_on(async {
-        let store = Plain::renewing(Renewal::Blocks(released));
-        let (mut candidate, leadership, end) = leading(store).await;
-        let valid_until = leadership.valid_until();
-        // Nothing but this ends the store's call.
-        leadership.on_end(move |_| drop(release));
-        assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Expired);
-        end.is_in_time(valid_until);
-        is_over(&mut candidate, &leadership, valid_until).await;
-    });
+    let led = Led::on(Renewal::Blocks(Arc::new(Mutex::new(released)))).await;
+    // Nothing but this ends the store's call.
+    led.leadership.on_end(move |_| drop(release));
+    assert_eq!(soon("the term is lost", led.leadership.lost()).await, Reason::Expired);
+    led.ends_in_time();
+    led.stays_over().await;
 }
 
-#[test]
-fn a_full_queue() {
-    one_thread().block_on(async {
-        let (mut candidate, leadership, end) = leading(Plain::renewing(Renewal::Never)).await;
-        let valid_until = leadership.valid_until();
-        while leadership.is_valid() {
-            too_many(&leadership.fence()).await;
-        }
-        end.is_in_time(valid_until);
-        is_over(&mut candidate, &leadership, valid_until).await;
-    });
+#[tokio::test]
+async fn a_full_queue() {
+    let led = Led::on(Renewal::Never).await;
+    while led.leadership.is_valid() {
+        too_many(&led.leadership.fence()).await;
+    }
+    led.ends_in_time();
+    led.stays_over().await;
 }
 
 /// Nor does it come before the store's answers.
-#[test]
-fn a_full_queue_does_not_keep_the_lease_from_being_renewed() {
-    one_thread().block_on(async {
-        let (_candidate, leadership, _end) = leading(Plain::answering()).await;
-        let twice = leadership.valid_until() + SECOND / 2;
-        while leadership.valid_until() < twice {
-            assert!(leadership.is_valid(), "was renewed too late");
-            too_many(&leadership.fence()).await;
-        }
-    });
+#[tokio::test]
+async fn a_full_queue_does_not_keep_the_lease_from_being_renewed() {
+    let Led { leadership, valid_until, .. } = &Led::on(Renewal::Answers).await;
+    while leadership.valid_until() < valid_until + SECOND / 2 {
+        assert!(leadership.is_valid(), "was renewed too late");
+        too_many(&leadership.fence()).await;
+    }
 }
 
-/// More wishes than the driver takes in a turn. Nobody waits for the answers.
+/// More writes than the driver takes in a turn. Nobody waits for the answers.
 async fn too_many(fence: &Fence) {
     for _ in 0..2_000 {
         let _ = fence.put("/data", "").now_or_never();
@@ -138,94 +115,83 @@ async fn too_many(fence: &Fence) {
     yield_now().await;
 }
 
-#[test]
-fn a_component_that_traps() {
-    breaks("", "unreachable");
+#[tokio::test]
+async fn a_component_that_traps() {
+    breaks("", "unreachable").await;
 }
 
-#[test]
-fn a_component_in_an_endless_loop() {
-    breaks("(loop $for_ever (br $for_ever))", "fuel");
+#[tokio::test]
+async fn a_component_in_an_endless_loop() {
+    breaks("(loop $for_ever (br $for_ever))", "fuel").await;
 }
 
-#[test]
-fn a_component_that_calls_itself_for_ever() {
-    breaks("(call $again)", "stack");
+#[tokio::test]
+async fn a_component_that_calls_itself_for_ever() {
+    breaks("(call $again)", "stack").await;
 }
 
 /// 5,000 pages are 328 MB. It is refused, and gives up.
-#[test]
-fn a_component_that_wants_too_much_memory() {
-    breaks(
-        "(if (i32.ne (memory.grow (i32.const 5000)) (i32.const -1)) (then (loop (br 0))))",
-        "unreachable",
-    );
+#[tokio::test]
+async fn a_component_that_wants_too_much_memory() {
+    let grow = "(if (i32.ne (memory.grow (i32.const 5000)) (i32.const -1)) (then (loop (br 0))))";
+    breaks(grow, "unreachable").await;
 }
 
 /// A component that breaks by this deed while it leads is reported for that reason, its
 /// term stands to the deadline, and its successor leads.
-fn breaks(deed: &str, why: &str) {
+async fn breaks(deed: &str, why: &str) {
     let logs = Logs::default();
     let writer = logs.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    one_thread().block_on(async {
-        let mut steps = steps(NOW, NOW + 300 * MILLISECOND);
-        // Then it is woken, and breaks.
-        steps[1].deadline = Some(NOW + 50 * MILLISECOND);
-        let component = Some(hostile::breaking(&steps, deed).into());
-        let options = Options { component, ..options() };
-        let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
-        let mut troubles = session.troubles();
-        let mut candidate = session.election("jobs").join();
-        let mut events = candidate.events();
-        let first = candidate.elected().expect_soon("leads").await;
-        let end = End::of(&first, BootClock);
+    let mut steps = steps(NOW, NOW + 300 * MILLISECOND);
+    // Then it is woken, and breaks.
+    steps[1].deadline = Some(NOW + 50 * MILLISECOND);
+    let session = hostile_session(hostile::breaking(&steps, deed), BootClock).await;
+    let mut troubles = session.troubles();
+    let mut candidate = session.election("jobs").join();
+    let mut events = candidate.events();
+    let first = candidate.elected().expect_soon("leads").await;
+    let end = End::of(&first, BootClock);
 
-        let Some(Failure::Other(trouble)) = soon("something more is told", troubles.next()).await
-        else {
-            panic!("the trouble is not told");
-        };
-        assert!(trouble.contains(why) && !trouble.contains('\n'), "{trouble}");
-        let logs = logs.text();
-        assert!(logs.contains("the elector is replaced") && logs.contains(why), "{logs}");
+    let trouble = troubles.next().expect_soon("the trouble is told").await;
+    let Failure::Other(trouble) = trouble else { panic!("{trouble:?}") };
+    assert!(trouble.contains(why) && !trouble.contains('\n'), "{trouble}");
+    let logs = logs.text();
+    assert!(logs.contains("the elector is replaced") && logs.contains(why), "{logs}");
 
-        let valid_until = first.valid_until();
-        end.is_in_time(valid_until);
-        assert!(!first.is_valid());
-        assert_eq!(soon("the term is lost", first.lost()).await, Reason::Expired);
-        let told = demoted(&mut events).await;
-        assert_eq!(told, (first.epoch(), Reason::Expired));
-        assert!(candidate.elected().now_or_never().is_none(), "it has not yielded");
-        let epoch = first.epoch();
-        drop(first);
-        let second = candidate.elected().expect_soon("leads again").await;
-        assert!(second.epoch() > epoch && second.is_valid());
-    });
+    end.is_in_time(first.valid_until());
+    assert!(!first.is_valid());
+    assert_eq!(soon("the term is lost", first.lost()).await, Reason::Expired);
+    assert_eq!(demoted(&mut events).await, (first.epoch(), Reason::Expired));
+    assert!(candidate.elected().now_or_never().is_none(), "it has not yielded");
+    let epoch = first.epoch();
+    drop(first);
+    let second = candidate.elected().expect_soon("leads again").await;
+    assert!(second.epoch() > epoch && second.is_valid());
 }
 
-/// It is not handed out to whoever comes too late.
-#[test]
-fn a_term_that_nobody_took_in_time() {
-    one_thread().block_on(async {
-        let session = Session::open(Plain::answering(), options()).expect_soon("opens").await;
-        let mut candidate = session.election("jobs").join();
-        let mut events = candidate.events();
-        let valid_until = loop {
-            let event = events.next().expect_soon("goes on").await;
-            if let Event::Elected(TermInfo { valid_until, .. }) = event {
-                break valid_until;
-            }
-        };
-        while BootClock.now() < valid_until {
-            BootClock.wait_until(valid_until, &Notifier::default());
+/// It is not handed out when it is too late.
+#[tokio::test]
+async fn a_term_that_nobody_took_in_time() {
+    let store = Lasting::new(Renewal::Answers);
+    let session = Session::open(store, options()).expect_soon("opens").await;
+    let mut candidate = session.election("jobs").join();
+    let mut events = candidate.events();
+    let valid_until = loop {
+        let event = events.next().expect_soon("goes on").await;
+        if let Event::Elected(TermInfo { valid_until, .. }) = event {
+            break valid_until;
         }
-        let leadership = candidate.elected().expect_soon("leads again").await;
-        assert!(leadership.is_valid() && leadership.valid_until() > valid_until);
-    });
+    };
+    while BootClock.now() < valid_until {
+        BootClock.wait_until(valid_until, &Notifier::default());
+    }
+    let leadership = candidate.elected().expect_soon("leads again").await;
+    assert!(leadership.is_valid() && leadership.valid_until() > valid_until);
 }
 
-// Two who end, and one who extends.
+// The driver and the thread end a term, and the elector extends it.
 
 #[tokio::test]
 async fn a_term_that_was_extended_in_time_goes_on() {
@@ -233,7 +199,7 @@ async fn a_term_that_was_extended_in_time_goes_on() {
     let mut world = World::open(&clock, &extended()).await;
     clock.advance(Duration::from_secs(9));
     world.poke();
-    world.event(|event| matches!(event, Event::Extended(_))).await;
+    while !matches!(world.events.next().expect_soon("goes on").await, Event::Extended(_)) {}
     clock.advance(Duration::from_secs(3));
     // Time for the thread to err.
     thread::sleep(Duration::from_millis(50));
@@ -246,9 +212,8 @@ async fn a_term_that_was_extended_in_time_goes_on() {
 #[tokio::test]
 async fn an_extension_after_the_end_revives_nothing() {
     let clock = ManualClock::default();
-    let demoted = Notice::Demoted(Demotion { term: TERM, reason: Reason::Resigned });
     let mut steps = extended();
-    steps.push(notice(demoted));
+    steps.push(step([demotes(TERM, Reason::Resigned)]));
     let world = World::open(&clock, &steps).await;
     clock.advance(Duration::from_secs(10));
     assert_eq!(world.end.comes(), (10 * SECOND, Reason::Expired));
@@ -256,8 +221,8 @@ async fn an_extension_after_the_end_revives_nothing() {
     world.stays_over(Reason::Expired).await;
 }
 
-/// Who extends has looked at the clock, and is stopped before it can; meanwhile somebody
-/// asks.
+/// The driver has read the clock, and is stopped before it extends the term. Meanwhile somebody
+/// asks whether the term is valid.
 #[tokio::test]
 async fn once_not_valid_never_valid() {
     let clock = TurnedBack::default();
@@ -274,20 +239,11 @@ async fn once_not_valid_never_valid() {
 #[tokio::test]
 async fn an_epoch_that_is_not_above_the_last_one_is_not_believed() {
     for (epoch, stands) in [(4, false), (5, false), (6, true)] {
-        let clock = ManualClock::default();
-        let first = Term { epoch: 5, ..TERM };
-        let next = Term { epoch, ..TERM };
+        let (first, next) = (Term { epoch: 5, ..TERM }, Term { epoch, ..TERM });
         let mut steps = steps(4, 10 * SECOND);
-        let demoted = Notice::Demoted(Demotion { term: first, reason: Reason::Resigned });
-        let elected = types::Leadership { term: next, ..leadership(10 * SECOND) };
-        steps.push(Step {
-            commands: vec![Command::Notify(demoted), Command::Notify(Notice::Elected(elected))],
-            deadline: None,
-        });
-        steps.push(Step { commands: Vec::new(), deadline: None });
-        let component = Some(hostile::elector(&steps).into());
-        let options = Options { component, clock: Arc::new(clock), ..options() };
-        let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
+        let elected = elects(next, hostile::LEASE, 10 * SECOND);
+        steps.extend([step([demotes(first, Reason::Resigned), elected]), step([])]);
+        let session = hostile_session(hostile::elector(&steps), ManualClock::default()).await;
         let mut troubles = session.troubles();
         let mut candidate = session.election("jobs").join();
         drop(candidate.elected().expect_soon("leads").await);
@@ -305,7 +261,7 @@ async fn an_epoch_that_is_not_above_the_last_one_is_not_believed() {
 async fn the_first_reason_is_the_reason() {
     let clock = ManualClock::default();
     let mut steps = steps(0, 10 * SECOND);
-    steps.push(notice(Notice::Demoted(Demotion { term: TERM, reason: Reason::Deposed })));
+    steps.push(step([demotes(TERM, Reason::Deposed)]));
     let world = World::open(&clock, &steps).await;
     world.poke();
     assert_eq!(soon("the term is lost", world.leadership.lost()).await, Reason::Deposed);
@@ -319,7 +275,7 @@ async fn the_first_reason_is_the_reason() {
 #[tokio::test]
 async fn what_is_hung_on_the_end_is_called_in_order_and_a_panic_is_its_own() {
     let options = Options { ttl: 2 * LIMIT, ..Options::default() };
-    let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
+    let session = Session::open(MemoryStore::default(), options).expect_soon("opens").await;
     let leadership = session.election("jobs").campaign().expect_soon("leads").await;
     let (calls, called) = mpsc::channel();
     for call in 1..=3 {
@@ -341,7 +297,7 @@ async fn what_is_hung_on_the_end_is_called_in_order_and_a_panic_is_its_own() {
 
 #[tokio::test]
 async fn a_term_that_is_over_calls_soon() {
-    let (candidate, leadership, end) = leading(Plain::answering()).await;
+    let Led { candidate, leadership, end, .. } = Led::on(Renewal::Answers).await;
     drop(candidate);
     assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Resigned);
     end.comes();
@@ -353,8 +309,9 @@ async fn a_term_that_is_over_calls_soon() {
 
 #[test]
 fn the_end_of_the_runtime_is_an_end() {
-    let runtime = one_thread();
-    let (_candidate, leadership, end) = runtime.block_on(leading(Plain::answering()));
+    let runtime = Builder::new_current_thread().enable_all().build().expect("starts");
+    let Led { candidate: _candidate, leadership, end, .. } =
+        runtime.block_on(Led::on(Renewal::Answers));
     drop(runtime);
     let (at, reason) = end.comes();
     assert!(matches!(reason, Reason::Other(_)), "{reason:?}");

@@ -6,28 +6,11 @@ pub fn options() -> Options {
     Options { ttl: TTL, ..Options::default() }
 }
 
-pub fn one_thread() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("starts")
-}
-
-/// A leadership on this store, and its end.
-pub async fn leading(store: Plain) -> (Candidate, Leadership, End) {
-    let session = Session::open(store, options()).expect_soon("opens").await;
-    let mut candidate = session.election("jobs").join();
-    let leadership = candidate.elected().expect_soon("leads").await;
-    let end = End::of(&leadership, BootClock);
-    (candidate, leadership, end)
-}
-
-/// Once everything works again, the term is over as it was when nothing did.
-pub async fn is_over(candidate: &mut Candidate, leadership: &Leadership, valid_until: Mark) {
-    assert!(!leadership.is_valid());
-    assert_eq!(leadership.remaining(), Duration::ZERO);
-    assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Expired);
-    let told = demoted(&mut candidate.events()).await;
-    assert_eq!(told, (leadership.epoch(), Reason::Expired));
-    assert_eq!(leadership.valid_until(), valid_until);
-    assert!(!leadership.is_valid());
+/// A session whose elector is this component, on a store that grants what it asks for.
+pub async fn hostile_session(component: Vec<u8>, clock: impl Clock) -> Session {
+    let options =
+        Options { component: Some(component.into()), clock: Arc::new(clock), ..options() };
+    Session::open(Generous::default(), options).expect_soon("opens").await
 }
 
 pub async fn demoted(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> (Epoch, Reason) {
@@ -39,7 +22,7 @@ pub async fn demoted(events: &mut (impl StreamExt<Item = Event> + Unpin)) -> (Ep
 }
 
 /// When a term ended, by its own thread, and why.
-pub struct End(pub Receiver<(Mark, Reason)>);
+pub struct End(Receiver<(Mark, Reason)>);
 
 impl End {
     pub fn of(leadership: &Leadership, clock: impl Clock) -> Self {
@@ -65,10 +48,47 @@ impl End {
     }
 }
 
-/// A session on a clock of its own, with an elector that says what it is to say.
+/// A term on a store in memory, by the machine's clock.
+pub struct Led {
+    pub candidate: Candidate,
+    pub leadership: Leadership,
+    pub end: End,
+    /// As it was at the start.
+    pub valid_until: Mark,
+}
+
+impl Led {
+    pub async fn on(renewal: Renewal) -> Self {
+        let session = Session::open(Lasting::new(renewal), options()).expect_soon("opens").await;
+        let mut candidate = session.election("jobs").join();
+        let leadership = candidate.elected().expect_soon("leads").await;
+        let end = End::of(&leadership, BootClock);
+        let valid_until = leadership.valid_until();
+        Self { candidate, leadership, end, valid_until }
+    }
+
+    /// Blocks the thread until the term ends, by its first deadline.
+    pub fn ends_in_time(&self) {
+        self.end.is_in_time(self.valid_until);
+    }
+
+    /// Once everything works again, the term is over as it was when nothing did.
+    pub async fn stays_over(self) {
+        let Self { candidate, leadership, valid_until, .. } = self;
+        assert!(!leadership.is_valid());
+        assert_eq!(leadership.remaining(), Duration::ZERO);
+        assert_eq!(soon("the term is lost", leadership.lost()).await, Reason::Expired);
+        let told = demoted(&mut candidate.events()).await;
+        assert_eq!(told, (leadership.epoch(), Reason::Expired));
+        assert_eq!(leadership.valid_until(), valid_until);
+        assert!(!leadership.is_valid());
+    }
+}
+
+/// A session on a clock of its own, with an elector that says these steps.
 pub struct World {
     pub session: Session,
-    /// Kept, for a term ends with its candidate.
+    /// Kept, because a term ends with its candidate.
     pub _candidate: Candidate,
     pub events: Box<dyn Stream<Item = Event> + Send + Unpin>,
     pub leadership: Leadership,
@@ -77,9 +97,7 @@ pub struct World {
 
 impl World {
     pub async fn open(clock: &(impl Clock + Clone), steps: &[Step]) -> Self {
-        let component = Some(hostile::elector(steps).into());
-        let options = Options { component, clock: Arc::new(clock.clone()), ..options() };
-        let session = Session::open(Plain::answering(), options).expect_soon("opens").await;
+        let session = hostile_session(hostile::elector(steps), clock.clone()).await;
         let mut candidate = session.election("jobs").join();
         let events = Box::new(candidate.events());
         let leadership = candidate.elected().expect_soon("leads").await;
@@ -92,10 +110,6 @@ impl World {
         drop(self.session.election("other").observe());
     }
 
-    pub async fn event(&mut self, is_it: impl Fn(&Event) -> bool) {
-        while !is_it(&self.events.next().expect_soon("goes on").await) {}
-    }
-
     /// The whole story: one end, for one reason, and no life after it.
     pub async fn stays_over(mut self, reason: Reason) {
         let leadership = &self.leadership;
@@ -103,9 +117,7 @@ impl World {
         assert_eq!(demoted(&mut self.events).await, (Epoch::from(1), reason));
         assert!(!leadership.is_valid());
         assert_eq!(leadership.valid_until(), 10 * SECOND);
-        for _ in 0..20 {
-            yield_now().await;
-        }
+        yields().await;
         while let Some(Some(event)) = self.events.next().now_or_never() {
             let after = matches!(event, Event::Extended(_) | Event::Demoted { .. });
             assert!(!after, "{event:?}");
@@ -114,31 +126,21 @@ impl World {
     }
 }
 
-/// An elector that leads, in an epoch above this one, once it has its lease, which is
-/// granted for longer.
+/// An elector leads, in an epoch above this one, once it has its lease, which is granted for
+/// longer.
 pub fn steps(before: u64, valid_until: Mark) -> Vec<Step> {
-    let grant = Operation::Grant(Grant { lease: 7, ttl: 20 * SECOND });
-    let call = Call { id: 1, give_up: before + SECOND, operation: grant };
     let term = Term { epoch: before.cast_signed() + 1, ..TERM };
-    let elected = Notice::Elected(types::Leadership { term, ..leadership(valid_until) });
-    vec![Step { commands: vec![Command::Call(call)], deadline: None }, notice(elected)]
+    vec![
+        step([grant(20 * SECOND, before + SECOND)]),
+        step([elects(term, hostile::LEASE, valid_until)]),
+    ]
 }
 
 /// It leads until 10 s, and is extended to 15 s.
 pub fn extended() -> Vec<Step> {
     let mut steps = steps(0, 10 * SECOND);
-    steps.push(notice(Notice::Extended(Extension { lease: 7, valid_until: 15 * SECOND })));
+    steps.push(step([extends(15 * SECOND)]));
     steps
-}
-
-pub const TERM: Term = Term { election: 1, epoch: 1 };
-
-pub fn leadership(valid_until: Mark) -> types::Leadership {
-    types::Leadership { term: TERM, key: b"jobs/7".into(), lease: 7, valid_until }
-}
-
-pub fn notice(notice: Notice) -> Step {
-    Step { commands: vec![Command::Notify(notice)], deadline: None }
 }
 
 /// A clock that goes as it is told, also back.
@@ -157,7 +159,7 @@ impl Clock for TurnedBack {
 
 /// What is logged on this thread.
 #[derive(Clone, Default)]
-pub struct Logs(pub Arc<Mutex<Vec<u8>>>);
+pub struct Logs(Arc<Mutex<Vec<u8>>>);
 
 impl Logs {
     pub fn text(&self) -> String {
@@ -176,12 +178,12 @@ impl io::Write for Logs {
     }
 }
 
-/// A store with one candidate, which leads whenever it wants to.
+/// A store in memory that renews leases for a second, and keeps them for longer than a test
+/// takes: what it says of a lease is all that ends a term.
 #[derive(Clone, Debug)]
-pub struct Plain {
-    pub revision: Arc<AtomicI64>,
-    pub own: Arc<Mutex<Vec<Entry>>>,
-    pub renewal: Renewal,
+pub struct Lasting {
+    store: MemoryStore,
+    renewal: Renewal,
 }
 
 #[derive(Clone, Debug)]
@@ -192,81 +194,40 @@ pub enum Renewal {
     Blocks(Arc<Mutex<Receiver<()>>>),
 }
 
-impl Plain {
-    pub fn answering() -> Self {
-        Self::renewing(Renewal::Answers)
-    }
-
-    pub fn renewing(renewal: Renewal) -> Self {
-        Self { revision: Arc::default(), own: Arc::default(), renewal }
-    }
-
-    pub fn answer(&self, operation: Operation) -> Response {
-        let mut own = self.own.lock();
-        match operation {
-            Operation::Grant(grant) => Response::Granted(grant.ttl),
-            Operation::KeepAlive(_) => Response::Renewed(SECOND),
-            Operation::Revoke(_) => Response::Revoked,
-            Operation::Claim(claim) => {
-                let at = self.revision.fetch_add(1, Ordering::SeqCst) + 1;
-                let (key, value, lease) = (claim.key, claim.value, claim.lease);
-                let entry = Entry { key, value, lease, created: at, modified: at };
-                *own = vec![entry.clone()];
-                Response::Claimed(Claimed { entry, at })
-            }
-            Operation::Read(selections) => {
-                let at = self.revision.load(Ordering::SeqCst);
-                let is_own = |selection: &types::Selection| {
-                    own.iter().any(|entry| entry.key == selection.key)
-                };
-                let found = selections
-                    .iter()
-                    .map(|selection| if is_own(selection) { own.clone() } else { Vec::new() })
-                    .collect();
-                Response::Snapshot(Snapshot { at, found })
-            }
-            Operation::Guarded(_) => {
-                Response::Applied(self.revision.fetch_add(1, Ordering::SeqCst) + 1)
-            }
-        }
+impl Lasting {
+    pub fn new(renewal: Renewal) -> Self {
+        Self { store: MemoryStore::default(), renewal }
     }
 }
 
-impl Store for Plain {
-    fn call(&self, operation: Operation, _: Duration) -> BoxFuture<'static, Answer> {
-        let store = self.clone();
+impl Store for Lasting {
+    fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
+        let Self { store, renewal } = self.clone();
         async move {
-            match (&operation, &store.renewal) {
-                (Operation::KeepAlive(_), Renewal::Never) => pending().await,
-                (Operation::KeepAlive(_), Renewal::Blocks(released)) => {
-                    let _ = released.lock().recv_timeout(LIMIT);
+            match operation {
+                Operation::Grant(Grant { lease, ttl }) => {
+                    let longer = Operation::Grant(Grant { lease, ttl: 3_600 * SECOND });
+                    let granted = store.call(longer, within).await;
+                    assert!(matches!(granted, Ok(Response::Granted(_))), "{granted:?}");
+                    Ok(Response::Granted(ttl))
                 }
-                _ => {}
+                Operation::KeepAlive(_) => {
+                    match renewal {
+                        Renewal::Answers => {}
+                        Renewal::Never => pending().await,
+                        Renewal::Blocks(released) => {
+                            let _ = released.lock().recv_timeout(LIMIT);
+                        }
+                    }
+                    Ok(Response::Renewed(SECOND))
+                }
+                other => store.call(other, within).await,
             }
-            Ok(store.answer(operation))
         }
         .boxed()
     }
 
     fn watches(&self) -> Box<dyn Watches> {
-        Box::new(Started(Vec::new()))
-    }
-}
-
-/// Watches that see nothing.
-#[derive(Debug)]
-pub struct Started(pub Vec<Watched>);
-
-impl Watches for Started {
-    fn open(&mut self, watch: Watch) {
-        self.0.push(Watched { id: watch.id, change: Change::Started(0) });
-    }
-
-    fn close(&mut self, id: RequestId) {
-        self.0.retain(|watched| watched.id != id);
-    }
-
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Watched> {
-        self.0.pop().map_or(Poll::Pending, Poll::Ready)
+        self.store.watches()
     }
 }

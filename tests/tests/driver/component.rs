@@ -93,17 +93,8 @@ fn a_trap_ends_the_elector_and_not_the_host() {
 }
 
 #[test]
-fn an_endless_loop_is_ended() {
-    let mut elector = open(&doing("(loop $for_ever (br $for_ever))")).expect("opens");
-    let error = elector.handle(1, &[]).expect_err("is ended");
-    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
-}
-
-#[test]
 fn an_endless_recursion_is_ended() {
-    let mut elector = open(&doing("(call $again)")).expect("opens");
-    let error = elector.handle(1, &[]).expect_err("is ended");
-    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+    breaks_off(&doing("(call $again)"));
 }
 
 /// 5,000 pages are 328 MB.
@@ -111,9 +102,7 @@ fn an_endless_recursion_is_ended() {
 fn more_memory_than_the_limit_is_not_given() {
     let grow = "(if (i32.ne (memory.grow (i32.const 5000)) (i32.const -1)) (then return))
         unreachable";
-    let mut elector = open(&doing(grow)).expect("opens");
-    let error = elector.handle(1, &[]).expect_err("is refused");
-    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+    breaks_off(&doing(grow));
 }
 
 /// 2,400 pages are 157 MB: one memory may have them, not both.
@@ -137,7 +126,7 @@ fn the_limit_is_for_all_tables_together() {
     elector.handle(1, &[]).expect("is given one, and not the other");
 }
 
-/// However much there is to tell it. By the time of the thread that it holds up.
+/// However much there is to tell it.
 #[test]
 fn an_endless_loop_is_ended_soon() {
     let component = doing("(loop $for_ever (br $for_ever))");
@@ -145,15 +134,8 @@ fn an_endless_loop_is_ended_soon() {
         let outcome = Err(Failure::Other("x".repeat(16_000)));
         Event::Reply(Reply { id, outcome })
     };
-    for events in [vec![Event::Wake], (0..256).map(failed).collect()] {
-        let mut elector = open(&component).expect("opens");
-        let start = clock_gettime(ClockId::ThreadCPUTime);
-        let error = elector.handle(1, &events).expect_err("is ended");
-        let took = clock_gettime(ClockId::ThreadCPUTime) - start;
-        assert!(causes(&error).contains("fuel"), "{}", causes(&error));
-        let took = Duration::try_from(took).expect("goes on");
-        println!("{} events: {took:?}", events.len());
-        assert!(took < SOON, "{} events: {took:?}", events.len());
+    for events in [Vec::new(), vec![Event::Wake], (0..256).map(failed).collect()] {
+        is_ended_soon(&component, &events, "fuel");
     }
 }
 
@@ -161,9 +143,7 @@ fn an_endless_loop_is_ended_soon() {
 #[test]
 fn a_step_out_of_bounds_is_refused() {
     let lie = "(i32.store (i32.const 64) (i32.const 8)) (i32.store (i32.const 68) (i32.const -1))";
-    let mut elector = open(&doing(lie)).expect("opens");
-    let error = elector.handle(1, &[]).expect_err("is refused");
-    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+    breaks_off(&doing(lie));
 }
 
 /// A deadline that is not ahead would make the host spin: here it is 7.
@@ -216,15 +196,7 @@ async fn an_elector_that_waits_is_refused() {
         (import "wasi:io/poll@0.2.0" "[method]pollable.block" (func $block (param i32)))"#,
         "(call $block (call $subscribe (i64.const 20000000000)))",
     );
-    let mut elector = open(&component).expect("opens");
-    let error = elector.handle(1, &[]).expect_err("is refused");
-    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
-}
-
-/// An error, and all that caused it.
-fn causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    breaks_off(&component);
 }
 
 /// A call of the host costs it nothing, and the host's thread time.
@@ -239,22 +211,36 @@ fn an_elector_that_calls_its_host_for_ever_is_ended_soon() {
         r#"(import "wasi:clocks/monotonic-clock@0.2.0" "now" (func $now (result i64)))"#,
         "(loop $for_ever (drop (call $now)) (br $for_ever))",
     );
-    let mut elector = open(&component).expect("opens");
-    let start = clock_gettime(ClockId::ThreadCPUTime);
-    let error = elector.handle(1, &[]).expect_err("is ended");
-    let took = clock_gettime(ClockId::ThreadCPUTime) - start;
-    assert!(causes(&error).contains("too often"), "{}", causes(&error));
-    let took = Duration::try_from(took).expect("goes on");
-    println!("{took:?}");
-    assert!(took < SOON, "{took:?}");
+    is_ended_soon(&component, &[], "too often");
 }
 
-/// Other imports than WASI's are nobody's.
+/// No host has other imports than WASI's.
 #[test]
 fn other_imports_are_refused() {
     let text = r#"(component (import "host:secrets/all" (instance)))"#;
     let error = Component::from_bytes(text.as_bytes()).expect_err("is refused");
     assert!(matches!(error, ComponentError::Unfit(_)), "{error:?}");
+}
+
+/// Its first step ends with a trap.
+fn breaks_off(component: &Component) {
+    let error = open(component).expect("opens").handle(1, &[]).expect_err("breaks off");
+    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+}
+
+/// The same, for this reason, before the step has held up its thread for long.
+fn is_ended_soon(component: &Component, events: &[Event], why: &str) {
+    let mut elector = open(component).expect("opens");
+    let start = clock_gettime(ClockId::ThreadCPUTime);
+    let error = elector.handle(1, events).expect_err("is ended");
+    let took = clock_gettime(ClockId::ThreadCPUTime) - start;
+    assert!(matches!(error, ComponentError::Trap(_)), "{error:?}");
+    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |it| it.source());
+    let causes = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    assert!(causes.contains(why), "{causes}");
+    let took = Duration::try_from(took).expect("goes on");
+    println!("{} events: {took:?}", events.len());
+    assert!(took < SOON, "{} events: {took:?}", events.len());
 }
 
 fn config() -> Config {

@@ -3,38 +3,36 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
-use incumbent::types::{
-    Answer, Call, Change, Command, Config, Demotion, ElectionId, Entry, Event, Extension, Grant,
-    Leadership, Notice, Operation, Reply, RequestId, Response, Step, Term, Watch, Watched,
-};
+use incumbent::types::{Call, Command, Config, Event, Grant, Notice, Operation, Reply, Step, Term};
 use incumbent::{
     BootClock, Clock, Component, ComponentError, Elector, Error, Failure, ManualClock, MemoryStore,
-    Options, Reason, Session, Store, Watches, WriteError,
+    Options, Reason, Session, WriteError,
 };
-use incumbent_tests::wait::{ExpectSoon, soon, until};
-use incumbent_tests::{hostile, text_component};
-use parking_lot::Mutex;
+use incumbent_tests::hostile::{self, TERM, demotes, elects, extends, grant, step};
+use incumbent_tests::stores::{Generous, Spoilt};
+use incumbent_tests::text_component;
+use incumbent_tests::wait::{ExpectSoon, soon, until, yields};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
 use wasmparser::{ComponentName, Encoding, KnownCustom, Parser, Payload};
 
 const SECOND: u64 = 1_000_000_000;
+/// For which the electors ask for leases.
+const TTL: u64 = 10 * SECOND;
 /// How long an elector may hold up its thread on a machine that is slower than most: 100 ms are
 /// promised, and 39 to 64 were measured.
 const SOON: Duration = Duration::from_millis(500);
 
 mod component;
-mod stores;
 
 use component::importing_bytes;
-use stores::{Generous, Spoilt};
 
 #[tokio::test]
 async fn the_boot_clock_wakes_a_sleeper_in_time() {
@@ -60,14 +58,14 @@ async fn the_manual_clock_wakes_whom_it_passes() {
 /// What an elector that is to close never says.
 #[tokio::test]
 async fn a_session_closes_without_its_elector() {
-    let clock = ManualClock::default();
-    let session = session(&hostile::elector(&[]), Arc::new(clock.clone())).await;
+    let (store, clock) = parts();
+    let session = session(hostile::elector(&[]), &store, &clock).await;
     let closing = tokio::spawn(async move { session.close().await });
     for _ in 0..60 {
-        tokio::task::yield_now().await;
+        yield_now().await;
         clock.advance(Duration::from_secs(1));
     }
-    timeout(Duration::from_secs(5), closing).await.expect("closes").expect("ends").expect("closes");
+    closing.expect_soon("ends").await.expect("closes");
 }
 
 /// The only thread is not to be its own.
@@ -75,10 +73,11 @@ async fn a_session_closes_without_its_elector() {
 async fn an_elector_in_a_hurry_leaves_others_their_turn() {
     let soon = "(i32.store8 (i32.const 72) (i32.const 1))
         (i64.store (i32.const 80) (i64.add (local.get 0) (i64.const 1)))";
-    let session = session(&importing_bytes("", "", soon), Arc::new(BootClock)).await;
+    let component = importing_bytes("", "", soon);
+    let session = session(component, &Generous::default(), &BootClock).await;
     let _candidate = session.election("jobs").join();
     for _ in 0..3 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -89,12 +88,11 @@ async fn a_leadership_is_not_believed_beyond_the_grant_of_its_own_lease() {
         [(7, 10 * SECOND, true), (7, 10 * SECOND + 1, false), (8, 10 * SECOND, false)]
     {
         let steps =
-            [step([asks_for_lease_7(SECOND)]), step([elects(1, lease, valid_until)]), step([])];
-        let session = session(&hostile::elector(&steps), Arc::<ManualClock>::default()).await;
+            [step([grant(TTL, SECOND)]), step([elects(TERM, lease, valid_until)]), step([])];
+        let (store, clock) = parts();
+        let session = session(hostile::elector(&steps), &store, &clock).await;
         let mut candidate = session.election("jobs").join();
-        for _ in 0..10 {
-            tokio::task::yield_now().await;
-        }
+        yields().await;
         let elected = candidate.elected().now_or_never();
         assert_eq!(elected.is_some(), stands, "{lease} until {valid_until}");
     }
@@ -104,13 +102,11 @@ async fn a_leadership_is_not_believed_beyond_the_grant_of_its_own_lease() {
 #[tokio::test]
 async fn a_grant_counts_from_its_sending() {
     for (valid_until, stands) in [(10 * SECOND, true), (10 * SECOND + 1, false)] {
-        let steps =
-            [step([asks_for_lease_7(5 * SECOND)]), step([elects(1, 7, valid_until)]), step([])];
+        let elected = elects(TERM, 7, valid_until);
+        let steps = [step([grant(TTL, 5 * SECOND)]), step([elected]), step([])];
         let clock = ManualClock::default();
-        let component = Some(hostile::elector(&steps).into());
-        let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
         let store = Generous { late: Some(clock.clone()), ..Generous::default() };
-        let session = Session::open(store, options).expect_soon("opens").await;
+        let session = session(hostile::elector(&steps), &store, &clock).await;
         let mut candidate = session.election("jobs").join();
         yields().await;
         clock.advance(Duration::from_secs(3));
@@ -125,18 +121,13 @@ async fn a_grant_counts_from_its_sending() {
 #[tokio::test]
 async fn a_broken_electors_lease_stays_while_a_resigned_term_is_worked_for() {
     for (yields_early, closes) in [(false, false), (true, false), (false, true), (true, true)] {
-        let term = Term { election: 1, epoch: 1 };
-        let demotion = Demotion { term, reason: Reason::Resigned };
         let steps = [
-            step([asks_for_lease_7(SECOND)]),
-            step([elects(1, 7, 10 * SECOND)]),
-            step([Command::Notify(Notice::Demoted(demotion))]),
+            step([grant(TTL, SECOND)]),
+            step([elects(TERM, 7, TTL)]),
+            step([demotes(TERM, Reason::Resigned)]),
         ];
-        let clock = ManualClock::default();
-        let component = Some(hostile::breaking(&steps, "").into());
-        let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
-        let store = Generous::default();
-        let session = Session::open(store.clone(), options).expect_soon("opens").await;
+        let (store, clock) = parts();
+        let session = session(hostile::breaking(&steps, ""), &store, &clock).await;
         let mut troubles = session.troubles();
         let mut candidate = session.election("jobs").join();
         let leadership = candidate.elected().expect_soon("leads").await;
@@ -168,12 +159,9 @@ async fn a_broken_electors_lease_stays_while_a_resigned_term_is_worked_for() {
 
 #[tokio::test]
 async fn a_candidate_that_is_dropped_while_its_elector_is_broken_keeps_its_term() {
-    let steps = [step([asks_for_lease_7(SECOND)]), step([elects(1, 7, 10 * SECOND)])];
-    let component = Some(hostile::breaking(&steps, "").into());
-    let clock = Arc::new(ManualClock::default());
-    let options = Options { component, clock, ..Options::default() };
-    let store = Generous::default();
-    let session = Session::open(store.clone(), options).expect_soon("opens").await;
+    let steps = [step([grant(TTL, SECOND)]), step([elects(TERM, 7, TTL)])];
+    let (store, clock) = parts();
+    let session = session(hostile::breaking(&steps, ""), &store, &clock).await;
     let mut troubles = session.troubles();
     let mut candidate = session.election("jobs").join();
     let leadership = candidate.elected().expect_soon("leads").await;
@@ -190,10 +178,8 @@ async fn a_candidate_that_is_dropped_while_its_elector_is_broken_keeps_its_term(
 /// No successor campaigns for it.
 #[tokio::test]
 async fn a_candidate_whose_elector_breaks_as_it_leaves_has_left() {
-    let component = Some(hostile::breaking(&[step([])], "").into());
-    let clock = Arc::new(ManualClock::default());
-    let options = Options { component, clock, ..Options::default() };
-    let session = Session::open(Generous::default(), options).expect_soon("opens").await;
+    let (store, clock) = parts();
+    let session = session(hostile::breaking(&[step([])], ""), &store, &clock).await;
     let candidate = session.election("jobs").join();
     yields().await;
     let events = candidate.events();
@@ -206,8 +192,7 @@ async fn a_candidate_whose_elector_breaks_as_it_leaves_has_left() {
 /// What it is told of them all at once is too much for any.
 #[tokio::test]
 async fn all_999_candidates_are_back_after_their_elector_broke() {
-    let store = Spoilt::default();
-    store.was_loud.store(true, Ordering::SeqCst);
+    let store = Spoilt::new(MemoryStore::default());
     let component = Some(hostile::cramped(Component::EMBEDDED, 96).into());
     let options = Options { component, ttl: Duration::from_secs(5), ..Options::default() };
     let session = Session::open(store.clone(), options).expect_soon("opens").await;
@@ -220,10 +205,7 @@ async fn all_999_candidates_are_back_after_their_elector_broke() {
     }
     // More than it has memory for.
     store.bytes.store(7_500_000, Ordering::SeqCst);
-    let Some(Failure::Other(trouble)) = soon("something more is told", troubles.next()).await
-    else {
-        panic!("it does not break");
-    };
+    let trouble = troubles.next().expect_soon("it breaks").await.to_string();
     assert!(trouble.contains("is replaced"), "{trouble}");
     store.bytes.store(0, Ordering::SeqCst);
     let mut epochs = Vec::new();
@@ -240,8 +222,8 @@ async fn all_999_candidates_are_back_after_their_elector_broke() {
 /// Nobody else suffers from it for longer than it takes to find out.
 #[tokio::test]
 async fn an_election_that_breaks_each_elector_is_withdrawn_alone() {
-    let clock = ManualClock::default();
-    let session = session(&hostile::fearing(*b"poisoned"), Arc::new(clock.clone())).await;
+    let (store, clock) = parts();
+    let session = session(hostile::fearing(*b"poisoned"), &store, &clock).await;
     let mut troubles = session.troubles();
     let join = |number| session.election(format!("good-{number}")).join();
     let mut candidates: Vec<_> = (0..300).map(join).collect();
@@ -278,11 +260,12 @@ async fn an_election_that_breaks_each_elector_is_withdrawn_alone() {
 /// One call fails, and nothing else.
 #[tokio::test]
 async fn a_store_that_says_too_much_does_not_break_the_elector() {
-    let store = Spoilt::default();
+    let store = Spoilt::new(MemoryStore::default());
+    store.is_loud.store(true, Ordering::SeqCst);
     let options = Options { ttl: Duration::from_secs(6), ..Options::default() };
     let session = Session::open(store.clone(), options).expect_soon("opens").await;
     let mut troubles = session.troubles();
-    // It is loud at first: the watch is opened again.
+    // The watch that was too loud is opened again.
     let leadership = session.election("jobs").campaign().expect_soon("leads").await;
     let mut told = Vec::new();
     while let Some(Some(trouble)) = troubles.next().now_or_never() {
@@ -321,11 +304,11 @@ async fn large_lists_and_values_do_not_break_the_elector() {
     for number in 0..30_000_u64 {
         store.put(format!("{crowd}/{:x}", number * 7_919 % 30_011), vec![b'v'; 1_024]);
     }
-    let session = Session::open(store, Options::default()).expect_soon("opens").await;
+    let session = in_memory(store).await;
     let mut troubles = session.troubles();
     let mine = session.election("mine").campaign().expect_soon("leads").await;
     let jobs = session.election("jobs");
-    let leaders = futures_util::future::join_all((0..8).map(|_| jobs.leader()));
+    let leaders = join_all((0..8).map(|_| jobs.leader()));
     for leader in soon("all leaders are read", leaders).await {
         assert_eq!(leader.expect("reads").expect("leads").key, b"jobs/0");
     }
@@ -345,8 +328,7 @@ async fn large_lists_and_values_do_not_break_the_elector() {
 /// What users give it is bounded as well.
 #[tokio::test]
 async fn a_write_that_is_too_large_is_refused() {
-    let session =
-        Session::open(MemoryStore::default(), Options::default()).expect_soon("opens").await;
+    let session = in_memory(MemoryStore::default()).await;
     let leadership = session.election("jobs").campaign().expect_soon("leads").await;
     let refused =
         soon("the write is answered", leadership.fence().put("/data", vec![0; 80 << 20])).await;
@@ -363,10 +345,9 @@ async fn a_write_that_is_too_large_is_refused() {
 
 #[tokio::test]
 async fn an_elector_that_closes_unasked_is_broken() {
-    let steps = [Step { commands: vec![Command::Notify(Notice::Closed)], deadline: None }];
-    let component = Some(hostile::breaking(&steps, "").into());
-    let options = Options { component, ..Options::default() };
-    let session = Session::open(Generous::default(), options).expect_soon("opens").await;
+    let steps = [step([Command::Notify(Notice::Closed)])];
+    let (store, clock) = parts();
+    let session = session(hostile::breaking(&steps, ""), &store, &clock).await;
     let mut troubles = session.troubles();
     let _candidate = session.election("jobs").join();
     let trouble = troubles.next().expect_soon("it breaks").await.to_string();
@@ -375,8 +356,7 @@ async fn an_elector_that_closes_unasked_is_broken() {
 
 #[tokio::test]
 async fn a_session_that_closes_has_no_trouble() {
-    let session =
-        Session::open(MemoryStore::default(), Options::default()).expect_soon("opens").await;
+    let session = in_memory(MemoryStore::default()).await;
     let mut troubles = session.troubles();
     let leadership = session.election("jobs").campaign().expect_soon("leads").await;
     drop(leadership);
@@ -401,14 +381,12 @@ async fn a_session_that_nobody_holds_any_more_gives_back_its_lease() {
 #[tokio::test]
 async fn a_validity_that_is_taken_back_is_not_believed() {
     let steps = [
-        step([asks_for_lease_7(SECOND)]),
-        step([elects(1, 7, 9 * SECOND)]),
-        step([elects(2, 7, 5 * SECOND)]),
+        step([grant(TTL, SECOND)]),
+        step([elects(TERM, 7, 9 * SECOND)]),
+        step([elects(Term { election: 2, ..TERM }, 7, 5 * SECOND)]),
     ];
-    let component = Some(hostile::breaking(&steps, "").into());
-    let clock = Arc::new(ManualClock::default());
-    let options = Options { component, clock, ..Options::default() };
-    let session = Session::open(Generous::default(), options).expect_soon("opens").await;
+    let (store, clock) = parts();
+    let session = session(hostile::breaking(&steps, ""), &store, &clock).await;
     let mut troubles = session.troubles();
     let mut first = session.election("jobs").join();
     let _leadership = first.elected().expect_soon("leads").await;
@@ -421,7 +399,7 @@ async fn a_validity_that_is_taken_back_is_not_believed() {
 #[tokio::test]
 async fn lead_waits_until_a_task_has_dropped_its_leadership() {
     let store = MemoryStore::default();
-    let session = Session::open(store.clone(), Options::default()).expect_soon("opens").await;
+    let session = in_memory(store.clone()).await;
     let (give, mut given) = mpsc::unbounded_channel::<incumbent::Leadership>();
     let election = session.election("jobs");
     let lead = tokio::spawn(async move {
@@ -451,24 +429,19 @@ async fn lead_waits_until_a_task_has_dropped_its_leadership() {
 #[ignore = "prints figures"]
 async fn what_a_turn_costs() {
     for many in [10, 100, 1_000, 10_000_u32] {
-        let elected = (1..=many).map(|election| elects(election, 7, SECOND));
+        let elected = (1..=many).map(|election| elects(Term { election, ..TERM }, 7, SECOND));
         let soon_again = Some(hostile::NOW + 1_000);
         let mut steps = vec![
             // All candidates are told of, in several batches.
             Step { commands: Vec::new(), deadline: soon_again };
             many as usize / 768 + 2
         ];
-        let commands = vec![asks_for_lease_7(SECOND)];
-        steps.push(Step { commands, deadline: soon_again });
-        steps.push(Step { commands: Vec::new(), deadline: soon_again });
-        steps.push(Step { commands: elected.collect(), deadline: soon_again });
-        for turn in 1..=60 {
-            let extension = Extension { lease: 7, valid_until: SECOND + turn };
-            let extended = Command::Notify(Notice::Extended(extension));
-            steps.push(Step { commands: vec![extended], deadline: soon_again });
-        }
-        let clock = ManualClock::default();
-        let session = session(&hostile::elector(&steps), Arc::new(clock.clone())).await;
+        let extended = (1..=60).map(|turn| vec![extends(SECOND + turn)]);
+        let said = [vec![grant(TTL, SECOND)], Vec::new(), elected.collect()];
+        let said = said.into_iter().chain(extended);
+        steps.extend(said.map(|commands| Step { commands, deadline: soon_again }));
+        let (store, clock) = parts();
+        let session = session(hostile::elector(&steps), &store, &clock).await;
         let join = |number| session.election(format!("jobs-{number}")).join();
         let mut candidates: Vec<_> = (0..many).map(join).collect();
         let first = loop {
@@ -481,8 +454,8 @@ async fn what_a_turn_costs() {
         let (mut took, mut turns) = (Duration::ZERO, 0);
         while first.valid_until() < SECOND + 55 {
             clock.advance(Duration::from_micros(1));
-            let start = std::time::Instant::now();
-            tokio::task::yield_now().await;
+            let start = Instant::now();
+            yield_now().await;
             took += start.elapsed();
             turns += 1;
         }
@@ -493,24 +466,19 @@ async fn what_a_turn_costs() {
 /// The leases of the one that broke are not to be taken for its own.
 #[tokio::test]
 async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
-    let grant = Operation::Grant(Grant { lease: hostile::SEED, ttl: 10 * SECOND });
-    let call = Call { id: 1, give_up: SECOND, operation: grant };
-    let step = Step { commands: vec![Command::Call(call)], deadline: None };
-    let clock = ManualClock::default();
-    let component = Some(hostile::breaking(&[step], "").into());
-    let options = Options { component, clock: Arc::new(clock.clone()), ..Options::default() };
-    let store = Generous::default();
-    let session = Session::open(store.clone(), options).expect_soon("opens").await;
+    let operation = Operation::Grant(Grant { lease: hostile::SEED, ttl: TTL });
+    let steps = [step([Command::Call(Call { id: 1, give_up: SECOND, operation })])];
+    let (store, clock) = parts();
+    let session = session(hostile::breaking(&steps, ""), &store, &clock).await;
     let mut troubles = session.troubles();
     let _candidate = session.election("jobs").join();
-    timeout(Duration::from_secs(30), async {
+    soon("it breaks again and again", async {
         while store.granted.lock().len() < 3 {
-            tokio::task::yield_now().await;
+            yield_now().await;
             clock.advance(Duration::from_secs(1));
         }
     })
-    .await
-    .expect("it breaks again and again");
+    .await;
     let granted = store.granted.lock().clone();
     let seeds: BTreeSet<_> = granted.iter().collect();
     assert_eq!(seeds.len(), granted.len(), "{granted:?}");
@@ -521,32 +489,17 @@ async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
     }
 }
 
-async fn session(component: &[u8], clock: Arc<dyn Clock>) -> Session {
-    let options = Options { component: Some(component.into()), clock, ..Options::default() };
-    Session::open(Generous::default(), options).expect_soon("opens").await
+fn parts() -> (Generous, ManualClock) {
+    (Generous::default(), ManualClock::default())
 }
 
-/// What a hostile elector says at once.
-fn step<const COMMANDS: usize>(commands: [Command; COMMANDS]) -> Step {
-    Step { commands: commands.into(), deadline: None }
+/// A session whose elector is this component.
+async fn session(component: Vec<u8>, store: &Generous, clock: &(impl Clock + Clone)) -> Session {
+    let (component, clock) = (Some(component.into()), Arc::new(clock.clone()));
+    let options = Options { component, clock, ..Options::default() };
+    Session::open(store.clone(), options).expect_soon("opens").await
 }
 
-/// The grant that `Generous` answers.
-fn asks_for_lease_7(give_up: u64) -> Command {
-    let operation = Operation::Grant(Grant { lease: 7, ttl: 10 * SECOND });
-    Command::Call(Call { id: 1, give_up, operation })
-}
-
-/// Says that a candidate leads in epoch 1.
-fn elects(election: ElectionId, lease: i64, valid_until: u64) -> Command {
-    let term = Term { election, epoch: 1 };
-    let leadership = Leadership { term, key: b"jobs/7".into(), lease, valid_until };
-    Command::Notify(Notice::Elected(leadership))
-}
-
-/// Everybody else has some turns.
-async fn yields() {
-    for _ in 0..20 {
-        tokio::task::yield_now().await;
-    }
+async fn in_memory(store: MemoryStore) -> Session {
+    Session::open(store, Options::default()).expect_soon("opens").await
 }

@@ -3,24 +3,23 @@
 mod size;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use incumbent::admin::Admin;
-use incumbent::types::{Answer, Operation};
 use incumbent::{
     Component, Contest, Credentials, Election, Epoch, Error, EtcdStore, EtcdUrl, Event, Failure,
-    Options, Reason, Session, Store, Watches, Write, WriteError,
+    Options, Reason, Session, Write, WriteError,
 };
 use incumbent_tests::etcd::Etcd;
+use incumbent_tests::stores::Spoilt;
 use incumbent_tests::wait::{ExpectSoon, joins, soon, until};
 use incumbent_tests::{hostile, on_each_version};
 use tokio::time::{sleep, timeout};
 
 const WITHIN: Duration = Duration::from_secs(5);
-const NAME: &str = "office";
+const NAME: &str = "jobs";
 
 on_each_version! {
     a_leader_that_resigns_is_followed_at_once,
@@ -42,9 +41,9 @@ on_each_version! {
     a_session_whose_last_handle_is_dropped_leaves_nothing_behind,
     an_impossible_name_is_refused_with_a_sentence,
     a_second_candidate_of_one_session_is_refused,
-    whoever_campaigns_again_is_let_in,
-    writes_from_outside_are_guarded_by_the_epoch,
-    an_operator_deposes_whom_he_means,
+    a_campaign_waits_for_the_end_of_the_one_before,
+    an_operators_writes_are_guarded_by_the_epoch,
+    an_operator_deposes_the_leader_of_an_epoch,
     a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline,
 }
 
@@ -133,10 +132,8 @@ async fn a_guarded_write_holds_while_the_term_stands(etcd: Etcd) {
     let own = soon("the write is answered", fence.put(format!("{NAME}/1"), "mine")).await;
     assert!(matches!(own, Err(WriteError::Failed(Failure::Invalid(_)))), "{own:?}");
     leadership.resign().expect_soon("resigns").await;
-    assert_eq!(
-        soon("the write is answered", fence.put("/data", "5")).await,
-        Err(WriteError::Stale)
-    );
+    let late = soon("the write is answered", fence.put("/data", "5")).await;
+    assert_eq!(late, Err(WriteError::Stale));
 }
 
 async fn a_candidate_whose_lease_is_revoked_gets_back_in_line(etcd: Etcd) {
@@ -276,16 +273,16 @@ async fn lead_works_in_each_term(etcd: Etcd) {
 async fn lead_drops_the_work_when_the_term_is_lost(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let election = session.election(NAME);
-    let (starts, stops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (started, stopped) = (Arc::clone(&starts), Arc::clone(&stops));
+    let (starts, running) = (Arc::new(AtomicUsize::new(0)), Arc::new(()));
+    let (started, runs) = (Arc::clone(&starts), Arc::downgrade(&running));
     let lead = tokio::spawn(async move {
         election
             .lead(|leadership| {
                 started.fetch_add(1, Ordering::SeqCst);
-                let counter = OnDrop(Arc::clone(&stopped));
+                let runs = runs.upgrade();
                 async move {
                     std::future::pending::<()>().await;
-                    drop((leadership, counter));
+                    drop((leadership, runs));
                 }
             })
             .await
@@ -293,10 +290,10 @@ async fn lead_drops_the_work_when_the_term_is_lost(etcd: Etcd) {
     until("the work begins", async || starts.load(Ordering::SeqCst) == 1).await;
     etcd.etcdctl(&["del", "--prefix", NAME]);
     until("it begins again", async || starts.load(Ordering::SeqCst) == 2).await;
-    assert_eq!(stops.load(Ordering::SeqCst), 1);
+    assert_eq!(Arc::strong_count(&running), 2, "the first work was dropped");
     lead.abort();
     until("no key is left", async || keys(&etcd).is_empty()).await;
-    assert_eq!(stops.load(Ordering::SeqCst), 2);
+    assert_eq!(Arc::strong_count(&running), 1, "so was the second");
 }
 
 async fn a_closed_session_leaves_nothing_behind(etcd: Etcd) {
@@ -315,10 +312,8 @@ async fn a_closed_session_leaves_nothing_behind(etcd: Etcd) {
     assert_eq!(leases(&etcd), 0);
 
     session.close().expect_soon("is closed").await;
-    assert!(matches!(
-        soon("the campaign is answered", election.campaign()).await,
-        Err(Error::Closed)
-    ));
+    let campaign = soon("the campaign is answered", election.campaign()).await;
+    assert!(matches!(campaign, Err(Error::Closed)));
     assert!(matches!(soon("the leader is read", election.leader()).await, Err(Error::Closed)));
     other.leave().expect_soon("has left").await;
 }
@@ -358,15 +353,13 @@ async fn a_second_candidate_of_one_session_is_refused(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let mut first = joins(&session.election(NAME)).await;
     let term = first.elected().expect_soon("leads").await;
-    let error = soon("the campaign is answered", session.election(NAME).campaign())
-        .await
-        .expect_err("is the second");
+    let second = session.election(NAME);
+    let error = soon("the campaign is answered", second.campaign()).await.expect_err("is refused");
     assert!(matches!(error, Error::Withdrawn(Failure::Invalid(_))), "{error:?}");
     assert!(term.is_valid());
 }
 
-/// Whoever calls again waits for the end of what was before.
-async fn whoever_campaigns_again_is_let_in(etcd: Etcd) {
+async fn a_campaign_waits_for_the_end_of_the_one_before(etcd: Etcd) {
     let session = session(&etcd, "one").await;
     let election = session.election(NAME);
     // Dropped at any moment, that of the election included.
@@ -386,7 +379,7 @@ async fn whoever_campaigns_again_is_let_in(etcd: Etcd) {
     assert!(second.epoch() > epoch);
 }
 
-async fn writes_from_outside_are_guarded_by_the_epoch(etcd: Etcd) {
+async fn an_operators_writes_are_guarded_by_the_epoch(etcd: Etcd) {
     let store = store(&etcd).await;
     let (queue, race) = (Contest::Queue, Contest::Race);
     // Another election's candidate, and what is none, stand before ours.
@@ -396,27 +389,19 @@ async fn writes_from_outside_are_guarded_by_the_epoch(etcd: Etcd) {
     for contest in [queue, race] {
         let name = format!("{NAME}{}", if contest == race { "-race" } else { "" });
         let admin = Admin::new(&store, &name).contest(contest).timeout(WITHIN);
-        let put = |epoch| admin.fenced_put(epoch, "/out", "1");
-        assert_eq!(
-            soon("the write is answered", put(Epoch::from(1))).await,
-            Err(WriteError::Stale)
-        );
+        let put = async |epoch, key: &[u8]| {
+            soon("the write is answered", admin.fenced_put(epoch, key, "1")).await
+        };
+        assert_eq!(put(Epoch::from(1), b"/out").await, Err(WriteError::Stale));
         let election = session.election(name.as_str()).contest(contest);
         let leadership = election.campaign().expect_soon("leads").await;
-        put(leadership.epoch()).expect_soon("writes").await;
-        assert_eq!(
-            soon("the write is answered", put(after(leadership.epoch()))).await,
-            Err(WriteError::Stale)
-        );
-        let key = leadership.key().to_vec();
         let epoch = leadership.epoch();
-        let own = admin.fenced_put(epoch, key, "1");
-        assert!(matches!(
-            soon("the write is answered", own).await,
-            Err(WriteError::Failed(Failure::Invalid(_)))
-        ));
+        put(epoch, b"/out").await.expect("writes");
+        assert_eq!(put(after(epoch), b"/out").await, Err(WriteError::Stale));
+        let own = put(epoch, leadership.key()).await;
+        assert!(matches!(own, Err(WriteError::Failed(Failure::Invalid(_)))), "{own:?}");
         leadership.resign().expect_soon("resigns").await;
-        assert_eq!(soon("the write is answered", put(epoch)).await, Err(WriteError::Stale));
+        assert_eq!(put(epoch, b"/out").await, Err(WriteError::Stale));
     }
 }
 
@@ -424,29 +409,26 @@ fn after(epoch: Epoch) -> Epoch {
     Epoch::from(i64::from(epoch) + 1)
 }
 
-async fn an_operator_deposes_whom_he_means(etcd: Etcd) {
+async fn an_operator_deposes_the_leader_of_an_epoch(etcd: Etcd) {
     let store = store(&etcd).await;
-    let depose = |epoch| Admin::new(&store, NAME).timeout(WITHIN).depose(epoch);
-    assert_eq!(soon("the deposition is answered", depose(None)).await, Ok(None));
+    let admin = Admin::new(&store, NAME).timeout(WITHIN);
+    let depose = async |epoch| soon("the deposition is answered", admin.depose(epoch)).await;
+    assert_eq!(depose(None).await, Ok(None));
     let (one, two) = (session(&etcd, "one").await, session(&etcd, "two").await);
     let first = one.election(NAME).campaign().expect_soon("leads").await;
     let mut next = joins(&two.election(NAME)).await;
-    assert_eq!(
-        soon("the deposition is answered", depose(Some(after(first.epoch())))).await,
-        Ok(None)
-    );
-    let deposed = depose(Some(first.epoch())).expect_soon("deposes").await.expect("led");
+    assert_eq!(depose(Some(after(first.epoch()))).await, Ok(None));
+    let deposed = depose(Some(first.epoch())).await.expect("deposes").expect("led");
     assert_eq!(deposed.value, b"one");
     assert_eq!(soon("the term is lost", first.lost()).await, Reason::Deposed);
     let second = next.elected().expect_soon("leads").await;
-    depose(None).expect_soon("deposes").await.expect("led");
+    depose(None).await.expect("deposes").expect("led");
     assert_eq!(soon("the term is lost", second.lost()).await, Reason::Deposed);
 }
 
 async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(etcd: Etcd) {
-    let hostile = Arc::new(AtomicBool::new(false));
-    let store = Hostile { store: store(&etcd).await, hostile: Arc::clone(&hostile) };
-    // With too little memory for what it will be told.
+    let store = Spoilt::new(store(&etcd).await);
+    let bytes = Arc::clone(&store.bytes);
     let component = Some(hostile::cramped(Component::EMBEDDED, 96).into());
     let options = Options { component, ..options("one") };
     let session = Session::open(store, options).expect_soon("opens").await;
@@ -456,9 +438,10 @@ async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(etcd: 
     let mut events = candidate.events();
     let first = candidate.elected().expect_soon("leads").await;
 
-    hostile.store(true, Ordering::SeqCst);
+    // More than it has memory for.
+    bytes.store(7_500_000, Ordering::SeqCst);
     soon("the term is in danger", first.endangered()).await;
-    hostile.store(false, Ordering::SeqCst);
+    bytes.store(0, Ordering::SeqCst);
     assert!(first.is_valid(), "its lease is good for a while");
     let late = first.fence().put("/data", "1").await;
     assert!(late.is_err(), "{late:?}");
@@ -481,46 +464,13 @@ async fn a_broken_elector_is_replaced_and_its_term_stands_to_the_deadline(etcd: 
         }
     }
     assert!(endangered && demoted);
-    // Who led unseen is back as well.
+    // The candidate whose term nobody took is back as well.
     let first = elected(&mut other_events).await;
     let again = elected(&mut other_events).await;
     assert!(again > first);
     second.resign().expect_soon("resigns").await;
     session.close().expect_soon("closes").await;
     until("no lease is left", async || leases(&etcd) == 0).await;
-}
-
-/// A store whose renewals come with a text that the elector has no memory for.
-#[derive(Debug)]
-struct Hostile {
-    store: EtcdStore,
-    hostile: Arc<AtomicBool>,
-}
-
-impl Store for Hostile {
-    fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
-        let hostile = Arc::clone(&self.hostile);
-        let renewal = matches!(operation, Operation::KeepAlive(_));
-        let answer = self.store.call(operation, within);
-        answer
-            .map(move |answer| match hostile.load(Ordering::SeqCst) && renewal {
-                true => Err(Failure::Other("x".repeat(7_500_000))),
-                false => answer,
-            })
-            .boxed()
-    }
-
-    fn watches(&self) -> Box<dyn Watches> {
-        self.store.watches()
-    }
-}
-
-struct OnDrop(Arc<AtomicUsize>);
-
-impl Drop for OnDrop {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
 }
 
 fn options(identity: &str) -> Options {
