@@ -1,7 +1,7 @@
 //! `incumbent::testing`: what a test directs reaches everybody, at once.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use futures_util::future::{join_all, pending, try_join_all};
 use futures_util::{FutureExt, StreamExt};
 use incumbent::testing::{Process, World};
 use incumbent::{
-    Candidate, Clock, Contest, Error, Event, Leadership, ManualClock, Notifier, Options, Reason,
-    WriteError,
+    Candidate, Clock, Contest, Election, Error, Event, Leadership, ManualClock, Notifier, Options,
+    Reason, WriteError,
 };
 use incumbent_tests::wait::{ExpectSoon, LIMIT, joins, soon};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::yield_now;
 
-const NAME: &str = "office";
+const NAME: &str = "jobs";
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(10);
 
-/// A leader, and who comes after it.
+/// A leader, and a rival that waits in line.
 struct Scene {
     world: World,
     worker: Process,
@@ -32,14 +32,32 @@ struct Scene {
     next: Candidate,
 }
 
-async fn scene() -> Scene {
+/// A process that has no rivals.
+async fn alone() -> (World, Process) {
     let world = World::new();
     let worker = world.process("worker").expect_soon("starts").await;
+    (world, worker)
+}
+
+async fn scene() -> Scene {
+    let (world, worker) = alone().await;
     let mut leader = joins(&worker.session().election(NAME)).await;
     let leadership = leader.elected().expect_soon("is elected").await;
     let rival = world.process("rival").expect_soon("starts").await;
     let next = joins(&rival.session().election(NAME)).await;
     Scene { world, worker, leader, leadership, rival, next }
+}
+
+fn shards(process: &Process, many: usize) -> Vec<Election> {
+    (0..many).map(|number| process.session().election(format!("shard-{number}"))).collect()
+}
+
+/// Why a term ended, once what is called at its end has been called.
+fn end_of(leadership: &Leadership) -> Arc<Mutex<Option<Reason>>> {
+    let end = Arc::new(Mutex::new(None));
+    let ends = Arc::clone(&end);
+    leadership.on_end(move |reason| *ends.lock() = Some(reason));
+    end
 }
 
 /// What comes of a future that has to be there by now.
@@ -49,8 +67,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 async fn a_healthy_leader_leads_on() {
-    let Scene { world, leadership, next: _next, worker: _worker, leader: _leader, rival: _rival } =
-        scene().await;
+    let Scene { world, leadership, .. } = &scene().await;
     let before = leadership.valid_until();
     world.pass(Duration::from_secs(3600)).await;
     assert!(leadership.is_valid());
@@ -63,8 +80,7 @@ async fn a_healthy_leader_leads_on() {
 /// term is held, so that the session takes a while to close.
 #[tokio::test]
 async fn lead_pauses_no_longer_than_the_session_is_open() {
-    let world = World::new();
-    let worker = world.process("worker").await.expect("starts");
+    let (world, worker) = alone().await;
     let held = worker.session().election("other").campaign().await.expect("leads");
     let election = worker.session().election(NAME);
     let (tell, mut terms) = unbounded_channel();
@@ -89,8 +105,7 @@ async fn lead_pauses_no_longer_than_the_session_is_open() {
 /// The application was busy from the election to the end of the term.
 #[tokio::test]
 async fn a_term_that_nobody_took_is_followed_by_another() {
-    let world = World::new();
-    let worker = world.process("worker").expect_soon("starts").await;
+    let (world, worker) = alone().await;
     let election = worker.session().election(NAME);
     let mut campaign = pin!(election.campaign());
     assert!(campaign.as_mut().now_or_never().is_none());
@@ -119,15 +134,13 @@ async fn a_term_that_nobody_took_is_followed_by_another() {
 /// One task that polls all of them spends what tokio grants a task before it has asked each.
 #[tokio::test]
 async fn terms_that_nobody_took_are_followed_by_others_in_a_crowd() {
-    let world = World::new();
-    let worker = world.process("worker").expect_soon("starts").await;
-    let elections: Vec<_> =
-        (0..200).map(|n| worker.session().election(format!("jobs/{n}"))).collect();
+    let (world, worker) = alone().await;
+    let elections = shards(&worker, 200);
     let mut campaigns = pin!(join_all(elections.iter().map(|election| election.campaign())));
     assert!(campaigns.as_mut().now_or_never().is_none());
     world.settle().await;
     for n in 0..200 {
-        world.depose(&format!("jobs/{n}")).expect_soon("it leads").await;
+        world.depose(&format!("shard-{n}")).expect_soon("it leads").await;
     }
     for leadership in soon("all lead", campaigns).await {
         leadership.expect("leads");
@@ -158,8 +171,7 @@ async fn a_closed_session_ends_all_that_goes_on_in_it() {
 
 #[tokio::test]
 async fn a_deposed_leader_knows_and_is_followed() {
-    let Scene { world, leadership, mut next, worker: _worker, leader: _leader, rival: _rival } =
-        scene().await;
+    let Scene { world, leadership, next, .. } = &mut scene().await;
     let deposed = world.depose(NAME).expect_soon("somebody led").await;
     assert_eq!(deposed.value, b"worker");
     assert!(!leadership.is_valid());
@@ -171,9 +183,8 @@ async fn a_deposed_leader_knows_and_is_followed() {
 }
 
 #[tokio::test]
-async fn who_is_asked_to_stop_leads_on_but_is_firm_no_more() {
-    let Scene { world, leadership, next: _next, worker: _worker, leader: _leader, rival: _rival } =
-        scene().await;
+async fn a_leader_that_is_asked_to_stop_leads_on_but_is_firm_no_more() {
+    let Scene { world, leadership, .. } = &scene().await;
     assert!(leadership.endangered().now_or_never().is_none());
     leadership.ask_to_stop();
     now(leadership.endangered());
@@ -185,8 +196,7 @@ async fn who_is_asked_to_stop_leads_on_but_is_firm_no_more() {
 
 #[tokio::test]
 async fn the_leader_of_a_race_is_deposed_as_well() {
-    let world = World::new();
-    let worker = world.process("worker").expect_soon("starts").await;
+    let (world, worker) = alone().await;
     let election = worker.session().election(NAME).contest(Contest::Race);
     let leadership = election.campaign().expect_soon("leads").await;
     assert_eq!(world.leader(NAME).expect_soon("leads").await.epoch, leadership.epoch());
@@ -197,8 +207,7 @@ async fn the_leader_of_a_race_is_deposed_as_well() {
 
 #[tokio::test]
 async fn a_revoked_lease_ends_the_term_on_it() {
-    let Scene { world, leadership, mut next, worker: _worker, leader: _leader, rival: _rival } =
-        scene().await;
+    let Scene { world, leadership, next, .. } = &mut scene().await;
     let revoked = world.revoke(NAME).expect_soon("somebody led").await;
     assert_eq!(revoked.lease, leadership.lease());
     assert!(matches!(now(leadership.lost()), Reason::LeaseLost | Reason::Deposed));
@@ -207,10 +216,8 @@ async fn a_revoked_lease_ends_the_term_on_it() {
 
 #[tokio::test]
 async fn a_paused_process_is_told_nothing_and_its_clock_says_all() {
-    let Scene { world, worker, leader, leadership, rival, mut next } = scene().await;
-    let ended = Arc::new(AtomicBool::new(false));
-    let ends = Arc::clone(&ended);
-    leadership.on_end(move |_| ends.store(true, Ordering::Relaxed));
+    let Scene { world, worker, leader, leadership, next, .. } = &mut scene().await;
+    let ended = end_of(leadership);
     world.pass(SECOND).await;
     let mut events = leader.events();
     while events.next().now_or_never().is_some() {}
@@ -228,23 +235,21 @@ async fn a_paused_process_is_told_nothing_and_its_clock_says_all() {
 
     assert!(leadership.lost().now_or_never().is_none());
     assert!(events.next().now_or_never().is_none());
-    assert!(!ended.load(Ordering::Relaxed));
+    assert!(ended.lock().is_none());
     assert_eq!(now(leadership.fence().put("/data", "late")), Err(WriteError::Stale));
 
     worker.resume().await;
     assert_eq!(now(leadership.lost()), Reason::Expired);
-    assert!(ended.load(Ordering::Relaxed));
+    assert!(ended.lock().is_some());
     let told = now(events.next());
     let epoch = leadership.epoch();
     assert_eq!(told, Some(Event::Demoted { epoch, reason: Reason::Expired }));
     assert_eq!(world.get("/data").await, Some(b"by the rival".into()));
-    drop(rival);
 }
 
 #[tokio::test]
 async fn a_write_of_a_paused_process_waits() {
-    let Scene { world, worker, leadership, leader: _leader, rival: _rival, next: _next } =
-        scene().await;
+    let Scene { world, worker, leadership, .. } = &scene().await;
     worker.pause().await;
     let fence = leadership.fence();
     let mut write = Box::pin(fence.put("/data", "1"));
@@ -281,8 +286,7 @@ async fn without_the_store_a_leader_is_endangered_and_ends_at_its_deadline() {
 
 #[tokio::test]
 async fn a_short_outage_costs_nothing() {
-    let Scene { world, worker, leadership, leader: _leader, rival: _rival, next: _next } =
-        scene().await;
+    let Scene { world, worker, leadership, .. } = &scene().await;
     worker.cut().await;
     world.pass(LEASE / 2).await;
     worker.heal().await;
@@ -292,8 +296,7 @@ async fn a_short_outage_costs_nothing() {
 
 #[tokio::test]
 async fn what_happened_in_an_outage_is_seen_after_it() {
-    let Scene { world, worker, leadership, mut next, leader: _leader, rival: _rival } =
-        scene().await;
+    let Scene { world, worker, leadership, next, .. } = &mut scene().await;
     worker.cut().await;
     assert!(world.depose(NAME).await.is_some());
     // It cannot know.
@@ -314,9 +317,7 @@ async fn a_suspended_machine_has_no_leader_from_before() {
         worker: _worker,
         rival: _rival,
     } = scene().await;
-    let ended = Arc::new(Mutex::new(None));
-    let ends = Arc::clone(&ended);
-    leadership.on_end(move |reason| *ends.lock() = Some(reason));
+    let ended = end_of(&leadership);
     world.suspend(2 * LEASE).await;
     assert!(!leadership.is_valid());
     now(leadership.lost());
@@ -333,8 +334,7 @@ async fn a_suspended_machine_has_no_leader_from_before() {
 
 #[tokio::test]
 async fn a_delayed_write_is_refused_by_the_store() {
-    let Scene { world, worker, leadership, mut next, leader: _leader, rival: _rival } =
-        scene().await;
+    let Scene { world, worker, leadership, next, .. } = &mut scene().await;
     worker.delay_writes().await;
     let fence = leadership.fence();
     let mut write = Box::pin(fence.put("/data", "late"));
@@ -352,8 +352,7 @@ async fn a_delayed_write_is_refused_by_the_store() {
 
 #[tokio::test]
 async fn a_delayed_write_is_made_while_its_leader_leads() {
-    let Scene { world, worker, leadership, leader: _leader, rival: _rival, next: _next } =
-        scene().await;
+    let Scene { world, worker, leadership, .. } = &scene().await;
     worker.delay_writes().await;
     let fence = leadership.fence();
     let mut write = Box::pin(fence.put("/data", "1"));
@@ -368,8 +367,7 @@ async fn a_delayed_write_is_made_while_its_leader_leads() {
 
 #[tokio::test]
 async fn a_lost_answer_leaves_the_writer_in_the_dark() {
-    let Scene { world, worker, leadership, leader: _leader, rival: _rival, next: _next } =
-        scene().await;
+    let Scene { world, worker, leadership, .. } = &scene().await;
     worker.lose_next_answer();
     assert_eq!(leadership.fence().put("/data", "1").await, Err(WriteError::Unknown));
     assert_eq!(world.get("/data").await, Some(b"1".into()));
@@ -378,8 +376,7 @@ async fn a_lost_answer_leaves_the_writer_in_the_dark() {
 
 #[tokio::test]
 async fn work_that_leads_again_and_again_stops_in_time() {
-    let world = World::new();
-    let worker = world.process("worker").expect_soon("starts").await;
+    let (world, worker) = alone().await;
     let election = worker.session().election(NAME);
     let (started, dropped) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Vec::new())));
 
@@ -437,7 +434,7 @@ async fn an_observer_sees_the_gap() {
 }
 
 #[tokio::test]
-async fn who_waits_by_the_clock_acts_on_the_way() {
+async fn a_task_that_waits_by_the_clock_acts_on_the_way() {
     let world = World::new();
     let clock = world.clock().clone();
     let rounds = Arc::new(Mutex::new(Vec::new()));
@@ -455,8 +452,7 @@ async fn who_waits_by_the_clock_acts_on_the_way() {
 
 #[tokio::test]
 async fn work_that_never_pauses_holds_up_nobody() {
-    let Scene { world, leadership, worker: _worker, leader: _leader, rival: _rival, next: _next } =
-        scene().await;
+    let Scene { world, leadership, .. } = &scene().await;
     let fence = leadership.fence();
     let writing = tokio::spawn(async move {
         while fence.put("/data", "again").await.is_ok() {
@@ -507,10 +503,21 @@ async fn the_same_story_goes_the_same_way() {
 /// They are more than a step of the elector looks at, and the clock stands still.
 #[tokio::test]
 async fn many_elections_are_won_and_lost_at_one_moment() {
-    let world = World::new();
-    let worker = world.process("worker").expect_soon("starts").await;
-    let join = |number| worker.session().election(format!("shard-{number}")).join();
-    let mut candidates: Vec<_> = (0..1_000).map(join).collect();
+    let (world, worker) = alone().await;
+    let elections = shards(&worker, 1_000);
+    let led = try_join_all(elections.iter().map(Election::campaign)).expect_soon("leads").await;
+    assert!(led.iter().all(Leadership::is_valid));
+    world.revoke("shard-7").expect_soon("somebody led").await;
+    for leadership in &led {
+        assert!(matches!(now(leadership.lost()), Reason::LeaseLost | Reason::Deposed));
+    }
+}
+
+#[tokio::test]
+async fn a_session_with_many_elections_closes_at_one_moment() {
+    let (_world, worker) = alone().await;
+    let elections = shards(&worker, 1_000);
+    let mut candidates: Vec<_> = elections.iter().map(Election::join).collect();
     try_join_all(candidates.iter_mut().map(Candidate::joined)).expect_soon("join").await;
     worker.session().close().expect_soon("closes").await;
     drop(candidates);
@@ -531,17 +538,14 @@ async fn options_are_taken_and_refused_as_ever() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_runtime_of_several_threads() {
     for _ in 0..50 {
-        let Scene { world, worker, leadership, mut next, leader: _leader, rival: _rival } =
-            scene().await;
-        let ended = Arc::new(AtomicBool::new(false));
-        let ends = Arc::clone(&ended);
-        leadership.on_end(move |_| ends.store(true, Ordering::Relaxed));
+        let Scene { world, worker, leadership, next, .. } = &mut scene().await;
+        let ended = end_of(leadership);
         world.pass(LEASE).await;
         assert!(leadership.is_valid());
         worker.cut().await;
         world.pass(LEASE + SECOND).await;
         assert_eq!(now(leadership.lost()), Reason::Expired);
-        assert!(ended.load(Ordering::Relaxed));
+        assert!(ended.lock().is_some());
         let successor = now(next.elected()).expect("leads");
         world.pass(LEASE).await;
         assert!(successor.is_valid());
