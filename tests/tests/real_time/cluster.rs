@@ -5,12 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
-use futures_util::{Stream, StreamExt};
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::{FutureExt, Stream, StreamExt};
 use incumbent::admin::{self, Admin};
 use incumbent::{
     BootClock, Candidate, Clock, Credentials, EtcdStore, Event, KeyValue, Leadership, Options,
-    Reason, Session, Store as _,
+    Participant, Reason, Session, Store as _,
 };
 use incumbent_tests::cluster::Cluster;
 use incumbent_tests::etcd::{Etcd, Version};
@@ -45,48 +45,24 @@ on_each_version! {
 async fn a_member_that_fails_costs_no_leadership(version: Version) {
     let mut cluster = Cluster::start(version, 3).await;
     // Each member is the one that somebody is connected to.
-    let offices = (0..3).map(|first| Office::open(url_from(&cluster, first), first, LONG));
-    let offices = join_all(offices).await;
-    for fault in MemberFault::ALL {
-        fault.strike(&mut cluster);
-        let renewals = join_all(offices.iter().map(Office::is_renewed)).await;
-        println!("{version:?}: {fault:?}: renewed after {renewals:.2?}");
+    let pairs = (0..3).map(|first| Pair::open(url_from(&cluster, first), first, LONG));
+    let pairs = join_all(pairs).await;
+    let faults: [(_, fn(&mut Cluster)); 6] = [
+        ("a follower is killed", |cluster| cluster.kill(cluster.follower())),
+        ("the leader is killed", |cluster| cluster.kill(cluster.leader())),
+        ("a follower is paused", |cluster| cluster.pause(cluster.follower())),
+        ("the leader is paused", |cluster| cluster.pause(cluster.leader())),
+        ("a follower is isolated", |cluster| cluster.isolate(cluster.follower())),
+        ("the leader is isolated", |cluster| cluster.isolate(cluster.leader())),
+    ];
+    for (name, fault) in faults {
+        fault(&mut cluster);
+        let renewals = join_all(pairs.iter().map(Pair::is_renewed)).await;
+        println!("{version:?}: {name}: renewed after {renewals:.2?}");
         cluster.heal();
     }
-    for office in offices {
-        office.hands_over().await;
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum MemberFault {
-    FollowerKilled,
-    LeaderKilled,
-    FollowerPaused,
-    LeaderPaused,
-    FollowerIsolated,
-    LeaderIsolated,
-}
-
-impl MemberFault {
-    const ALL: [Self; 6] = [
-        Self::FollowerKilled,
-        Self::LeaderKilled,
-        Self::FollowerPaused,
-        Self::LeaderPaused,
-        Self::FollowerIsolated,
-        Self::LeaderIsolated,
-    ];
-
-    fn strike(self, cluster: &mut Cluster) {
-        match self {
-            Self::FollowerKilled => cluster.kill(cluster.follower()),
-            Self::LeaderKilled => cluster.kill(cluster.leader()),
-            Self::FollowerPaused => cluster.pause(cluster.follower()),
-            Self::LeaderPaused => cluster.pause(cluster.leader()),
-            Self::FollowerIsolated => cluster.isolate(cluster.follower()),
-            Self::LeaderIsolated => cluster.isolate(cluster.leader()),
-        }
+    for pair in pairs {
+        pair.hands_over().await;
     }
 }
 
@@ -102,29 +78,29 @@ async fn a_link_that_fails_costs_no_leadership(version: Version) {
         ("connections die in silence", |link| link.freeze()),
         ("a slow link that loses packets", slow),
     ];
-    let mut offices = Vec::new();
+    let mut pairs = Vec::new();
     for (at, (name, fault)) in faults.into_iter().enumerate() {
         // A link of each one's own.
         let link = Relay::start(cluster.address(0)).await;
         let url = format!("{},{},{}", link.url(), cluster.address(1), cluster.address(2));
-        offices.push((name, fault, Office::open(url, at, SHORT).await, link));
+        pairs.push((name, fault, Pair::open(url, at, SHORT).await, link));
     }
     // Where there is no other member, the connection is what is replaced.
     let link = Relay::start(cluster.address(1)).await;
-    let alone = Office::open(link.url(), faults.len(), SHORT).await;
-    offices.push(("the only connection dies in silence", |link| link.freeze(), alone, link));
-    let faults = offices.iter().map(|(name, fault, office, link)| async move {
+    let alone = Pair::open(link.url(), faults.len(), SHORT).await;
+    pairs.push(("the only connection dies in silence", |link| link.freeze(), alone, link));
+    let faults = pairs.iter().map(|(name, fault, pair, link)| async move {
         fault(link);
         // The first may have been under way already.
-        let first = office.is_renewed().await;
-        office.is_renewed().await;
+        let first = pair.is_renewed().await;
+        pair.is_renewed().await;
         println!("{version:?}: {name}: renewed after {first:.2?}");
     });
     join_all(faults).await;
-    for (_, _, office, link) in offices {
+    for (_, _, pair, link) in pairs {
         link.heal();
         link.accept();
-        office.hands_over().await;
+        pair.hands_over().await;
     }
 }
 
@@ -139,11 +115,11 @@ fn slow(link: &Relay) {
 async fn another_etcd_leader_costs_no_leadership_of_ten_seconds(version: Version) {
     let mut cluster = Cluster::start(version, 3).await;
     let ttl = Duration::from_secs(10);
-    let office = Office::open(cluster.url(), 0, ttl).await;
+    let pair = Pair::open(cluster.url(), 0, ttl).await;
     cluster.kill(cluster.leader());
-    let renewed = office.is_renewed().await;
+    let renewed = pair.is_renewed().await;
     println!("{version:?}: another etcd leader: renewed after {renewed:.2?}");
-    assert!(office.leader.is_valid());
+    assert!(pair.leader.is_valid());
 }
 
 /// A member that is cut off from the others answers from what it had, for as long as it
@@ -152,6 +128,8 @@ async fn another_etcd_leader_costs_no_leadership_of_ten_seconds(version: Version
 async fn a_member_that_is_behind_is_not_believed(version: Version) {
     /// How long it is to believe: longer than all of this takes.
     const BELIEVES: [&str; 4] = ["--heartbeat-interval", "100", "--election-timeout", "9000"];
+    /// The value that an answer tells, if there is an answer.
+    type Told = Option<Option<Vec<u8>>>;
     /// How long to wait for what may never come.
     const WAIT: Duration = Duration::from_secs(2);
     let mut cluster = Cluster::start_with(version, 3, &BELIEVES).await;
@@ -168,7 +146,7 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
     let truth = format!("etcd://{}", others.join(","));
     let writer = session(&truth).await;
     let lead = async |value: &str| {
-        let leader = writer.election("office").value(value).campaign().expect_soon("leads").await;
+        let leader = writer.election("jobs").value(value).campaign().expect_soon("leads").await;
         leader.fence().put("k", value).expect_soon("writes").await;
         leader
     };
@@ -198,45 +176,37 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
     assert_eq!(peek().await.as_deref(), Some("old"));
 
     let answers = join_all(asked.iter().map(async |(store, session, own)| {
-        let office = session.election("office");
-        let told = |leader: Option<incumbent::Participant>| leader.map(|leader| leader.value);
-        let mut sightings = office.observe();
-        let fence = own.fence();
-        let asked = (
-            timeout(WAIT, admin::get(store, "k", WAIT)),
-            timeout(WAIT, fence.get("k")),
-            timeout(WAIT, Admin::new(store, "office").timeout(WAIT).leader()),
-            timeout(WAIT, office.leader()),
-            timeout(WAIT, office.candidates()),
-            timeout(WAIT, sightings.next()),
-        );
-        let (get, fenced, outside, leader, candidates, seen) =
-            tokio::join!(asked.0, asked.1, asked.2, asked.3, asked.4, asked.5);
+        let jobs = session.election("jobs");
+        let operator = Admin::new(store, "jobs").timeout(WAIT);
+        let (fence, mut leaders) = (own.fence(), jobs.observe());
+        let told = |leader: Option<Participant>| leader.map(|leader| leader.value);
         let value = |entry: Option<KeyValue>| entry.map(|entry| entry.value);
-        [
-            ("get", get.ok().and_then(Result::ok).map(value)),
-            ("the fence's get", fenced.ok().and_then(Result::ok).map(value)),
-            ("leader", outside.ok().and_then(Result::ok).map(told)),
-            ("the session's leader", leader.ok().and_then(Result::ok).map(told)),
-            (
-                "candidates",
-                candidates.ok().and_then(Result::ok).map(|all| told(all.into_iter().next())),
-            ),
-            ("observe", seen.ok().flatten().and_then(Result::ok).map(told)),
-        ]
+        let first = |all: Vec<Participant>| told(all.into_iter().next());
+        let questions: [(_, BoxFuture<'_, Told>); 6] = [
+            ("get", admin::get(store, "k", WAIT).map(|got| got.ok().map(value)).boxed()),
+            ("the fence's get", fence.get("k").map(|got| got.ok().map(value)).boxed()),
+            ("leader", operator.leader().map(|leader| leader.ok().map(told)).boxed()),
+            ("the session's leader", jobs.leader().map(|leader| leader.ok().map(told)).boxed()),
+            ("candidates", jobs.candidates().map(|all| all.ok().map(first)).boxed()),
+            ("observe", leaders.next().map(|seen| seen?.ok().map(told)).boxed()),
+        ];
+        join_all(
+            questions
+                .map(async |(name, question)| (name, timeout(WAIT, question).await.ok().flatten())),
+        )
+        .await
     }))
     .await;
     assert_eq!(peek().await.as_deref(), Some("old"), "it was behind until now");
     println!("{version:?}: {answers:?}");
-    let is_new = |answer: &Option<Vec<u8>>| answer.as_deref() == Some(b"new");
-    let [alone, first] = &answers[..] else { panic!("two were asked") };
-    let lies: Vec<_> = alone
+    let is_old = |answer: &Option<Vec<u8>>| answer.as_deref() != Some(b"new");
+    let lies: Vec<_> = answers
         .iter()
-        .chain(first)
-        .filter(|(_, answer)| answer.as_ref().is_some_and(|answer| !is_new(answer)))
+        .flatten()
+        .filter(|(_, answer)| answer.as_ref().is_some_and(is_old))
         .collect();
     assert!(lies.is_empty(), "what was true once was told as of now: {lies:?}");
-    let silent: Vec<_> = first.iter().filter(|(_, answer)| answer.is_none()).collect();
+    let silent: Vec<_> = answers[1].iter().filter(|(_, answer)| answer.is_none()).collect();
     assert!(silent.is_empty(), "another member was there to ask: {silent:?}");
     drop(new);
 }
@@ -244,8 +214,8 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
 /// Row 22: of two members that are paused, one leads.
 async fn without_a_quorum_a_leader_leads_to_its_deadline(version: Version) {
     let mut cluster = Cluster::start(version, 3).await;
-    let Office { leader, mut candidate, mut waiter, sessions: _sessions, .. } =
-        Office::open(cluster.url(), 0, SHORTEST).await;
+    let Pair { leader, mut candidate, mut waiter, sessions: _sessions, .. } =
+        Pair::open(cluster.url(), 0, SHORTEST).await;
     let (one, other) = (cluster.leader(), cluster.follower());
     cluster.pause(one);
     cluster.pause(other);
@@ -277,14 +247,14 @@ async fn a_watch_that_died_in_silence_is_replaced(version: Version) {
     let etcd = Etcd::start(version);
     let link = Relay::start(etcd.address()).await;
     let watching = session(&link.url(), SHORT).await;
-    let mut leaders = watching.election("office-0").observe();
+    let mut leaders = watching.election("jobs-0").observe();
     let mut next = async || leaders.next().expect_soon("goes on").await.expect("sees");
     assert_eq!(next().await, None);
-    let office = Office::open(etcd.url(), 0, SHORT).await;
-    assert_eq!(next().await.map(|leader| leader.epoch), Some(office.leader.epoch()));
+    let pair = Pair::open(etcd.url(), 0, SHORT).await;
+    assert_eq!(next().await.map(|leader| leader.epoch), Some(pair.leader.epoch()));
     link.freeze();
     let since = Instant::now();
-    let (follows, _follower) = office.hands_over().await;
+    let (follows, _follower) = pair.hands_over().await;
     while next().await.is_none_or(|leader| leader.epoch != follows.epoch()) {}
     println!("{version:?}: a dead watch: seen after {:.2?}", since.elapsed());
     // Sooner than pings of the connection, or the slow re-check.
@@ -294,39 +264,39 @@ async fn a_watch_that_died_in_silence_is_replaced(version: Version) {
 /// Row 21: with the data of all members put in order meanwhile.
 async fn members_are_replaced_under_a_leader(version: Version) {
     let mut cluster = Cluster::start(version, 3).await;
-    let office = Office::open(cluster.url(), 0, LONG).await;
+    let pair = Pair::open(cluster.url(), 0, LONG).await;
     for key in 0..50 {
         cluster.etcdctl(&["put", &format!("filling-{}", key % 5), &"v".repeat(100_000)]);
     }
     cluster.etcdctl(&["defrag"]);
-    office.is_renewed().await;
+    pair.is_renewed().await;
     // The member that the leader is connected to.
     cluster.remove(0);
-    office.is_renewed().await;
+    pair.is_renewed().await;
     cluster.add().await;
-    office.is_renewed().await;
-    office.hands_over().await;
+    pair.is_renewed().await;
+    pair.hands_over().await;
 }
 
 /// Row 18.
 async fn an_observer_outlives_a_compaction(etcd: Etcd) {
     let link = Relay::start(etcd.address()).await;
     let watching = session(&link.url(), SHORT).await;
-    let mut leaders = watching.election("office-0").observe();
+    let mut leaders = watching.election("jobs-0").observe();
     assert_eq!(leaders.next().expect_soon("goes on").await.expect("sees"), None);
     link.refuse();
     // Seen by nobody, and compacted away.
-    Office::open(etcd.url(), 0, SHORTEST).await.closes().await;
-    let office = Office::open(etcd.url(), 0, SHORT).await;
-    let revision = i64::from(office.leader.epoch()) + 1;
+    Pair::open(etcd.url(), 0, SHORTEST).await.closes().await;
+    let pair = Pair::open(etcd.url(), 0, SHORT).await;
+    let revision = i64::from(pair.leader.epoch()) + 1;
     etcd.etcdctl(&["put", "k", "v"]);
     etcd.etcdctl(&["put", "k", "v"]);
     etcd.etcdctl(&["compact", &revision.to_string()]);
     link.accept();
     let seen = leaders.next().expect_soon("goes on").await.expect("sees");
-    assert_eq!(seen.expect("somebody leads").epoch, office.leader.epoch());
+    assert_eq!(seen.expect("somebody leads").epoch, pair.leader.epoch());
     // And goes on.
-    let (follows, _follower) = office.hands_over().await;
+    let (follows, _follower) = pair.hands_over().await;
     let mut next = async || leaders.next().expect_soon("goes on").await.expect("sees");
     while next().await.is_none_or(|leader| leader.epoch != follows.epoch()) {}
 }
@@ -334,19 +304,19 @@ async fn an_observer_outlives_a_compaction(etcd: Etcd) {
 /// Row 26.
 async fn without_space_leaders_go_on_and_candidates_wait(version: Version) {
     let etcd = Etcd::start_with(version, &["--quota-backend-bytes", "1000000"]);
-    let office = Office::open(etcd.url(), 0, SHORTEST).await;
+    let pair = Pair::open(etcd.url(), 0, SHORTEST).await;
     let put = || etcd.etcdctl_command(&["put", "k", &"v".repeat(100_000)]).output();
     while put().expect("etcdctl runs").status.success() {}
     assert!(etcd.etcdctl(&["alarm", "list"]).contains("NOSPACE"));
     let late = session(&etcd.url(), SHORTEST).await;
-    let mut candidate = late.election("office-1").join();
+    let mut candidate = late.election("jobs-1").join();
     let mut events = candidate.events();
     let trouble = |event: &Event| matches!(event, Event::Trouble(failure) if format!("{failure:?}").contains("space exceeded"));
     until(&mut events, trouble).await;
     // More than a lease time, in which the tries slow down.
     let tries = etcd_writes(&etcd);
     for _ in 0..4 {
-        office.is_renewed().await;
+        pair.is_renewed().await;
     }
     let tries = etcd_writes(&etcd) - tries;
     assert!(tries < 50, "{tries} tries");
@@ -357,7 +327,7 @@ async fn without_space_leaders_go_on_and_candidates_wait(version: Version) {
     etcd.etcdctl(&["alarm", "disarm"]);
     let leadership = candidate.elected().expect_soon("leads").await;
     assert!(leadership.is_valid());
-    office.hands_over().await;
+    pair.hands_over().await;
 }
 
 /// Row 27: as an operator must not do it, with the candidates still running, and
@@ -371,7 +341,7 @@ async fn a_backup_does_not_bring_old_epochs_back(version: Version) {
         cluster.etcdctl(&["put", "k", "v"]);
     }
     let session = session(&cluster.url(), SHORT).await;
-    let mut candidate = session.election("office-0").join();
+    let mut candidate = session.election("jobs-0").join();
     let mut events = candidate.events();
     let leader = candidate.elected().expect_soon("leads").await;
     let epoch = leader.epoch();
@@ -392,8 +362,8 @@ async fn a_backup_does_not_bring_old_epochs_back(version: Version) {
 
 // What the tests share.
 
-/// Somebody who leads, and somebody who waits, each on a lease of its own.
-struct Office {
+/// A candidate that leads, and one that waits, each on a lease of its own.
+struct Pair {
     ttl: Duration,
     leader: Leadership,
     candidate: Candidate,
@@ -401,9 +371,9 @@ struct Office {
     sessions: [Session; 2],
 }
 
-impl Office {
+impl Pair {
     async fn open(url: String, number: usize, ttl: Duration) -> Self {
-        let name = format!("office-{number}");
+        let name = format!("jobs-{number}");
         let sessions = [session(&url, ttl).await, session(&url, ttl).await];
         let mut candidate = joins(&sessions[0].election(&name)).await;
         let leader = candidate.elected().expect_soon("leads").await;

@@ -3,17 +3,18 @@
 //!
 //! `INCUMBENT_CROWD="1000 200"` has a thousand candidates and two hundred handovers.
 
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use incumbent::{Leadership, Options, Session};
 use incumbent_tests::etcd::{Etcd, Version};
+use incumbent_tests::program::Running;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 /// How long a handover may take: one after a killed leader takes a lease time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const HANDOVER: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(20);
 /// Of so many candidates, one is in a process that is killed.
 const KILLED: usize = 20;
@@ -28,17 +29,17 @@ async fn etcd_outlives_candidates_that_go_away() {
     let handovers: usize = handovers.parse().expect("how many handovers");
     let etcd = Etcd::start(Version::V3_5);
     let (elected, mut leaders) = channel(1);
-    let begin = |number| tokio::spawn(stand(etcd.url(), number, elected.clone()));
+    let begin = |number| tokio::spawn(campaign(etcd.url(), number, elected.clone()));
     let processes = (candidates / KILLED).clamp(1, 10);
     let inside = candidates.saturating_sub(candidates / KILLED).max(1);
     let mut crowd: Vec<JoinHandle<()>> = (0..inside).map(begin).collect();
-    let mut killed: Vec<Killed> =
-        (0..processes).map(|_| process(&etcd, (candidates / KILLED / processes).max(1))).collect();
+    let in_each = (candidates / KILLED / processes).max(1);
+    let mut killed: Vec<_> = (0..processes).map(|_| process(&etcd, in_each)).collect();
     let since = Instant::now();
     for handover in 0..handovers {
         let (session, leader): (Session, Leadership) = tokio::select! {
             next = leaders.recv() => next.expect("there are candidates"),
-            () = sleep(PATIENCE) => panic!("nobody leads: {}\n{}", first(&etcd), tail(&etcd)),
+            () = sleep(HANDOVER) => panic!("nobody leads: {}\n{}", first(&etcd), tail(&etcd)),
             () = panics(&etcd) => panic!("etcd is dead: {}", tail(&etcd)),
         };
         // Some are gone while they ask, and others come.
@@ -49,7 +50,7 @@ async fn etcd_outlives_candidates_that_go_away() {
         }
         if handover % 4 == 3 {
             let place = handover / 4 % killed.len();
-            killed[place] = process(&etcd, (candidates / KILLED / processes).max(1));
+            killed[place] = process(&etcd, in_each);
         }
         match handover % 3 {
             0 => drop(leader),
@@ -76,7 +77,7 @@ async fn candidates_to_be_killed() {
     };
     let (elected, mut leaders) = channel(1);
     for number in 0..candidates.parse().expect("how many") {
-        tokio::spawn(stand(store.clone(), number, elected.clone()));
+        tokio::spawn(campaign(store.clone(), number, elected.clone()));
     }
     while let Some((_session, leader)) = leaders.recv().await {
         let _ = leader.resign().await;
@@ -85,16 +86,16 @@ async fn candidates_to_be_killed() {
 
 /// Leads again and again. Some give their campaigns up and begin them anew, as callers do that
 /// have something else to look after.
-async fn stand(store: String, number: usize, elected: Sender<(Session, Leadership)>) {
+async fn campaign(store: String, number: usize, elected: Sender<(Session, Leadership)>) {
     for round in 0.. {
-        let options = Options { ttl: TTL, dial_timeout: PATIENCE, ..Options::default() };
-        let patience = match number % 16 {
+        let options = Options { ttl: TTL, dial_timeout: HANDOVER, ..Options::default() };
+        let gives_up = match number % 16 {
             0 => Duration::from_millis(100 + (number * 37 + round * 1_000) as u64 % 20_000),
-            _ => PATIENCE * 60,
+            _ => HANDOVER * 60,
         };
         if let Ok(session) = Session::connect(&store, options).await {
             let election = session.election("crowd");
-            let campaign = timeout(patience, election.campaign());
+            let campaign = timeout(gives_up, election.campaign());
             if let Ok(Ok(leader)) = campaign.await {
                 let _ = elected.send((session, leader)).await;
             }
@@ -102,24 +103,14 @@ async fn stand(store: String, number: usize, elected: Sender<(Session, Leadershi
     }
 }
 
-/// A process that is killed (SIGKILL) when it is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn process(etcd: &Etcd, candidates: usize) -> Killed {
-    let process = Command::new(std::env::current_exe().expect("a program"))
+/// A process of such candidates, which is killed (SIGKILL) when it is dropped.
+fn process(etcd: &Etcd, candidates: usize) -> Running {
+    let mut command = Command::new(std::env::current_exe().expect("a program"));
+    command
         .args(["--exact", "crowd::candidates_to_be_killed", "--nocapture"])
         .env(STORE, etcd.url())
-        .env(CANDIDATES, candidates.to_string())
-        .stdout(std::process::Stdio::null())
-        .spawn();
-    Killed(process.expect("it runs"))
+        .env(CANDIDATES, candidates.to_string());
+    Running::start(command)
 }
 
 /// Ends where etcd does.
@@ -129,7 +120,7 @@ async fn panics(etcd: &Etcd) {
     }
 }
 
-/// Who is first in line, and how long its lease has left.
+/// The first candidate in line, and how long its lease has left.
 fn first(etcd: &Etcd) -> String {
     let oldest =
         ["get", "--prefix", "crowd/", "--sort-by", "CREATE", "--limit", "1", "--keys-only"];

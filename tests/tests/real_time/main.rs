@@ -1,5 +1,4 @@
-//! What takes its time, and hardly any of the processor's: the tests of these rooms wait
-//! side by side.
+//! Tests that take long and hardly use the processor: they wait side by side.
 
 mod cluster;
 mod crowd;

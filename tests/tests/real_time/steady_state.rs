@@ -33,10 +33,10 @@ async fn nothing_but_keep_alives_and_a_check(version: Version) {
     let options = Options { ttl: Duration::from_secs(10), ..Options::default() };
     let leader = Session::connect(&etcd.url(), options.clone()).expect_soon("connects").await;
     let waiter = Session::connect(&etcd.url(), options).expect_soon("connects").await;
-    let leadership = leader.election("office").campaign().expect_soon("leads").await;
-    let candidate = joins(&waiter.election("office")).await;
-    // The waiter's own survey and watches come after it has joined: quiet is when
-    // two looks a second apart differ in nothing.
+    let leadership = leader.election("jobs").campaign().expect_soon("leads").await;
+    let candidate = joins(&waiter.election("jobs")).await;
+    // The waiter checks its predecessor and opens its watches after it has joined. All is quiet
+    // once etcd has received nothing for a second.
     let mut before = received(&etcd);
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
