@@ -293,6 +293,11 @@ impl Lines {
         }
     }
 
+    /// How many there are by now.
+    pub fn line_count(&self) -> usize {
+        self.0.0.lock().lines.len()
+    }
+
     #[track_caller]
     pub fn line_with(&self, part: &str) -> String {
         self.find(part, |line| line.contains(part).then(|| line.to_owned()))

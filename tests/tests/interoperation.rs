@@ -44,16 +44,16 @@ fn leader_of(etcdctl: &Running) -> (String, String) {
 
 async fn one_queue_with_etcdctl(etcd: Etcd) {
     let (first, last) = (session(&etcd, "first").await, session(&etcd, "last").await);
-    let election = first.election("office");
+    let election = first.election("jobs");
 
     let leadership = election.campaign().expect_soon("leads").await;
     let lease = leadership.lease();
-    assert_eq!(leadership.key(), format!("office/{lease}").as_bytes(), "etcd's own layout");
+    assert_eq!(leadership.key(), format!("jobs/{lease}").as_bytes(), "etcd's own layout");
 
     // etcdctl waits for us, and we wait for it.
-    let mut other = elect(&etcd, "office", "other");
+    let mut other = elect(&etcd, "jobs", "other");
     until_in_line(&election, 2).await;
-    let waiting = last.election("office");
+    let waiting = last.election("jobs");
     let campaign = tokio::spawn(async move { waiting.campaign().await });
     until_in_line(&election, 3).await;
     let line = election.candidates().expect_soon("lists").await;
@@ -66,7 +66,7 @@ async fn one_queue_with_etcdctl(etcd: Etcd) {
     assert_eq!(value, "other");
     let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!(leader.key, key.as_bytes());
-    assert_eq!(leader.key, format!("office/{}", leader.lease).as_bytes());
+    assert_eq!(leader.key, format!("jobs/{}", leader.lease).as_bytes());
     assert!(!campaign.is_finished(), "the last one waits for etcdctl");
 
     // And we take over from it.
@@ -82,17 +82,17 @@ async fn one_queue_with_etcdctl(etcd: Etcd) {
 
 async fn each_reads_the_others_leader(etcd: Etcd) {
     let session = session(&etcd, "ours").await;
-    let election = session.election("office");
+    let election = session.election("jobs");
     let leadership = election.campaign().expect_soon("leads").await;
 
     // `etcdctl elect -l` prints the leader, and goes on to follow it.
-    let listener = Running::start(etcd.etcdctl_command(&["elect", "-l", "office"]));
+    let listener = Running::start(etcd.etcdctl_command(&["elect", "-l", "jobs"]));
     let (key, value) = leader_of(&listener);
     assert_eq!(key.as_bytes(), leadership.key());
     assert_eq!(value, "ours");
     leadership.resign().expect_soon("resigns").await;
 
-    let other = elect(&etcd, "office", "theirs");
+    let other = elect(&etcd, "jobs", "theirs");
     let (key, _) = leader_of(&other);
     let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!((leader.key, leader.value), (key.into_bytes(), b"theirs".to_vec()));
@@ -105,14 +105,14 @@ async fn a_candidate_whose_lease_is_negative_counts(etcd: Etcd) {
     let lease = i64::MIN + 0x1f;
     let options = etcd_client::LeaseGrantOptions::new().with_id(lease);
     client.lease_grant(60, Some(options)).expect_soon("grants").await;
-    let key = format!("office/-{:x}", lease.unsigned_abs());
+    let key = format!("jobs/-{:x}", lease.unsigned_abs());
     client
         .put(key.as_str(), "negative", Some(PutOptions::new().with_lease(lease)))
         .expect_soon("puts")
         .await;
 
     let session = session(&etcd, "ours").await;
-    let election = session.election("office");
+    let election = session.election("jobs");
     let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!((leader.lease, leader.value), (lease.into(), b"negative".to_vec()));
 
@@ -126,8 +126,8 @@ async fn a_candidate_whose_lease_is_negative_counts(etcd: Etcd) {
 
 /// As small scripts in other languages do it.
 async fn put_if_absent(client: &mut Client, lease: i64) -> bool {
-    let absent = Compare::create_revision("office", CompareOp::Equal, 0);
-    let put = TxnOp::put("office", "script", Some(PutOptions::new().with_lease(lease)));
+    let absent = Compare::create_revision("jobs", CompareOp::Equal, 0);
+    let put = TxnOp::put("jobs", "script", Some(PutOptions::new().with_lease(lease)));
     let answer = client.txn(Txn::new().when([absent]).and_then([put])).await;
     answer.expect("answers").succeeded()
 }
@@ -139,12 +139,12 @@ async fn one_race_with_put_if_absent(etcd: Etcd) {
     assert!(put_if_absent(&mut script, lease).await, "the script leads");
 
     let session = session(&etcd, "ours").await;
-    let election = session.election("office").contest(Contest::Race);
+    let election = session.election("jobs").contest(Contest::Race);
     let leader = election.leader().expect_soon("reads").await.expect("there is a leader");
     assert_eq!(leader.value, b"script");
     // Joined, and not elected, as long as the script's key is there.
     let mut candidate = joins(&election).await;
-    script.delete("office", None).expect_soon("deletes").await;
+    script.delete("jobs", None).expect_soon("deletes").await;
     let leadership = candidate.elected().expect_soon("leads").await;
     assert!(leadership.epoch() > leader.epoch);
     assert!(!put_if_absent(&mut script, lease).await, "the script has to wait");

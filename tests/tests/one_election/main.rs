@@ -6,31 +6,28 @@
 //! `INCUMBENT_ALL_EXAMPLES` is set.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use incumbent::Contest;
 use incumbent_tests::counter::Counter;
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
+use incumbent_tests::program::Running;
 use incumbent_tests::soak::faults::Fault;
 use incumbent_tests::soak::hosts::{Host, Program};
 use incumbent_tests::soak::log::{self, Event, Log, Settings};
 use incumbent_tests::soak::run::{bound, end, nanoseconds, note_counter};
 use incumbent_tests::soak::terms::{self, Report};
 use incumbent_tests::wait::{ExpectSoon, LIMIT, until};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-const ELECTION: &str = "office";
+const ELECTION: &str = "jobs";
 /// In the queue each has its turn, so nobody may lose its place while the machine is busy.
-const PATIENT_TTL: Duration = Duration::from_secs(4);
+const LONG_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(2);
 /// How long others than the hosts may lead.
 const OTHERS: Duration = Duration::from_secs(30);
@@ -40,7 +37,7 @@ const COUNTS: u64 = 3;
 on_each_version!(all_take_turns_in_one_queue, all_race_with_a_script);
 
 async fn all_take_turns_in_one_queue(version: Version) {
-    let Some(mut world) = World::start(version, Contest::Queue, PATIENT_TTL).await else { return };
+    let Some(mut world) = World::start(version, Contest::Queue, LONG_TTL).await else { return };
     let [rust, node, python] = [0, 1, 2];
     for host in [rust, node, python] {
         world.hosts[host].start().expect("starts");
@@ -54,9 +51,11 @@ async fn all_take_turns_in_one_queue(version: Version) {
     world.dies(node).await;
     world.counts(python).await;
     let paused = world.pauses(python);
-    etcdctl.leads(1).await;
+    prints(&etcdctl, 1).await;
     world.wakes(python, paused).await;
-    etcdctl.end();
+    // It leaves.
+    etcdctl.signal(Signal::INT);
+    etcdctl.wait();
     for host in [rust, node, python] {
         world.counts(host).await;
         let paused = world.pauses(host);
@@ -75,11 +74,11 @@ async fn all_take_turns_in_one_queue(version: Version) {
 async fn all_race_with_a_script(version: Version) {
     let Some(mut world) = World::start(version, Contest::Race, TTL).await else { return };
     let mut script = world.script();
-    script.leads(1).await;
+    prints(&script, 1).await;
     for host in &mut world.hosts {
         host.start().expect("starts");
     }
-    // Whoever wins is told to go in another way each time, until everybody has led.
+    // The winner has to go in another way each time, until each host has led.
     let mut led = [0; 3];
     for turn in 0.. {
         let leader = world.counts_someone().await;
@@ -98,10 +97,11 @@ async fn all_race_with_a_script(version: Version) {
         }
         assert!(turn < 60, "{led:?}: somebody never wins");
     }
-    let before = script.lines();
+    let before = script.stdout.line_count();
     let report = world.end().await;
-    script.leads(before + 1).await;
-    script.end();
+    prints(&script, before + 1).await;
+    script.signal(Signal::TERM);
+    script.wait();
     println!("{led:?}, and the script {before} times\n{report}");
 }
 
@@ -167,7 +167,7 @@ impl World {
         panic!("{} does not lead", self.hosts[host].name);
     }
 
-    /// Who leads, once it has counted.
+    /// The leader, once it has counted.
     async fn counts_someone(&mut self) -> usize {
         let began = Instant::now();
         let (mut leader, mut since) = (None, 0);
@@ -234,19 +234,18 @@ impl World {
     }
 
     /// `etcdctl elect`, once it is in line.
-    async fn etcdctl(&self) -> Other {
-        let mut command = self.etcd.etcdctl_command(&["elect", ELECTION, "etcdctl"]);
-        let other = Other::start(&mut command, Signal::INT);
+    async fn etcdctl(&self) -> Running {
+        let other = Running::start(self.etcd.etcdctl_command(&["elect", ELECTION, "etcdctl"]));
         self.until_in_line(self.hosts.len() + 1).await;
         other
     }
 
-    fn script(&self) -> Other {
+    fn script(&self) -> Running {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/one_election/put_if_absent.sh");
         let mut command = Command::new("sh");
         command.arg(script).arg(self.etcd.version().etcdctl_path());
         command.args([&self.etcd.address().to_string(), ELECTION]);
-        Other::start(&mut command, Signal::TERM)
+        Running::start(command)
     }
 
     /// Ends the hosts, and judges what they wrote down.
@@ -284,47 +283,9 @@ fn commands() -> Option<[(&'static str, Vec<OsString>); 3]> {
     ])
 }
 
-/// A candidate that is not ours. It prints when it leads, and ends with its handle.
-struct Other {
-    process: Child,
-    /// By which it leaves.
-    signal: Signal,
-    lines: Arc<AtomicUsize>,
-}
-
-impl Other {
-    fn start(command: &mut Command, signal: Signal) -> Self {
-        let mut process = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let output = BufReader::new(process.stdout.take().expect("piped"));
-        let lines = Arc::new(AtomicUsize::new(0));
-        let printed = Arc::clone(&lines);
-        thread::spawn(move || {
-            for _ in output.lines().map_while(Result::ok) {
-                printed.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        Self { process, signal, lines }
-    }
-
-    fn lines(&self) -> usize {
-        self.lines.load(Ordering::Relaxed)
-    }
-
-    /// Waits until it has printed so many lines.
-    async fn leads(&mut self, lines: usize) {
-        until(&format!("it leads, and prints line {lines}"), async || self.lines() >= lines).await;
-    }
-
-    /// Has it leave.
-    fn end(mut self) {
-        kill_process(Pid::from_child(&self.process), self.signal).expect("it runs");
-        self.process.wait().expect("it ends");
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// Waits until a candidate that is not ours has printed so many lines: it prints one when it
+/// leads.
+async fn prints(other: &Running, lines: usize) {
+    let what = format!("it leads, and prints line {lines}");
+    until(&what, async || other.stdout.line_count() >= lines).await;
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# As people write it themselves: whoever makes the key leads, for a second, and tries again.
+# As people write it themselves: it leads for a second when it can make the key, and tries again.
 # Usage: put_if_absent.sh ETCDCTL ENDPOINT KEY
 etcdctl=$1 key=$3
 export ETCDCTL_API=3 ETCDCTL_ENDPOINTS=$2
