@@ -17,7 +17,7 @@ use incumbent_tests::wait::{ExpectSoon, until};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
-const NAME: &str = "office";
+const NAME: &str = "jobs";
 const WORKERS: usize = 3;
 
 /// How many faults there are, and how long each may last, in milliseconds.
@@ -27,7 +27,8 @@ const LONGEST: u64 = 1_600;
 on_each_version! { no_increment_is_lost_and_none_is_a_deposed_leaders }
 
 async fn no_increment_is_lost_and_none_is_a_deposed_leaders(etcd: Etcd) {
-    let counting = Arc::new(Counting::default());
+    let (began, history) = (Instant::now(), Mutex::default());
+    let counting = Arc::new(Counting { began, history, over: AtomicBool::new(false) });
     let mut relays = Vec::new();
     let mut workers = Vec::new();
     for worker in 0..WORKERS {
@@ -68,19 +69,9 @@ struct Counting {
     over: AtomicBool,
 }
 
-impl Default for Counting {
-    fn default() -> Counting {
-        Counting { began: Instant::now(), history: Mutex::default(), over: AtomicBool::new(false) }
-    }
-}
-
 impl Counting {
     fn applied(&self) -> usize {
         self.history.lock().applied()
-    }
-
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
     }
 
     /// Notes something, at the time when it is noted.
@@ -94,7 +85,7 @@ impl Counting {
 /// Campaigns, counts while it leads, and lets others have their turn.
 async fn work(worker: usize, session: Session, counter: Counter, counting: Arc<Counting>) {
     let election = session.election(NAME);
-    while !counting.is_over() {
+    while !counting.over.load(Ordering::Relaxed) {
         let Ok(campaign) = timeout(Duration::from_secs(1), election.campaign()).await else {
             continue;
         };

@@ -22,7 +22,7 @@ use tokio::time::sleep;
 const LEASE_TIME: Duration = Duration::from_secs(6);
 /// A life of tokens, in which etcd counts whole seconds.
 const TOKEN_LIFE: Duration = Duration::from_secs(1);
-const NAME: &str = "my/office";
+const NAME: &str = "my/service";
 const KEY: &str = "my/data";
 
 on_each_version! {
@@ -69,23 +69,17 @@ async fn all_certificates_are_replaced_while_a_leader_leads(version: Version) {
     leadership.resign().expect_soon("resigns").await;
     let next = waits.elected().expect_soon("leads").await;
     assert!(next.epoch() > epoch);
-    loop {
-        // The gap may be seen, or not.
-        if next_epoch(&mut leaders).await == Some(next.epoch()) {
-            break;
-        }
-    }
+    // The gap may be seen, or not.
+    while next_epoch(&mut leaders).await != Some(next.epoch()) {}
 }
 
 // Logins.
 
 async fn logins_that_end_every_second_cost_nothing(version: Version) {
-    let directory = TempDir::new().unwrap();
-    let etcd = with_short_logins(version, directory.path());
+    let (etcd, _directory) = with_users(version, Some(TOKEN_LIFE));
     let url = etcd.url();
-    let sessions = [(); 3].map(|()| session(&url, user("me", "mine")));
-    let [one, two, three] = sessions;
-    let (one, two, three) = (one.await, two.await, three.await);
+    let session = async || session(&url, user("me", "mine")).await;
+    let (one, two, three) = (session().await, session().await, session().await);
     let leadership = one.election(NAME).campaign().expect_soon("leads").await;
     let mut waits = joins(&two.election(NAME)).await;
     let mut leaders = three.election(NAME).observe();
@@ -103,20 +97,16 @@ async fn logins_that_end_every_second_cost_nothing(version: Version) {
     // What was opened with a login of long ago still tells.
     leadership.resign().expect_soon("resigns").await;
     let next = waits.elected().expect_soon("leads").await;
-    loop {
-        if next_epoch(&mut leaders).await == Some(next.epoch()) {
-            break;
-        }
-    }
+    while next_epoch(&mut leaders).await != Some(next.epoch()) {}
     next.resign().expect_soon("resigns").await;
     for session in [one, two, three] {
         session.close().expect_soon("closes").await;
     }
-    assert_eq!(as_root(&etcd, &["get", "--prefix", "my/office"]), "");
+    assert_eq!(as_root(&etcd, &["get", "--prefix", "my/service"]), "");
 }
 
 async fn a_new_password_is_taken_up_in_the_right_order(version: Version) {
-    let (etcd, directory) = with_users(version);
+    let (etcd, directory) = with_users(version, None);
     let file = directory.path().join("password");
     fs::write(&file, "mine\n").unwrap();
     let one = session(&etcd.url(), user_of_file("me", &file)).await;
@@ -136,7 +126,7 @@ async fn a_new_password_is_taken_up_in_the_right_order(version: Version) {
 }
 
 async fn a_new_password_is_taken_up_in_the_wrong_order(version: Version) {
-    let (etcd, directory) = with_users(version);
+    let (etcd, directory) = with_users(version, None);
     let file = directory.path().join("password");
     fs::write(&file, "mine\n").unwrap();
     let one = session(&etcd.url(), user_of_file("me", &file)).await;
@@ -153,17 +143,14 @@ async fn a_new_password_is_taken_up_in_the_wrong_order(version: Version) {
 // Roles.
 
 async fn a_role_is_taken_away_and_given_back(version: Version) {
-    let (etcd, _directory) = with_users(version);
+    let (etcd, _directory) = with_users(version, None);
     taken_away_and_given_back(&etcd).await;
 }
 
 /// A login of this kind ends with each change of etcd's users, and etcd says so in
 /// other words.
 async fn a_role_is_taken_away_from_logins_that_carry_it(version: Version) {
-    let directory = TempDir::new().unwrap();
-    let token = token(directory.path(), Duration::from_secs(600));
-    let etcd = Etcd::start_with(version, &["--auth-token", &token]);
-    etcd.enable_users("root's", "me", "mine", "my/");
+    let (etcd, _directory) = with_users(version, Some(Duration::from_secs(600)));
     taken_away_and_given_back(&etcd).await;
 }
 
@@ -176,7 +163,7 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
     let leadership = candidate.elected().expect_soon("leads").await;
     as_root(etcd, &["user", "revoke-role", "me", "of-the-prefix"]);
 
-    // Who has a key keeps it: etcd asks nobody's leave to renew a lease.
+    // A candidate that has a key keeps it: etcd lets everybody renew a lease.
     let denied = soon("the write is denied", async {
         loop {
             match leadership.fence().put(KEY, "v").await {
@@ -192,7 +179,7 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
         extended(&mut events).await;
     }
     assert!(leadership.is_valid());
-    // Who has none gets none, and is told why.
+    // One without a key gets none, and is told why.
     match soon("the campaign is answered", two.election(NAME).campaign()).await {
         Err(Error::Withdrawn(Failure::Denied(text))) => {
             assert!(text.contains("permission denied"), "{text}");
@@ -280,25 +267,19 @@ async fn session(url: &str, credentials: Credentials) -> Session {
     Session::connect(url, options).expect_soon("connects").await
 }
 
-/// An etcd of which `me` may have what begins with `my/`.
-fn with_users(version: Version) -> (Etcd, TempDir) {
-    let etcd = Etcd::start(version);
+/// An etcd of which `me` may have what begins with `my/`. With a life, its tokens carry the roles:
+/// the only kind whose life can be set in all versions.
+fn with_users(version: Version, token_life: Option<Duration>) -> (Etcd, TempDir) {
+    let directory = TempDir::new().unwrap();
+    let token = token_life.map(|life| {
+        let key = directory.path().join("token.key");
+        fs::write(&key, "of no use outside of this test").unwrap();
+        format!("jwt,priv-key={},sign-method=HS256,ttl={}s", key.display(), life.as_secs())
+    });
+    let more: Vec<_> = token.iter().flat_map(|token| ["--auth-token", token]).collect();
+    let etcd = Etcd::start_with(version, &more);
     etcd.enable_users("root's", "me", "mine", "my/");
-    (etcd, TempDir::new().unwrap())
-}
-
-fn with_short_logins(version: Version, directory: &Path) -> Etcd {
-    let token = token(directory, TOKEN_LIFE);
-    let etcd = Etcd::start_with(version, &["--auth-token", &token]);
-    etcd.enable_users("root's", "me", "mine", "my/");
-    etcd
-}
-
-/// Of the kind of tokens whose life can be set in all versions.
-fn token(directory: &Path, life: Duration) -> String {
-    let key = directory.join("token.key");
-    fs::write(&key, "of no use outside of this test").unwrap();
-    format!("jwt,priv-key={},sign-method=HS256,ttl={}s", key.display(), life.as_secs())
+    (etcd, directory)
 }
 
 fn as_root(etcd: &Etcd, arguments: &[&str]) -> String {
