@@ -8,7 +8,6 @@ use std::future::poll_fn;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -17,11 +16,12 @@ use anyhow::{Context as _, Result, bail};
 use futures_util::future::try_join_all;
 use incumbent::types::{Change, Claim, Grant, Operation, Response, Watch};
 use incumbent::{BootClock, Clock as _, Options, Session, SqliteStore, Store as _};
+use tokio::io::{AsyncBufReadExt as _, BufReader as AsyncBufReader};
 use tokio::runtime::Runtime;
 
 /// What this program is to be, if it is not the one that measures.
 const ROLE: &str = "INCUMBENT_EMBEDDED_ROLE";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,10 +37,10 @@ fn main() -> Result<()> {
     let rounds = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(200);
     let folder = tempfile::tempdir()?;
     let commit = commits(&folder.path().join("floor.db"), rounds)?;
-    let floor = Spread::of("a commit of SQLite's alone", commit, None);
+    let floor = spread("a commit of SQLite's alone", commit, None);
     let in_folder = |name: &str| folder.path().join(name);
-    events(&in_folder("events.db"), rounds, &floor)?;
-    handovers(&in_folder("handovers.db"), rounds, &floor)?;
+    events(&in_folder("events.db"), rounds, floor)?;
+    handovers(&in_folder("handovers.db"), rounds, floor)?;
     crashes(&in_folder("crashes.db"))?;
     many(&in_folder("many.db"))?;
     idle(&in_folder("idle.db"))
@@ -68,7 +68,7 @@ fn commits(path: &Path, rounds: usize) -> Result<Vec<u64>> {
 // What is measured.
 
 /// From the answer to a write in one process until another one has seen it.
-fn events(path: &Path, rounds: usize, floor: &Spread) -> Result<()> {
+fn events(path: &Path, rounds: usize, floor: u64) -> Result<()> {
     let mut others = Others::default();
     let runtime = runtime()?;
     let store = runtime.block_on(SqliteStore::open(path))?;
@@ -76,22 +76,22 @@ fn events(path: &Path, rounds: usize, floor: &Spread) -> Result<()> {
     others.start(path, "watcher")?;
     others.hear("started")?;
     runtime.block_on(
-        store.call(Operation::Grant(Grant { lease: 1, ttl: 600_000_000_000 }), PATIENCE),
+        store.call(Operation::Grant(Grant { lease: 1, ttl: 600_000_000_000 }), TIMEOUT),
     )?;
     for round in 0..rounds {
         let claim = Claim { key: format!("key/{round}").into(), value: Vec::new(), lease: 1 };
-        let claimed = runtime.block_on(store.call(Operation::Claim(claim), PATIENCE))?;
+        let claimed = runtime.block_on(store.call(Operation::Claim(claim), TIMEOUT))?;
         let acknowledged = BootClock.now();
         let Response::Claimed(_) = claimed else { bail!("{claimed:?}") };
         took.push(others.hear("saw")?.at.saturating_sub(acknowledged));
         sleep(Duration::from_millis(2));
     }
-    Spread::of("acknowledged to seen elsewhere", took, Some(floor));
+    spread("acknowledged to seen elsewhere", took, Some(floor));
     Ok(())
 }
 
 /// From the call of `resign` in one process to a leadership in another one.
-fn handovers(path: &Path, rounds: usize, floor: &Spread) -> Result<()> {
+fn handovers(path: &Path, rounds: usize, floor: u64) -> Result<()> {
     let mut others = Others::default();
     for _ in 0..3 {
         others.start(path, "10")?;
@@ -106,7 +106,7 @@ fn handovers(path: &Path, rounds: usize, floor: &Spread) -> Result<()> {
         let span = leader.at.checked_sub(resigned.at);
         took.push(span.context("elected before the other one had to resign")?);
     }
-    Spread::of("resign to elected, three processes", took, Some(floor));
+    spread("resign to elected, three processes", took, Some(floor));
     Ok(())
 }
 
@@ -127,7 +127,7 @@ fn crashes(path: &Path) -> Result<()> {
         took.push(leader.at.saturating_sub(killed));
         others.start(path, "1")?;
     }
-    Spread::of("kill -9 to elected, lease of 1 s", took, None);
+    spread("kill -9 to elected, lease of 1 s", took, None);
     Ok(())
 }
 
@@ -169,19 +169,19 @@ fn idle(path: &Path) -> Result<()> {
 
 // The other processes.
 
-/// Leads, until it is told to resign, again and again.
+/// Leads, until it is told to resign, again and again. It ends with its input.
 async fn campaign(path: &Path, ttl: Duration) -> Result<()> {
-    let orders = lines();
+    let mut orders = AsyncBufReader::new(tokio::io::stdin()).lines();
     let store = SqliteStore::open(path).await?;
     let session = Session::open(store, Options { ttl, ..Options::default() }).await?;
-    let election = session.election("office");
+    let election = session.election("jobs");
     loop {
-        let leadership = election.campaign().await?;
+        let leadership = tokio::select! {
+            elected = election.campaign() => elected?,
+            _ = orders.next_line() => return Ok(()),
+        };
         say("elected");
-        let orders = Arc::clone(&orders);
-        if !tokio::task::spawn_blocking(move || orders.lock().is_ok_and(|it| it.recv().is_ok()))
-            .await?
-        {
+        if orders.next_line().await?.is_none() {
             return Ok(());
         }
         say("resigning");
@@ -203,20 +203,6 @@ async fn watch(path: &Path) -> Result<()> {
 
 fn say(what: &str) {
     println!("{what} {}", BootClock.now());
-}
-
-/// What comes in; it ends with the one who measures.
-fn lines() -> Arc<std::sync::Mutex<Receiver<String>>> {
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-        std::process::exit(0);
-    });
-    Arc::new(std::sync::Mutex::new(receiver))
 }
 
 /// What another process said.
@@ -270,7 +256,7 @@ impl Others {
             return Ok(self.pending.remove(known));
         }
         loop {
-            let said = self.said.recv_timeout(PATIENCE).with_context(|| format!("no {what}"))?;
+            let said = self.said.recv_timeout(TIMEOUT).with_context(|| format!("no {what}"))?;
             if said.what == what {
                 return Ok(said);
             }
@@ -310,26 +296,14 @@ impl Drop for Others {
     }
 }
 
-struct Spread {
-    median: u64,
-}
-
-impl Spread {
-    fn of(what: &str, mut took: Vec<u64>, floor: Option<&Spread>) -> Spread {
-        took.sort_unstable();
-        let at = |percent: usize| took[(took.len() * percent / 100).min(took.len() - 1)];
-        let [median, p99, most] = [50, 99, 100].map(at);
-        let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
-        print!(
-            "{what}: median {:.2} ms, p99 {:.2} ms, most {:.2} ms",
-            ms(median),
-            ms(p99),
-            ms(most)
-        );
-        match floor {
-            Some(floor) => println!(", ratio to a commit {:.1}", ms(median) / ms(floor.median)),
-            None => println!(),
-        }
-        Spread { median }
-    }
+/// Prints how long something took, and returns the median.
+fn spread(what: &str, mut took: Vec<u64>, floor: Option<u64>) -> u64 {
+    took.sort_unstable();
+    let at = |percent: usize| took[(took.len() * percent / 100).min(took.len() - 1)];
+    let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
+    let [median, p99, most] = [50, 99, 100].map(at).map(ms);
+    let ratio = floor
+        .map_or(String::new(), |floor| format!(", ratio to a commit {:.1}", median / ms(floor)));
+    println!("{what}: median {median:.2} ms, p99 {p99:.2} ms, most {most:.2} ms{ratio}");
+    at(50)
 }

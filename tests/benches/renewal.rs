@@ -4,11 +4,9 @@
 //! `cargo bench -p incumbent-tests --features component --bench renewal`
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use incumbent::types::{
-    Call, Candidacy, Change, Claimed, Command, Config, Entry, Event, Notice, Operation, Reply,
-    RequestId, Response, Snapshot, Watched,
-};
-use incumbent::{Component, Contest, Elector};
+use incumbent::types::{Call, Command, Config, Event, Operation, Reply, Response};
+use incumbent::{Component, Elector};
+use incumbent_tests::load::leader;
 use incumbent_tests::text_component::of_elector;
 
 /// Answers every call with an empty step.
@@ -21,59 +19,6 @@ fn open(component: &Component) -> Elector {
     let config =
         Config { lease_ttl: TTL, safety_margin: 0, request_timeout: 5 * SECOND, seed: (1, 2) };
     Elector::open(component, config, 0).expect("opens")
-}
-
-fn reply(id: RequestId, response: Response) -> Event {
-    Event::Reply(Reply { id, outcome: Ok(response) })
-}
-
-/// An elector that leads, and the mark of its next keep-alive.
-fn leader(component: &Component) -> (Elector, u64) {
-    let mut elector = open(component);
-    let mut events = vec![Event::Campaign(Candidacy {
-        election: 1,
-        name: "bench".into(),
-        contest: Contest::Queue,
-        value: b"bench".to_vec(),
-        rejoin: true,
-    })];
-    let mut ours = None;
-    loop {
-        let step = elector.handle(0, &events).expect("handles");
-        events.clear();
-        for command in step.commands {
-            match command {
-                Command::Call(Call { id, operation, .. }) => match operation {
-                    Operation::Grant(_) => events.push(reply(id, Response::Granted(TTL))),
-                    Operation::Claim(claim) => {
-                        let entry = Entry {
-                            key: claim.key,
-                            value: claim.value,
-                            lease: claim.lease,
-                            created: 5,
-                            modified: 5,
-                        };
-                        ours = Some(entry.clone());
-                        events.push(reply(id, Response::Claimed(Claimed { entry, at: 5 })));
-                    }
-                    Operation::Read(_) => {
-                        let own = ours.clone().into_iter().collect();
-                        let snapshot = Snapshot { at: 5, found: vec![Vec::new(), own, Vec::new()] };
-                        events.push(reply(id, Response::Snapshot(snapshot)));
-                    }
-                    Operation::KeepAlive(_) | Operation::Revoke(_) | Operation::Guarded(_) => {}
-                },
-                Command::Watch(watch) => {
-                    let change = Change::Started(4);
-                    events.push(Event::Watched(Watched { id: watch.id, change }));
-                }
-                Command::Notify(Notice::Elected(_)) => {
-                    return (elector, step.deadline.expect("a renewal is due"));
-                }
-                Command::Unwatch(_) | Command::Notify(_) => {}
-            }
-        }
-    }
 }
 
 fn renewal(criterion: &mut Criterion) {
@@ -90,7 +35,7 @@ fn renewal(criterion: &mut Criterion) {
         bencher.iter(|| idle.handle(0, &[]).expect("handles"));
     });
     // Two calls, so the figure is twice that of one.
-    let (mut elector, mut now) = leader(&component);
+    let (mut elector, mut now) = leader(TTL);
     group.bench_function("renewal: wake and its reply, both", |bencher| {
         bencher.iter(|| {
             let mut step = elector.handle(now, &[Event::Wake]).expect("handles");
@@ -102,8 +47,8 @@ fn renewal(criterion: &mut Criterion) {
             });
             if let Some(id) = renewal {
                 now += 1_000;
-                let renewed = [reply(id, Response::Renewed(TTL))];
-                step = elector.handle(now, &renewed).expect("handles");
+                let renewed = Event::Reply(Reply { id, outcome: Ok(Response::Renewed(TTL)) });
+                step = elector.handle(now, &[renewed]).expect("handles");
             }
             now = step.deadline.expect("something is due");
         });

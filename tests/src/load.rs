@@ -7,7 +7,7 @@ use incumbent::types::{
     Call, Candidacy, Change, Command, Config, Deletion, ElectionId, Event, GuardedWrite,
     Leadership, Notice, Operation, Reply, RequestId, Response, Term, Watched,
 };
-use incumbent::{Component, Contents, Contest, Elector, Rules};
+use incumbent::{Component, Contents, Contest, Elector, Mark, Rules};
 
 use crate::operations::put;
 
@@ -37,7 +37,7 @@ pub struct Cost {
 
 /// Everything that is measured with so many elections and such names.
 pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
-    let mut load = Load::new(name);
+    let mut load = Load::new(name, TTL);
     let mut costs = Vec::new();
     let last = elections;
     let all: Vec<ElectionId> = (1..last).collect();
@@ -62,15 +62,24 @@ pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
 /// Gives one elector the most elections that it admits, with the longest names and values, and
 /// returns how many of them it leads.
 pub fn leads_at_most() -> usize {
-    let mut load = Load::new(1_024);
+    let mut load = Load::new(1_024, TTL);
     load.value = vec![b'v'; 4_096];
     load.campaign(&(1..=10_000).collect::<Vec<_>>(), PORTION);
     load.leads.len()
 }
 
+/// An elector that leads in one election, on a lease of so many nanoseconds, and the mark of its
+/// next renewal.
+pub fn leader(ttl: u64) -> (Elector, Mark) {
+    let mut load = Load::new(NAMES[0], ttl);
+    load.campaign(&[1], PORTION);
+    (load.elector, load.deadline.expect("a renewal is due"))
+}
+
 /// An elector, and a store that does at once what it is asked.
 struct Load {
     elector: Elector,
+    ttl: u64,
     now: u64,
     deadline: Option<u64>,
     name: usize,
@@ -85,12 +94,13 @@ struct Load {
 }
 
 impl Load {
-    fn new(name: usize) -> Load {
+    fn new(name: usize, ttl: u64) -> Load {
         let component = Component::embedded().expect("it loads");
         let config =
-            Config { lease_ttl: TTL, safety_margin: 0, request_timeout: 5 * SECOND, seed: (1, 2) };
+            Config { lease_ttl: ttl, safety_margin: 0, request_timeout: 5 * SECOND, seed: (1, 2) };
         Load {
             elector: Elector::open(&component, config, 0).expect("it opens"),
+            ttl,
             now: 0,
             deadline: None,
             name,
@@ -123,9 +133,9 @@ impl Load {
 
     /// The next renewal, with its answer.
     fn renewal(&mut self) -> Cost {
-        self.now += TTL / 3 + 1;
+        self.now += self.ttl / 3 + 1;
         let cost = self.settle();
-        let until = self.now + TTL - TTL / 100;
+        let until = self.now + self.ttl - self.ttl / 100;
         assert!(self.leads.values().all(|led| led.valid_until == until), "all are extended");
         cost
     }
