@@ -157,7 +157,6 @@ impl Recovery {
             self.end_orphan(id, false, registrants);
         }
         self.end_due(now, registrants);
-        self.orphans.let_go();
         self.give_back();
         if let Some(culprit) = self.successor.broke(in_a_row) {
             let sentence = "the elector breaks whenever it is told of this election";
