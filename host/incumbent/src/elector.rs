@@ -313,15 +313,13 @@ impl wasmtime_wasi::WasiView for HostState {
     }
 }
 
-#[cfg(feature = "wasi")]
+/// Nothing but WASI may be imported, and that with the feature only.
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
-    wasi::linker(engine)
-}
-
-/// The elector of the library imports nothing.
-#[cfg(not(feature = "wasi"))]
-fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
-    Ok(Linker::new(engine))
+    #[cfg_attr(not(feature = "wasi"), expect(unused_mut, reason = "nothing is added"))]
+    let mut linker = Linker::new(engine);
+    #[cfg(feature = "wasi")]
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    Ok(linker)
 }
 
 /// One engine for all electors of the process.

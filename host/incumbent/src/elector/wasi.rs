@@ -1,14 +1,7 @@
 //! WASI for other electors: all functions exist, and reach nothing.
 
-use wasmtime::Engine;
-use wasmtime::component::{Linker, ResourceTable};
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
-
-pub(super) fn linker<T: WasiView>(engine: &Engine) -> wasmtime::Result<Linker<T>> {
-    let mut linker = Linker::new(engine);
-    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    Ok(linker)
-}
+use wasmtime::component::ResourceTable;
+use wasmtime_wasi::{WasiCtx, WasiCtxView};
 
 /// How many random bytes it is given at once.
 const RANDOM: u64 = 64 << 10;
