@@ -60,6 +60,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -93,14 +94,9 @@ const WITHIN: Duration = Duration::from_secs(1);
 pub struct World {
     clock: ManualClock,
     store: MemoryStore,
-    processes: Arc<Mutex<Processes>>,
-}
-
-#[derive(Debug, Default)]
-struct Processes {
-    controllers: Vec<TestController>,
+    controllers: Arc<Mutex<Vec<TestController>>>,
     /// How many processes there have been.
-    started: u64,
+    started: Arc<AtomicU64>,
 }
 
 impl Default for World {
@@ -114,7 +110,7 @@ impl World {
     pub fn new() -> Self {
         let clock = ManualClock::default();
         let store = MemoryStore::new(Arc::new(clock.clone()));
-        Self { clock, store, processes: Arc::default() }
+        Self { clock, store, controllers: Arc::default(), started: Arc::default() }
     }
 
     /// A process whose session has this identity, and the options' defaults: a lease of
@@ -135,14 +131,10 @@ impl World {
     /// As for [`Session::open`](crate::Session::open): [`Error::Component`] for bad times,
     /// or for a bad component.
     pub async fn process_with(&self, options: Options) -> Result<Process, Error> {
-        let seed = {
-            let mut processes = self.processes.lock();
-            processes.started += 1;
-            processes.started
-        };
+        let seed = self.started.fetch_add(1, Ordering::Relaxed) + 1;
         let options = Options { clock: Arc::new(self.clock.clone()), ..options };
-        let (process, controller) = Process::start(self.clone(), options, seed).await?;
-        self.processes.lock().controllers.push(controller);
+        let process = Process::start(self.clone(), options, seed).await?;
+        self.controllers.lock().push(process.controller.clone());
         Ok(process)
     }
 
@@ -200,7 +192,7 @@ impl World {
         for _ in 0..ROUNDS {
             let controllers = self.controllers();
             for controller in &controllers {
-                controller.deadlines_settled().await;
+                controller.deadlines_idle().await;
             }
             for _ in 0..TURNS {
                 yield_now().await;
@@ -280,7 +272,7 @@ impl World {
     }
 
     fn controllers(&self) -> Vec<TestController> {
-        let controllers = &mut self.processes.lock().controllers;
+        let mut controllers = self.controllers.lock();
         controllers.retain(TestController::is_needed);
         controllers.clone()
     }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 
 use crate::term::Deadlines;
 
@@ -81,8 +82,10 @@ impl TestController {
     }
 
     /// Waits until all terms that are due have ended, and their endings have been called.
-    pub(crate) async fn deadlines_settled(&self) {
-        self.deadlines.settled().await;
+    pub(crate) async fn deadlines_idle(&self) {
+        while !self.deadlines.is_idle() {
+            yield_now().await;
+        }
     }
 
     /// Stops the driver and the deadline thread, or lets them go on.

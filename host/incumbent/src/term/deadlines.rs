@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::thread;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::oneshot;
 use tracing::error;
 
 use super::state::TermState;
@@ -42,8 +41,6 @@ struct Schedule {
     paused: bool,
     /// The thread is ending terms at this moment.
     busy: bool,
-    /// Tests that wait until the thread has nothing left to do.
-    waiting: Vec<oneshot::Sender<()>>,
 }
 
 /// The terms that stand on one validity.
@@ -141,7 +138,6 @@ impl Deadlines {
     fn due(&self) -> (Vec<Arc<TermState>>, Option<Mark>) {
         let mut schedule = self.schedule.lock();
         if schedule.paused {
-            schedule.waiting.clear();
             return (Vec::new(), Some(Mark::MAX));
         }
         let now = self.clock.now();
@@ -164,28 +160,21 @@ impl Deadlines {
         let next = queue.first().map(|(mark, _)| *mark);
         schedule.busy = !due.is_empty();
         schedule.kept = next.is_some() || schedule.busy;
-        if !schedule.busy {
-            schedule.waiting.clear();
-        }
         (due, next)
     }
 
-    /// For tests: waits until every term that is due has ended, and its endings have been
-    /// called.
-    pub(crate) async fn settled(&self) {
-        let (asked, settled) = oneshot::channel();
-        {
-            let mut schedule = self.schedule.lock();
-            let due = schedule.queue.first().is_some_and(|(mark, _)| *mark <= self.clock.now());
-            let idle = !due && schedule.over.is_empty() && !schedule.busy;
-            if idle || !schedule.kept || schedule.paused {
-                return;
-            }
-            schedule.waiting.push(asked);
+    /// For tests: whether every term that is due has ended, and its endings have been called.
+    /// If not, the thread is woken.
+    pub(crate) fn is_idle(&self) -> bool {
+        let schedule = self.schedule.lock();
+        let due = schedule.queue.first().is_some_and(|(mark, _)| *mark <= self.clock.now());
+        let is_done = !due && schedule.over.is_empty() && !schedule.busy;
+        let is_idle = is_done || !schedule.kept || schedule.paused;
+        drop(schedule);
+        if !is_idle {
+            self.notifier.notify();
         }
-        self.notifier.notify();
-        // The thread drops the sender instead of an answer.
-        let _ = settled.await;
+        is_idle
     }
 
     /// For tests: stops the thread, or lets it go on.

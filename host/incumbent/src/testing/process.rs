@@ -17,16 +17,12 @@ use crate::session::{Session, compiled, parts};
 pub struct Process {
     world: World,
     session: Session,
-    controller: TestController,
+    pub(super) controller: TestController,
     link: Arc<Link>,
 }
 
 impl Process {
-    pub(super) async fn start(
-        world: World,
-        options: Options,
-        seed: u64,
-    ) -> Result<(Self, TestController), Error> {
+    pub(super) async fn start(world: World, options: Options, seed: u64) -> Result<Self, Error> {
         let link = Arc::new(Link::new(world.store.clone(), world.clock.clone()));
         let component = compiled(&options).await?;
         let mut parts = parts(Arc::new(Linked(Arc::clone(&link))), component, options);
@@ -34,7 +30,7 @@ impl Process {
         let (hook, controller) = TestController::new(Arc::clone(&parts.deadlines));
         parts.test_hook = Some(hook);
         let session = Session::start(parts)?;
-        Ok((Self { world, session, controller: controller.clone(), link }, controller))
+        Ok(Self { world, session, controller, link })
     }
 
     /// The session, for the code under test: it is cheap to clone.
