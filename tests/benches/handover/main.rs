@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use self::hosts::Host;
 
 /// How long a successor has been in line when its predecessor resigns.
-const SETTLED: Duration = Duration::from_millis(300);
+const IN_LINE: Duration = Duration::from_millis(300);
 const FRESH: Duration = Duration::from_millis(20);
 
 fn main() -> Result<()> {
@@ -36,10 +36,10 @@ async fn measure(version: Version, rounds: usize) -> Result<()> {
     let etcd = Etcd::start_with(version, SYNCED);
     println!("etcd {version:?}, {rounds} rounds each");
     start(&etcd, rounds.min(50)).await?;
-    handover(&etcd, rounds, "quiet, 300 ms in line", SETTLED).await?;
+    handover(&etcd, rounds, "quiet, 300 ms in line", IN_LINE).await?;
     handover(&etcd, rounds, "20 ms in line", FRESH).await?;
     let busy = Load::start(&etcd).await?;
-    handover(&etcd, rounds, "1,000 writes a second", SETTLED).await?;
+    handover(&etcd, rounds, "1,000 writes a second", IN_LINE).await?;
     busy.stop().await?;
     hosts(&etcd, rounds.min(100)).await
 }
@@ -73,22 +73,10 @@ async fn start(etcd: &Etcd, rounds: usize) -> Result<()> {
 
 async fn handover(etcd: &Etcd, rounds: usize, what: &str, in_line: Duration) -> Result<()> {
     let mut floor = Floor::connect(etcd).await?;
-    let sessions = [session(etcd).await?, session(etcd).await?];
-    let mut leader = sessions[0].election("handover").campaign().await?;
-    let (mut floors, mut ours) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        floors.push(floor.round(in_line).await?);
-        let successor = sessions[(round + 1) % 2].election("handover");
-        let (next, took) = hand_over(leader, &successor, in_line).await?;
-        leader = next;
-        ours.push(took);
-    }
-    leader.resign().await?;
-    for session in sessions {
-        session.close().await?;
-    }
+    let (mut ours, floors) =
+        in_turns(etcd, rounds, in_line, async || Ok(vec![floor.round(in_line).await?])).await?;
     println!("  {what}");
-    print(("floor", &mut floors), ("incumbent", &mut ours));
+    print(("floor", &mut floors.concat()), ("incumbent", &mut ours));
     Ok(())
 }
 
@@ -98,27 +86,38 @@ async fn hosts(etcd: &Etcd, rounds: usize) -> Result<()> {
     if others.len() < 2 {
         println!("    not all of them are here: ./setup.sh node python");
     }
+    let (mut ours, theirs) =
+        in_turns(etcd, rounds, IN_LINE, async || others.iter_mut().map(Host::hand_over).collect())
+            .await?;
+    for (at, host) in others.iter().enumerate() {
+        let mut times: Vec<_> = theirs.iter().map(|round| round[at]).collect();
+        print(("Rust", &mut ours), (host.name, &mut times));
+    }
+    Ok(())
+}
+
+/// Hands an election over, in turns with others: how long it took here, and there.
+async fn in_turns(
+    etcd: &Etcd,
+    rounds: usize,
+    in_line: Duration,
+    mut others: impl AsyncFnMut() -> Result<Vec<Duration>>,
+) -> Result<(Vec<Duration>, Vec<Vec<Duration>>)> {
     let sessions = [session(etcd).await?, session(etcd).await?];
-    let mut leader = sessions[0].election("handover-rust").campaign().await?;
-    let mut ours = Vec::new();
-    let mut theirs = vec![Vec::new(); others.len()];
+    let mut leader = sessions[0].election("handover").campaign().await?;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        let successor = sessions[(round + 1) % 2].election("handover-rust");
-        let (next, took) = hand_over(leader, &successor, SETTLED).await?;
+        theirs.push(others().await?);
+        let successor = sessions[(round + 1) % 2].election("handover");
+        let (next, took) = hand_over(leader, &successor, in_line).await?;
         leader = next;
         ours.push(took);
-        for (host, times) in others.iter_mut().zip(&mut theirs) {
-            times.push(host.hand_over()?);
-        }
     }
     leader.resign().await?;
     for session in sessions {
         session.close().await?;
     }
-    for (host, times) in others.iter().zip(&mut theirs) {
-        print(("Rust", &mut ours), (host.name, times));
-    }
-    Ok(())
+    Ok((ours, theirs))
 }
 
 /// The leader resigns when the successor has been in line for a while.

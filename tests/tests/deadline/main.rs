@@ -1,7 +1,7 @@
 //! `valid-until` is kept, whatever else does not work: the runtime, the component, the
 //! store.
 
-use std::io;
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -19,6 +19,7 @@ use incumbent_tests::hostile::{self, NOW, TERM, demotes, elects, extends, grant,
 use incumbent_tests::stores::Generous;
 use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, yields};
 use parking_lot::Mutex;
+use tempfile::NamedTempFile;
 use tokio::runtime::Builder;
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -140,9 +141,9 @@ async fn a_component_that_wants_too_much_memory() {
 /// A component that breaks by this deed while it leads is reported for that reason, its
 /// term stands to the deadline, and its successor leads.
 async fn breaks(deed: &str, why: &str) {
-    let logs = Logs::default();
-    let writer = logs.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let logs = NamedTempFile::new().expect("a file");
+    let writer = logs.reopen().expect("opens");
+    let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let mut steps = steps(NOW, NOW + 300 * MILLISECOND);
     // Then it is woken, and breaks.
@@ -157,7 +158,7 @@ async fn breaks(deed: &str, why: &str) {
     let trouble = troubles.next().expect_soon("the trouble is told").await;
     let Failure::Other(trouble) = trouble else { panic!("{trouble:?}") };
     assert!(trouble.contains(why) && !trouble.contains('\n'), "{trouble}");
-    let logs = logs.text();
+    let logs = fs::read_to_string(logs.path()).expect("is text");
     assert!(logs.contains("the elector is replaced") && logs.contains(why), "{logs}");
 
     end.is_in_time(first.valid_until());

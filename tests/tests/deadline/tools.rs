@@ -157,27 +157,6 @@ impl Clock for TurnedBack {
     }
 }
 
-/// What is logged on this thread.
-#[derive(Clone, Default)]
-pub struct Logs(Arc<Mutex<Vec<u8>>>);
-
-impl Logs {
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock()).into_owned()
-    }
-}
-
-impl io::Write for Logs {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(text);
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// A store in memory that renews leases for a second, and keeps them for longer than a test
 /// takes: what it says of a lease is all that ends a term.
 #[derive(Clone, Debug)]
