@@ -143,15 +143,9 @@ impl Driver {
         // The store's answers first: no crowd of users may be in the way of a renewal.
         let now = self.clock.now();
         while self.events.takes_stores()
-            && let Poll::Ready(reply) = self.calls.poll_reply(context, now)
+            && let Poll::Ready(event) = self.calls.poll_next(context, now)
         {
-            self.events.push(reply);
-            found = true;
-        }
-        while self.events.takes_stores()
-            && let Poll::Ready(watched) = self.calls.poll_watched(context)
-        {
-            self.events.push(watched);
+            self.events.push(event);
             found = true;
         }
         while self.events.takes_users()

@@ -74,14 +74,11 @@ impl Calls {
         self.watches.close(id);
     }
 
-    pub(super) fn poll_reply(&mut self, context: &mut Context<'_>, now: Mark) -> Poll<Event> {
-        match self.under_way.poll_next_unpin(context) {
-            Poll::Ready(Some(reply)) => Poll::Ready(Event::Reply(self.replied(now, reply))),
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+    /// A reply, if there is one, or else what a watch tells.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>, now: Mark) -> Poll<Event> {
+        if let Poll::Ready(Some(reply)) = self.under_way.poll_next_unpin(context) {
+            return Poll::Ready(Event::Reply(self.replied(now, reply)));
         }
-    }
-
-    pub(super) fn poll_watched(&mut self, context: &mut Context<'_>) -> Poll<Event> {
         self.watches.poll_next(context).map(|watched| Event::Watched(self.watched(watched)))
     }
 

@@ -142,18 +142,16 @@ impl Recovery {
         registrants.leases.clear();
 
         self.orphans.keep(leases);
-        let mut yielded = Vec::new();
+        let mut orphaned = Vec::new();
         for (id, registrant) in &mut registrants.all {
             if let Registrant::Candidate(candidate) = registrant
                 && let Some(term) = candidate.orphan()
             {
                 self.orphans.insert(*id, &term);
-                if term.is_yielded() {
-                    yielded.push(*id);
-                }
+                orphaned.push(*id);
             }
         }
-        for id in yielded {
+        for id in orphaned {
             self.end_orphan(id, false, registrants);
         }
         self.end_due(now, registrants);
