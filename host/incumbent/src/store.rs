@@ -49,7 +49,7 @@ pub(crate) mod url;
 ///   conflict.
 /// - **Watches** tell each change once, those of one revision before those of the next, and all
 ///   of them from the start on; or that they have ended. A watch that begins at a past revision
-///   tells the changes since, or [`Compacted`](Failure::Compacted) with the oldest revision that
+///   tells the changes since, or [`Compacted`](crate::Failure::Compacted) with the oldest revision that
 ///   is still known; one that begins in the future tells nothing before.
 ///
 /// ```
@@ -69,6 +69,8 @@ pub(crate) mod url;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// [`Failure::Invalid`]: crate::Failure::Invalid
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Starts one operation: one request, or one transaction, whole or not at
     /// all. The request is sent in the order of the first polls.
@@ -77,6 +79,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// that of a [`Operation::KeepAlive`] ends when the answer comes or can no longer come,
     /// because a late answer still counts. Dropping the future gives up the answer, not the
     /// operation: it may have happened, or may still happen.
+    ///
+    /// [`Failure::Timeout`]: crate::Failure::Timeout
     fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer>;
 
     /// Reads one key from the member that answers, which does not ask the others: the entry may
