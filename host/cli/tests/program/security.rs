@@ -14,6 +14,7 @@ incumbent_tests::on_each_version!(
     certificates_are_replaced_while_it_leads,
     a_password_is_replaced_while_it_leads,
     who_is_denied_is_withdrawn_with_the_reason,
+    a_role_may_cover_all_elections_below_a_prefix,
     no_secret_is_told,
 );
 
@@ -150,6 +151,16 @@ fn who_is_denied_is_withdrawn_with_the_reason(etcd: Etcd) {
         let denied = end(command).expect(4).says(&["permission denied"]);
         assert!(denied.stdout.contains(prints), "{denied:?}");
     }
+}
+
+fn a_role_may_cover_all_elections_below_a_prefix(etcd: Etcd) {
+    etcd.enable_users("of-root", "ann", PASSWORD, "mine/");
+    let (_directory, file) = password();
+    let mut command = on(&etcd, ["campaign", "mine/service", "--ttl", "2s", "-o", "json"]);
+    command.args(["--user", "ann", "--password-file"]).arg(&file);
+    let candidate = Running::start(command);
+    candidate.event("elected");
+    candidate.stop();
 }
 
 /// With a password and a private key, all that can be seen of the program is
