@@ -349,7 +349,11 @@ impl World {
                 if let Some(index) = index.checked_rem(self.watches.len()) {
                     let change = anything::change(&mut Unstructured::new(&bytes), &self.known());
                     let change = change.unwrap_or(Change::Started(0));
+                    let ended = matches!(change, Change::Ended(_));
                     self.events.push(self.watches[index].event(change));
+                    if ended {
+                        self.watches.remove(index);
+                    }
                 }
             }
         }
