@@ -279,10 +279,12 @@ impl World<'_> {
         for (other, it) in self.processes.iter().enumerate() {
             let Some(term) = &it.parts[part].term else { continue };
             let theirs = term.leadership.term.epoch;
-            if other != process
-                && term.may_work(it.clock.at(self.now))
-                && !self.laws.is_meddled_with(theirs)
-            {
+            // Each deadline is a mark of its own process's clock.
+            let from = it.clock.at(self.now);
+            let own = incumbent_terms::Term { id: process, epoch, from, until: Mark::MAX };
+            let until = term.leadership.valid_until;
+            let earlier = incumbent_terms::Term { id: other, epoch: theirs, from: 0, until };
+            if other != process && own.overlaps(&earlier) && !self.laws.is_meddled_with(theirs) {
                 return Err(Law::OneLeader.broken(format!(
                     "process {process} leads `{}` in epoch {epoch}, and process {other} may \
                      still work in epoch {theirs}",

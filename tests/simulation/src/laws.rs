@@ -297,10 +297,12 @@ impl Laws {
         }
         // What was read before the store was put back may be told after it.
         let before = if self.is_meddled_with(epoch) { 0 } else { self.newest[election] };
-        if epoch <= newest || epoch <= before {
+        let term = |epoch| incumbent_terms::Term { id: (), epoch, from: now, until: now };
+        let newest = term(newest.max(before));
+        if !term(epoch).rises_above(&newest) {
             return Err(Law::EpochsRise.broken(format!(
                 "process {process} leads in epoch {epoch}, after one of {}",
-                newest.max(before)
+                newest.epoch
             )));
         }
         if !self.is_meddled_with(epoch) {

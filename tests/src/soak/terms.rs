@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use incumbent::Mark;
 
-use super::faults::{self, Fault, InForce};
+use super::faults::{self, InForce};
 use super::log::{Event, Line, Settings};
 use incumbent_simulation::history::{History, Outcome};
+use incumbent_terms::Fault;
 
 mod report;
 
@@ -207,47 +208,51 @@ fn terms(lines: &[Line], faults: &[InForce], violations: &mut Vec<String>) -> Ve
 /// When this process was killed, as it was there at `mark`.
 fn killed(process: &str, mark: Mark, faults: &[InForce]) -> Mark {
     let kills = faults.iter().filter(
-        |one| matches!(&one.fault, Fault::KillHost { host: other } if other == host(process)),
+        |one| matches!(&one.fault, faults::Fault::KillHost { host: other } if other == host(process)),
     );
     kills.map(|one| one.since).filter(|since| *since >= mark).min().unwrap_or(Mark::MAX)
 }
 
 /// No two terms overlap, and epochs rise.
-///
-/// The simulation has a judge of its own, because it sees every instant. So has the
-/// demonstration, which would have to depend on the tests for these few lines.
 fn one_at_a_time(terms: &[Term], faults: &[InForce], report: &mut Report) {
-    let Some((mut longest, rest)) = terms.split_first() else { return };
-    let mut newest = longest.epoch;
-    for term in rest {
-        if term.epoch <= newest {
-            report.violations.push(format!("the epoch does not rise with {term}: {newest}"));
-        }
-        newest = newest.max(term.epoch);
-        if term.began < longest.ended() {
-            let told = format!("{longest} and {term} overlap");
-            let is_deposed = faults.iter().any(|one| {
-                matches!(one.fault, Fault::Depose { epoch, .. } if epoch == longest.epoch)
-                    && one.since <= term.began
-            });
-            // An order of the operator's makes two who believe, which law 1 says.
-            if is_deposed {
-            } else if longest.was_taken() && leader_was_stuck(faults, term.began) {
-                report.broken_words.push(told);
-            } else {
-                report.violations.push(told);
+    let judged = terms.iter().map(|term| incumbent_terms::Term {
+        id: term,
+        epoch: term.epoch,
+        from: term.began,
+        until: term.ended(),
+    });
+    for fault in incumbent_terms::judge(judged) {
+        let (earlier, later) = match fault {
+            Fault::Overlap { earlier, later } => (earlier.id, later.id),
+            Fault::Epoch { earlier, later } => {
+                let (earlier, later) = (earlier.epoch, later.id);
+                report.violations.push(format!("the epoch does not rise with {later}: {earlier}"));
+                continue;
             }
-        }
-        if term.ended() > longest.ended() {
-            longest = term;
+        };
+        let told = format!("{earlier} and {later} overlap");
+        // An operator's order makes two hosts believe that they lead, which law 1 allows.
+        if is_deposed(earlier, later.began, faults) {
+        } else if earlier.was_taken() && leader_was_stuck(faults, later.began) {
+            report.broken_words.push(told);
+        } else {
+            report.violations.push(told);
         }
     }
+}
+
+/// Whether an operator had removed this leader by then.
+fn is_deposed(term: &Term, by: Mark, faults: &[InForce]) -> bool {
+    faults.iter().any(|one| {
+        matches!(one.fault, faults::Fault::Depose { epoch, .. } if epoch == term.epoch)
+            && one.since <= by
+    })
 }
 
 /// Whether etcd's leader woke from a pause shortly before.
 fn leader_was_stuck(faults: &[InForce], mark: Mark) -> bool {
     faults.iter().any(|one| {
-        matches!(one.fault, Fault::PauseMembers { leader: true, .. })
+        matches!(one.fault, faults::Fault::PauseMembers { leader: true, .. })
             && one.since <= mark
             && mark <= after(one.until, NEWS)
     })
@@ -273,11 +278,8 @@ fn losses(
         *report.demotions.entry(reason.clone()).or_default() += 1;
         // Its last renewal was sent a lease time before its end.
         let since = term.ended().saturating_sub(after(settings.ttl, NEWS));
-        let is_deposed = faults
-            .iter()
-            .any(|one| matches!(one.fault, Fault::Depose { epoch, .. } if epoch == term.epoch));
         let is_explained = reason == "resigned"
-            || is_deposed
+            || is_deposed(term, Mark::MAX, faults)
             || faults::explain(faults, term.host(), (since, *mark), settings);
         if !is_explained {
             report.without_cause.push(format!("{term}: {reason}, at {mark}"));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::soak::faults::Removal;
+use crate::soak::faults::{Fault, Removal};
 
 const SECOND: Mark = 1_000_000_000;
 
