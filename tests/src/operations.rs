@@ -97,7 +97,7 @@ impl AtRandom {
                 key: this.key_or_none(),
                 from: this.one_in(4).then(|| this.key_or_none()),
                 created_before: match this.rng.usize(..4) {
-                    0 => Some(this.rng.i64(..3)),
+                    0 => Some(this.rng.i64(0..3)),
                     1 => Some(this.revision_near()),
                     _ => None,
                 },
@@ -160,7 +160,7 @@ impl AtRandom {
     }
 
     fn revision_near(&mut self) -> i64 {
-        (self.revision + 2 - self.rng.i64(..30)).max(1)
+        (self.revision + 2 - self.rng.i64(0..30)).max(1)
     }
 
     /// True once in so many times.

@@ -158,7 +158,7 @@ impl Both {
             930..960 => self.delete(random.of(&KEYS)).await,
             960..970 => {
                 // Also one that is forgotten already, or not there yet.
-                let revision = self.model.revision() + 3 - random.rng.i64(..80);
+                let revision = self.model.revision() + 3 - random.rng.i64(0..80);
                 self.compact(revision.max(1)).await;
             }
             970..980 => {
@@ -167,7 +167,7 @@ impl Both {
                 }
                 for _ in 0..4 {
                     // Up to the one that is next.
-                    let since = self.model.revision() + 1 - random.rng.i64(..100);
+                    let since = self.model.revision() + 1 - random.rng.i64(0..100);
                     let since = if random.one_in(3) { None } else { Some(since.max(0)) };
                     let key = random.key_or_none();
                     self.watch(&key, key.is_empty() || random.one_in(2), since).await;
