@@ -55,11 +55,9 @@ soak *ARGS:
     @cargo build --quiet --workspace --all-features --bins
     @exec "${CARGO_TARGET_DIR:-target}/debug/soak" "$@"
 
-# Read the logs of a soak: `just terms DIR`
+# Judge the logs of a soak again: `just terms DIR`
 [no-exit-message]
-terms *ARGS:
-    @cargo build --quiet --workspace --all-features --bins
-    @exec "${CARGO_TARGET_DIR:-target}/debug/terms" "$@"
+terms DIR: (soak "--judge" DIR)
 
 # Check format, lints, licences and what must not be depended on, as CI does
 lint:

@@ -1,17 +1,18 @@
-//! A real etcd of several members, with a link that can be cut between each two of
-//! them, and between each of them and its clients.
+//! A real etcd of several members, with a link that can be cut between each two of them.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::etcd::process::{Ports, Settings, local};
 use crate::etcd::{Etcd, Version, run};
-use crate::relay::{Link, PeerRelay, Relay};
+use crate::relay::{Link, PeerRelay};
 use crate::wait::LIMIT;
 
-/// A running cluster. Needs a tokio runtime, as [`Relay`] does.
+/// A running cluster. Needs a tokio runtime, as [`PeerRelay`] does.
 #[derive(Debug)]
 pub struct Cluster {
     version: Version,
@@ -24,19 +25,21 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Member {
     etcd: Etcd,
-    state: State,
+    failure: Option<Failure>,
     /// etcd's own id for it.
     id: u64,
-    clients: Relay,
     peers: PeerRelay,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Runs,
-    Paused,
+/// How a member fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Failure {
+    /// SIGKILL. Its data stays.
     Killed,
-    /// Cut off from the other members.
+    /// SIGSTOP.
+    Paused,
+    /// Its clients reach it, and the other members do not.
     Isolated,
 }
 
@@ -63,27 +66,20 @@ impl Cluster {
         self.members.len()
     }
 
-    /// All members as clients find them, each behind its [`relay`](Self::relay), as
-    /// `--store` takes it.
+    /// All members, as `--store` takes them.
     pub fn url(&self) -> String {
-        let all: Vec<_> =
-            self.members.iter().map(|member| member.clients.address().to_string()).collect();
-        format!("etcd://{}", all.join(","))
+        self.url_from(0)
     }
 
-    /// Where clients find a member without anything in between.
+    /// All members, this one first.
+    pub fn url_from(&self, first: usize) -> String {
+        let all = (0..self.members()).map(|at| self.address((first + at) % self.members()));
+        format!("etcd://{}", joined(all))
+    }
+
+    /// Where clients find a member.
     pub fn address(&self, member: usize) -> SocketAddr {
         self.members[member].etcd.address()
-    }
-
-    /// All members without anything in between.
-    pub fn direct_url(&self) -> String {
-        format!("etcd://{}", self.endpoints())
-    }
-
-    /// The link between a member and its clients.
-    pub fn relay(&self, member: usize) -> &Relay {
-        &self.members[member].clients
     }
 
     /// The member that leads among those that can; waits until there is one.
@@ -91,7 +87,7 @@ impl Cluster {
         let since = Instant::now();
         loop {
             let leads = |member: &Member| {
-                member.state == State::Runs
+                member.failure.is_none()
                     && member
                         .etcd
                         .get("/metrics")
@@ -108,7 +104,7 @@ impl Cluster {
     /// A member that runs and does not lead.
     pub fn follower(&self) -> usize {
         let leader = self.leader();
-        let follows = |at: &usize| *at != leader && self.members[*at].state == State::Runs;
+        let follows = |at: &usize| *at != leader && self.members[*at].failure.is_none();
         (0..self.members()).find(follows).expect("a cluster has followers")
     }
 
@@ -117,69 +113,40 @@ impl Cluster {
         self.members[member].etcd.log()
     }
 
-    /// Kills a member (SIGKILL), and waits for its end. Its data stays.
-    pub fn kill(&mut self, member: usize) {
-        self.members[member].etcd.kill();
-        self.members[member].state = State::Killed;
-    }
-
-    /// Starts a member again, with the same data and ports, and waits until it is
-    /// healthy: until a quorum is there.
-    pub fn restart(&mut self, member: usize) {
-        self.members[member].etcd.restart();
-        self.members[member].state = State::Runs;
-    }
-
-    /// Starts all that were killed again, and waits until they are healthy.
-    pub fn restart_killed(&mut self) {
-        let mut killed: Vec<_> =
-            self.members.iter_mut().filter(|member| member.state == State::Killed).collect();
-        killed.iter_mut().for_each(|member| member.etcd.start_again());
-        for member in killed {
-            member.etcd.expect_healthy();
-            member.state = State::Runs;
+    /// Makes a member fail, until [`recover`](Self::recover).
+    pub fn fail(&mut self, member: usize, failure: Failure) {
+        match failure {
+            Failure::Killed => self.members[member].etcd.kill(),
+            Failure::Paused => self.members[member].etcd.pause(),
+            Failure::Isolated => self.peers_of(member).for_each(|link| link.black_hole()),
         }
+        self.members[member].failure = Some(failure);
     }
 
-    /// Stops a member in its tracks (SIGSTOP).
-    pub fn pause(&mut self, member: usize) {
-        self.members[member].etcd.pause();
-        self.members[member].state = State::Paused;
-    }
-
-    /// Lets a paused member go on.
-    pub fn resume(&mut self, member: usize) {
-        self.members[member].etcd.resume();
-        self.members[member].state = State::Runs;
-    }
-
-    /// Cuts a member off from all the others, silently; its clients reach it.
-    pub fn isolate(&mut self, member: usize) {
-        self.peers_of(member).for_each(|link| link.black_hole());
-        self.members[member].state = State::Isolated;
-    }
-
-    /// Lets a member that was cut off reach the others again.
-    pub fn rejoin(&mut self, member: usize) {
-        self.peers_of(member).for_each(|link| {
-            // As after a time-out: what was said then is not heard now.
-            link.cut();
-            link.heal();
-        });
-        self.members[member].state = State::Runs;
-    }
-
-    /// Ends every fault, and waits until all members are healthy.
-    pub fn heal(&mut self) {
+    /// Ends every failure, and waits until the members that were killed are healthy.
+    pub fn recover(&mut self) {
         for at in 0..self.members() {
-            match self.members[at].state {
-                State::Paused => self.resume(at),
-                State::Isolated => self.rejoin(at),
-                State::Runs | State::Killed => {}
+            match self.members[at].failure {
+                Some(Failure::Killed) => self.members[at].etcd.start_again(),
+                Some(Failure::Paused) => self.members[at].etcd.resume(),
+                Some(Failure::Isolated) => self.peers_of(at).for_each(|link| {
+                    // As after a time-out: what was said then is not heard now.
+                    link.cut();
+                    link.heal();
+                }),
+                None => {}
             }
-            self.members[at].clients.heal();
         }
-        self.restart_killed();
+        for member in &mut self.members {
+            if member.failure.take() == Some(Failure::Killed) {
+                member.etcd.expect_healthy();
+            }
+        }
+    }
+
+    /// Ends every failure, and waits until all members are healthy.
+    pub fn heal(&mut self) {
+        self.recover();
         for member in &mut self.members {
             assert!(member.etcd.wait_until_healthy(), "{}", member.etcd.excuse());
         }
@@ -216,7 +183,7 @@ impl Cluster {
         let mut more: Vec<_> = self.more.iter().map(String::as_str).collect();
         more.extend(["--initial-cluster-state", "existing"]);
         let settings = Settings::alone(self.version, ports, &more);
-        let mut member = Member::start(settings, name, all.join(","), peers).await;
+        let mut member = Member::start(settings, name, all.join(","), peers);
         member.etcd.expect_healthy();
         self.members.push(member);
         self.learn_ids();
@@ -227,7 +194,7 @@ impl Cluster {
     pub fn restore(&mut self, snapshot: &Path) {
         let all: Vec<_> = self.members.iter().map(Member::named).collect();
         let all = all.join(",");
-        (0..self.members()).for_each(|at| self.kill(at));
+        (0..self.members()).for_each(|at| self.fail(at, Failure::Killed));
         for at in 0..self.members() {
             let settings = &self.members[at].etcd.settings;
             let data = settings.directory.path().join("data");
@@ -244,7 +211,7 @@ impl Cluster {
                 .arg(snapshot);
             run(command);
         }
-        self.restart_killed();
+        self.recover();
         self.learn_ids();
     }
 
@@ -275,7 +242,7 @@ impl Cluster {
         let mut cluster = Self { version, members: Vec::new(), more: more_of_it, made: members };
         for (name, ports, peers) in peers {
             let settings = Settings::alone(version, ports, more);
-            cluster.members.push(Member::start(settings, name, all.clone(), peers).await);
+            cluster.members.push(Member::start(settings, name, all.clone(), peers));
         }
         for member in &mut cluster.members {
             if !member.etcd.wait_until_healthy() {
@@ -309,17 +276,14 @@ impl Cluster {
     }
 
     fn endpoints(&self) -> String {
-        let all: Vec<_> =
-            self.members.iter().map(|member| member.etcd.address().to_string()).collect();
-        all.join(",")
+        joined(self.members.iter().map(|member| member.etcd.address()))
     }
 }
 
 impl Member {
-    async fn start(alone: Settings, name: String, members: String, peers: PeerRelay) -> Self {
+    fn start(alone: Settings, name: String, members: String, peers: PeerRelay) -> Self {
         let etcd = Etcd::spawn(Settings { name, members, peer: peers.address(), ..alone });
-        let clients = Relay::start(etcd.address()).await;
-        Self { etcd, state: State::Runs, id: 0, clients, peers }
+        Self { etcd, failure: None, id: 0, peers }
     }
 
     fn named(&self) -> String {
@@ -330,4 +294,8 @@ impl Member {
 /// As etcd wants a member in a list of them.
 fn named(name: &str, peers: &PeerRelay) -> String {
     format!("{name}=http://{}", peers.address())
+}
+
+fn joined(addresses: impl Iterator<Item = SocketAddr>) -> String {
+    addresses.map(|address| address.to_string()).collect::<Vec<_>>().join(",")
 }

@@ -1,74 +1,66 @@
-//! A network of one machine of its own, in which packets can be dropped.
+//! A network of one machine of its own, in which packets can be lost.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::env;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
-/// A network namespace with its own loopback. It lives as long as this, and the
-/// processes in it. Needs `unshare`, `nsenter`, `ip` and `nft`, and root or user
-/// namespaces.
-#[derive(Debug)]
-pub struct Network {
-    holder: Child,
+/// Set within the namespace.
+const INSIDE: &str = "INCUMBENT_NETWORK_NAMESPACE";
+
+/// Whether this process is in a network namespace of its own.
+pub fn is_inside() -> bool {
+    env::var_os(INSIDE).is_some()
 }
 
-impl Network {
-    /// Opens one, or says why that is not possible here.
-    pub fn open() -> Result<Self, String> {
-        let mut holder = Command::new("unshare")
-            .args(if is_root() { &[][..] } else { &["--user", "--map-root-user"] })
-            .args(["--net", "sh", "-c"])
-            // It ends with its input: with this process at the latest.
-            .arg("ip link set lo up && nft list ruleset && echo ready && exec cat")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("unshare, of util-linux, does not run: {error}"))?;
-        let mut said = String::new();
-        BufReader::new(holder.stdout.take().expect("it is piped"))
-            .read_line(&mut said)
-            .expect("it can be read");
-        if said != "ready\n" {
-            let output = holder.wait_with_output().expect("it ends");
-            let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(format!("there is no network namespace with nftables here: {reason}"));
-        }
-        Ok(Self { holder })
+/// This program, to be run again in a network namespace with its own loopback. Needs `unshare`,
+/// `ip` and `nft`, and root or user namespaces.
+///
+/// # Errors
+///
+/// Where there can be no such namespace here: the reason.
+pub fn this_program_inside() -> Result<Command, String> {
+    let trial = inside("true").output();
+    let trial = trial.map_err(|error| format!("unshare, of util-linux, does not run: {error}"))?;
+    if !trial.status.success() {
+        return Err(format!(
+            "there is no network namespace with iproute2 and nftables here: {}",
+            String::from_utf8_lossy(&trial.stderr).trim()
+        ));
     }
-
-    /// A program in this network.
-    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new("nsenter");
-        command
-            .args(["--target", &self.holder.id().to_string()])
-            .args(if is_root() { &[][..] } else { &["--user", "--preserve-credentials"] })
-            .args(["--net", "--"])
-            .arg(program);
-        command
-    }
-
-    /// Drops the packets that any of these expressions of nft select, and no others
-    /// from now on.
-    pub fn drop_packets(&self, which: &[&str]) {
-        let rules: String = which.iter().map(|which| format!("{which} drop\n")).collect();
-        let ruleset = format!(
-            "flush ruleset\ntable inet faults {{\nchain output {{\n\
-             type filter hook output priority 0;\n{rules}}}\n}}\n"
-        );
-        let mut nft = self.command("nft");
-        let mut nft = nft.args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("nft runs");
-        nft.stdin.take().expect("it is piped").write_all(ruleset.as_bytes()).expect("nft reads");
-        assert!(nft.wait().expect("nft ends").success(), "{ruleset}");
-    }
+    Ok(inside(env::current_exe().map_err(|error| error.to_string())?))
 }
 
-impl Drop for Network {
-    fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
+/// Runs a program in a new network namespace.
+fn inside(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
     }
+    let ready = "ip link set lo up && nft list ruleset && exec \"$0\" \"$@\"";
+    command.args(["--net", "--", "sh", "-c", ready]).arg(program).env(INSIDE, "1");
+    command
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+/// From now on, the packets are lost that any of these expressions of nft selects, and no others.
+pub fn lose_packets(which: &[&str]) {
+    let rules: String = which.iter().map(|which| format!("{which} counter drop\n")).collect();
+    // On arrival: the sender knows of a packet that is not let out, and sends it again at once.
+    let ruleset = format!(
+        "flush ruleset\ntable inet faults {{\nchain arriving {{\n\
+         type filter hook input priority 0;\n{rules}}}\n}}\n"
+    );
+    let nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn();
+    let mut nft = nft.expect("nft runs");
+    nft.stdin.take().expect("it is piped").write_all(ruleset.as_bytes()).expect("nft reads");
+    assert!(nft.wait().expect("nft ends").success(), "{ruleset}");
+}
+
+/// How many packets have been lost by these rules.
+pub fn packets_lost() -> u64 {
+    let listed = Command::new("nft").args(["list", "ruleset"]).output().expect("nft runs");
+    // `… counter packets 17 bytes 1234 drop`
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let counted = listed.split("counter packets ").skip(1);
+    counted.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum()
 }

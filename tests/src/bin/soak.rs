@@ -1,66 +1,37 @@
 //! Elections of real processes under faults: `just soak --minutes 10`,
 //! `just soak --false-alarms --minutes 15`.
 
-use std::io;
+use std::error::Error;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
-use incumbent_tests::etcd::Version;
-use incumbent_tests::soak::{false_alarms, log, run, terms};
+use incumbent_tests::netns;
+use incumbent_tests::soak::log;
+use incumbent_tests::soak::run::{Options, run};
+use incumbent_tests::soak::terms::{self, Report};
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Has three hosts count together on an etcd of three members, while what can go wrong
-/// does, and judges what they write down. The exit status is 1 if something is not as it
-/// has to be.
+/// Has three hosts count together on an etcd of three members, while hosts, members and links
+/// fail, and judges their logs. The exit status is 1 if a claim proves false.
 #[derive(Parser)]
 struct Arguments {
-    /// How long.
-    #[arg(long, default_value_t = 2.0, value_parser = minutes)]
-    minutes: f64,
-    /// Which etcd: 3.4 or 3.5.
-    #[arg(long, default_value = "3.5", value_name = "VERSION")]
-    etcd: Version,
-    /// What the faults are drawn from; a new one unless given. The times at which they
-    /// come are real: no two runs are the same.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// How long leases live, in seconds: 3 unless given, 5 for false alarms.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(2..))]
-    ttl: Option<u64>,
+    #[command(flatten)]
+    options: Options,
     /// Leave the logs in this directory, which must be new or empty. Otherwise they stay
     /// only where something was wrong.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// An operator removes leaders as well: then two may believe that they lead, for a
-    /// moment, and only what they write is judged.
-    #[arg(long, conflicts_with = "false_alarms")]
-    operator: bool,
-    /// No faults but 1% loss and 50 ms jitter between hosts and members: four elections,
-    /// and no leader may lose its term. Wants root, or user namespaces; ip and nft.
-    #[arg(long, conflicts_with = "seed")]
-    false_alarms: bool,
-}
-
-fn minutes(text: &str) -> Result<f64, String> {
-    let minutes: f64 = text.parse().map_err(|_| "is no number")?;
-    // Longer ones would be cut short by the memory that their judgement takes.
-    if (0.0..=1440.0).contains(&minutes) { Ok(minutes) } else { Err("0 to 1440".into()) }
+    /// Run nothing, and judge the logs (*.jsonl) that a soak has left in this directory.
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    judge: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    if arguments.false_alarms
-        && let Err(sentence) = false_alarms::enter()
-    {
-        eprintln!("packets can be lost only in a network namespace: {sentence}");
-        return ExitCode::from(2);
-    }
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    match runtime.block_on(soak(&arguments)) {
-        Ok(good) => ExitCode::from(u8::from(!good)),
+    match soak(&Arguments::parse()) {
+        Ok(is_good) => ExitCode::from(u8::from(!is_good)),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::from(2)
@@ -68,23 +39,23 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all was as it has to be.
-async fn soak(arguments: &Arguments) -> io::Result<bool> {
+/// Whether every claim has held.
+fn soak(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
+    if let Some(logs) = &arguments.judge {
+        return Ok(judge(logs)?.is_good());
+    }
+    // Before there are threads: a namespace is for a whole program.
+    if arguments.options.false_alarms && !netns::is_inside() {
+        let arguments = std::env::args_os().skip(1);
+        return Err(netns::this_program_inside()?.args(arguments).exec().into());
+    }
     let temporary = TempDir::with_prefix("incumbent-soak-")?;
     let logs = arguments.keep.as_deref().unwrap_or(temporary.path());
     log::directory(logs)?;
-    let [mut interrupt, mut terminate] =
-        [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).expect("Unix"));
-    let result = tokio::select! {
-        result = run(arguments, logs) => Some(result),
-        _ = interrupt.recv() => None,
-        _ = terminate.recv() => None,
-    };
-    let report = terms::judge(&log::read(logs)?);
-    print!("{report}");
-    let is_good = report.is_good() && !matches!(result, Some(Err(_)));
+    let result = tokio::runtime::Runtime::new()?.block_on(run_or_signal(&arguments.options, logs));
+    let is_good = judge(logs)?.is_good() && !matches!(result, Some(Err(_)));
     match &result {
-        None => println!("interrupted: this is what it came to"),
+        None => println!("interrupted: the logs were judged as far as they go"),
         Some(Err(error)) => println!("not carried through: {error}"),
         Some(Ok(())) => {}
     }
@@ -95,29 +66,23 @@ async fn soak(arguments: &Arguments) -> io::Result<bool> {
     Ok(is_good && result.is_some())
 }
 
-async fn run(arguments: &Arguments, logs: &Path) -> io::Result<()> {
-    let Arguments { minutes, etcd, seed, ttl, operator, false_alarms, .. } = *arguments;
-    let counter = std::env::current_exe()?.with_file_name("counter");
-    let length = Duration::from_secs_f64(60.0 * minutes);
-    let ttl = Duration::from_secs(ttl.unwrap_or(if false_alarms { 5 } else { 3 }));
-    let logs = logs.to_owned();
-    if false_alarms {
-        let (loss, jitter) = (1, Duration::from_millis(50));
-        let version = etcd;
-        false_alarms::run(&false_alarms::Options {
-            version,
-            ttl,
-            length,
-            loss,
-            jitter,
-            logs,
-            counter,
-        })
-        .await
-    } else {
-        let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-        println!("seed {seed}");
-        let version = etcd;
-        run::run(&run::Options { version, ttl, length, seed, operator, logs, counter }).await
+/// None if it was interrupted.
+async fn run_or_signal(options: &Options, logs: &Path) -> Option<std::io::Result<()>> {
+    let [mut interrupt, mut terminate] =
+        [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).expect("Unix"));
+    let counter = std::env::current_exe().expect("this program").with_file_name("counter");
+    tokio::select! {
+        result = run(options, logs, &counter) => Some(result),
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
     }
+}
+
+/// Judges the logs in a directory, and prints what they show.
+fn judge(logs: &Path) -> Result<Report, String> {
+    let lines = log::read(logs)
+        .map_err(|error| format!("cannot read the logs in {}: {error}", logs.display()))?;
+    let report = terms::judge(&lines);
+    print!("{report}");
+    Ok(report)
 }

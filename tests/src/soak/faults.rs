@@ -7,6 +7,7 @@ use incumbent::Mark;
 use serde::{Deserialize, Serialize};
 
 use super::log::Settings;
+use crate::cluster::Failure;
 use crate::etcd::Version;
 
 /// Leases of this time and longer outlive the election of another etcd leader.
@@ -44,25 +45,13 @@ pub enum Fault {
         /// Up to this much longer.
         jitter_ms: u64,
     },
-    /// SIGKILL of members; healed when they run again and are healthy.
-    KillMembers {
+    /// Members fail.
+    FailMembers {
+        /// In which way.
+        failure: Failure,
         /// Which.
         members: Vec<usize>,
         /// etcd's leader is among them.
-        leader: bool,
-    },
-    /// SIGSTOP of members.
-    PauseMembers {
-        /// Which.
-        members: Vec<usize>,
-        /// etcd's leader is among them.
-        leader: bool,
-    },
-    /// A member that its clients reach, and the other members do not.
-    IsolateMember {
-        /// Which one.
-        member: usize,
-        /// It is etcd's leader.
         leader: bool,
     },
     /// All of etcd's history is dropped.
@@ -108,30 +97,27 @@ pub enum Removal {
 }
 
 impl Fault {
-    /// What it is counted as.
-    pub fn name(&self) -> &'static str {
+    /// What the report counts it as.
+    pub fn name(&self) -> String {
         match self {
-            Self::KillHost { .. } => "host killed",
-            Self::PauseHost { .. } => "host paused",
-            Self::CutHost { members, .. } if members.len() == 1 => "host cut off from one member",
-            Self::CutHost { cut: Cut::Requests, .. } => "host cut off, its requests",
-            Self::CutHost { cut: Cut::Replies, .. } => "host cut off, the replies",
-            Self::CutHost { cut: Cut::Both, .. } => "host cut off, both ways",
-            Self::CutHost { cut: Cut::Refused, .. } => "host cut off, refused",
-            Self::SlowHost { .. } => "host slowed",
-            Self::KillMembers { members, .. } if members.len() > 1 => "two members killed",
-            Self::KillMembers { leader: true, .. } => "etcd's leader killed",
-            Self::KillMembers { leader: false, .. } => "follower killed",
-            Self::PauseMembers { members, .. } if members.len() > 1 => "two members paused",
-            Self::PauseMembers { leader: true, .. } => "etcd's leader paused",
-            Self::PauseMembers { leader: false, .. } => "follower paused",
-            Self::IsolateMember { leader: true, .. } => "etcd's leader isolated",
-            Self::IsolateMember { leader: false, .. } => "follower isolated",
-            Self::Compact => "compaction",
-            Self::Defragment { .. } => "defragmentation",
-            Self::Depose { by: Removal::Order, .. } => "operator: depose",
-            Self::Depose { by: Removal::Key, .. } => "operator: key deleted",
-            Self::Depose { by: Removal::Lease, .. } => "operator: lease revoked",
+            Self::KillHost { .. } => "host killed".into(),
+            Self::PauseHost { .. } => "host paused".into(),
+            Self::CutHost { members, .. } if members.len() == 1 => {
+                "host cut off from one member".into()
+            }
+            Self::CutHost { cut, .. } => format!("host cut off: {cut:?}").to_lowercase(),
+            Self::SlowHost { .. } => "host slowed".into(),
+            Self::FailMembers { failure, members, leader } => {
+                let who = match (members.len(), leader) {
+                    (1, false) => "follower",
+                    (1, true) => "etcd's leader",
+                    _ => "two members",
+                };
+                format!("{who} {failure:?}").to_lowercase()
+            }
+            Self::Compact => "compaction".into(),
+            Self::Defragment { .. } => "defragmentation".into(),
+            Self::Depose { by, .. } => format!("operator: by {by:?}").to_lowercase(),
         }
     }
 
@@ -142,9 +128,7 @@ impl Fault {
             | Self::PauseHost { host }
             | Self::CutHost { host, .. }
             | Self::SlowHost { host, .. } => Some(host),
-            Self::KillMembers { .. }
-            | Self::PauseMembers { .. }
-            | Self::IsolateMember { .. }
+            Self::FailMembers { .. }
             | Self::Compact
             | Self::Defragment { .. }
             | Self::Depose { .. } => None,
@@ -160,11 +144,9 @@ impl Fault {
         match self {
             Self::KillHost { .. } | Self::PauseHost { .. } => true,
             Self::CutHost { members, .. } => members.len() > 1,
-            Self::KillMembers { members, leader } | Self::PauseMembers { members, leader } => {
-                members.len() > 1 || *leader && !outlives_an_election
-            }
-            Self::IsolateMember { leader, .. } => {
-                (*leader || returns_as_a_rival) && !outlives_an_election
+            Self::FailMembers { failure, members, leader } => {
+                let is_rival = *failure == Failure::Isolated && returns_as_a_rival;
+                members.len() > 1 || (*leader || is_rival) && !outlives_an_election
             }
             Self::SlowHost { .. }
             | Self::Compact
@@ -174,7 +156,7 @@ impl Fault {
     }
 }
 
-/// A kind of fault, before it is known whom it hits.
+/// A kind of fault, before it is known what it hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     KillHost,
@@ -182,17 +164,18 @@ pub(super) enum Kind {
     CutHost(Cut),
     CutHostFromOne(Cut),
     SlowHost,
-    KillMember,
-    KillLeader,
-    KillTwo,
-    PauseMember,
-    PauseLeader,
-    PauseTwo,
-    IsolateMember,
-    IsolateLeader,
+    Fail(Members, Failure),
     Compact,
     Defragment,
     Depose(Removal),
+}
+
+/// Which members a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Members {
+    Follower,
+    Leader,
+    Two,
 }
 
 impl Kind {
@@ -207,14 +190,14 @@ impl Kind {
         Self::CutHostFromOne(Cut::Both),
         Self::CutHostFromOne(Cut::Replies),
         Self::SlowHost,
-        Self::KillMember,
-        Self::KillLeader,
-        Self::KillTwo,
-        Self::PauseMember,
-        Self::PauseLeader,
-        Self::PauseTwo,
-        Self::IsolateMember,
-        Self::IsolateLeader,
+        Self::Fail(Members::Follower, Failure::Killed),
+        Self::Fail(Members::Leader, Failure::Killed),
+        Self::Fail(Members::Two, Failure::Killed),
+        Self::Fail(Members::Follower, Failure::Paused),
+        Self::Fail(Members::Leader, Failure::Paused),
+        Self::Fail(Members::Two, Failure::Paused),
+        Self::Fail(Members::Follower, Failure::Isolated),
+        Self::Fail(Members::Leader, Failure::Isolated),
         Self::Compact,
         Self::Defragment,
     ];
@@ -225,31 +208,10 @@ impl Kind {
     fn goes_with(self, other: Self) -> bool {
         // When etcd's leader wakes, etcd before 3.5.13 revokes leases that were renewed
         // meanwhile. Alone, so that this can be told from faults of ours.
-        let is_alone = |kind| kind == Self::PauseLeader;
+        let is_alone = |kind| kind == Self::Fail(Members::Leader, Failure::Paused);
         // What was killed becomes healthy only with a quorum of the others.
-        let both_of_members = self.is_of_members() && other.is_of_members();
+        let both_of_members = matches!((self, other), (Self::Fail(..), Self::Fail(..)));
         !is_alone(self) && !is_alone(other) && !both_of_members
-    }
-
-    fn is_of_members(self) -> bool {
-        match self {
-            Self::KillMember
-            | Self::KillLeader
-            | Self::KillTwo
-            | Self::PauseMember
-            | Self::PauseLeader
-            | Self::PauseTwo
-            | Self::IsolateMember
-            | Self::IsolateLeader => true,
-            Self::KillHost
-            | Self::PauseHost { .. }
-            | Self::CutHost(_)
-            | Self::CutHostFromOne(_)
-            | Self::SlowHost
-            | Self::Compact
-            | Self::Defragment
-            | Self::Depose(_) => false,
-        }
     }
 
     /// How long it lasts, where leases live for `ttl`.
@@ -259,17 +221,9 @@ impl Kind {
             Self::PauseHost { beyond: false } => (0.05, 0.6),
             Self::PauseHost { beyond: true } => (1.1, 2.0),
             Self::KillHost => (0.0, 1.5),
-            Self::CutHost(_)
-            | Self::CutHostFromOne(_)
-            | Self::SlowHost
-            | Self::KillMember
-            | Self::KillLeader
-            | Self::KillTwo
-            | Self::PauseMember
-            | Self::PauseLeader
-            | Self::PauseTwo
-            | Self::IsolateMember
-            | Self::IsolateLeader => (0.1, 2.0),
+            Self::CutHost(_) | Self::CutHostFromOne(_) | Self::SlowHost | Self::Fail(..) => {
+                (0.1, 2.0)
+            }
         };
         ttl.mul_f64(least + (most - least) * rng.f64())
     }
@@ -398,15 +352,13 @@ mod tests {
 
     #[test]
     fn a_follower_that_returns_is_a_rival_on_3_4_alone() {
-        let isolated = Fault::IsolateMember { member: 1, leader: false };
-        let settings = |etcd: &str, seconds: u64| Settings {
-            seed: 0,
-            etcd: etcd.into(),
-            ttl: seconds * 1_000_000_000,
-            bound: 0,
+        let (failure, members) = (Failure::Isolated, vec![1]);
+        let isolated = Fault::FailMembers { failure, members, leader: false };
+        let is_grave = |version, seconds| {
+            isolated.is_grave(&Settings::new(version, Duration::from_secs(seconds), 0))
         };
-        assert!(isolated.is_grave(&settings("3.4", 3)));
-        assert!(!isolated.is_grave(&settings("3.5", 3)));
-        assert!(!isolated.is_grave(&settings("3.4", 10)), "its lease outlives that");
+        assert!(is_grave(Version::V3_4, 3));
+        assert!(!is_grave(Version::V3_5, 3));
+        assert!(!is_grave(Version::V3_4, 10), "its lease outlives that");
     }
 }

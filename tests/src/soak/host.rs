@@ -1,7 +1,6 @@
-//! A host of a soak, the program `counter`: it campaigns, counts while it leads, lets
-//! others have their turn, and writes down when it regards itself as leader.
+//! A host of a soak, the program `counter`: it campaigns, counts while it leads, resigns for
+//! others, and logs when it regards itself as leader.
 
-use std::future;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,47 +9,47 @@ use clap::Parser;
 use fastrand::Rng;
 use futures_util::{Stream, StreamExt};
 use incumbent::{
-    BootClock, Clock, Contest, Event as News, Fence, Leadership, Options, Reason, Session, TermInfo,
+    BootClock, Clock, Contest, Event as SessionEvent, Fence, Leadership, Options, Reason, Session,
 };
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use super::log::{Event, Log};
+use super::log::{Event, Log, TermState};
 use crate::counter::Counter;
 
 /// Between two increments.
 const PAUSE: Duration = Duration::from_millis(25);
 /// How long etcd may be away at the start.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Long enough to leave with etcd away for a moment; then it is left to its lease.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Long enough to leave while etcd is away for a moment. After that the lease has to run out.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Counts this process's.
+/// How many increments this process has begun.
 static INCREMENTS: AtomicU64 = AtomicU64::new(0);
 
-/// Campaigns, counts while it leads, and writes down what happens, until SIGTERM.
+/// Campaigns, counts while it leads, and logs what happens, until SIGTERM.
 #[derive(Debug, Parser)]
 pub struct Host {
     /// The etcd.
     #[arg(long)]
     pub store: String,
-    /// Who this is: the host's name, a dot, and which process of the host's it is.
+    /// Its name: the host's name, a dot, and the number of this process among the host's.
     #[arg(long)]
     pub process: String,
     /// The directory of the logs.
     #[arg(long)]
     pub logs: PathBuf,
     /// The election.
-    #[arg(long, default_value = "office")]
+    #[arg(long, default_value = "jobs")]
     pub election: String,
     /// How long a lease lives, in seconds.
     #[arg(long)]
     pub ttl: u64,
-    /// When to let others have their turn is drawn from it. Never, unless given.
+    /// The times of its resignations are drawn from it. Without it, it keeps its terms.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// How it is decided who leads: queue or race.
+    /// How the leader is chosen: queue or race.
     #[arg(long, default_value = "queue", value_parser = contest)]
     pub contest: Contest,
 }
@@ -67,43 +66,32 @@ impl Host {
     /// Runs it. Panics where etcd is not reached for a minute at the start, or the
     /// candidacy ends.
     pub async fn run(self) {
-        // It does not outlive whoever started it, also where that was killed.
+        // It does not outlive the process that started it, even if that was killed.
         set_parent_process_death_signal(Some(Signal::KILL)).expect("Linux");
         let mut over = signal(SignalKind::terminate()).expect("a signal");
-        let log = Log::create(&self.logs, &self.process, &self.process).expect("a new log");
+        let log = Log::create(&self.logs, &self.process).expect("a new log");
         let (session, counter) = tokio::select! {
             connected = self.connect() => connected,
             _ = over.recv() => return,
         };
         let mut candidate = session.election(&self.election).contest(self.contest).join();
-        let extensions = note(candidate.events(), self.election.clone(), log.clone());
-        let extensions = tokio::spawn(extensions);
+        let events = log_events(candidate.events(), self.election.clone(), log.clone());
+        let events = tokio::spawn(events);
         let mut rng = self.seed.map(Rng::with_seed);
-        loop {
+        let mut is_over = false;
+        while !is_over {
             let leadership = tokio::select! {
                 leadership = candidate.elected() => leadership.expect("nothing ends a candidacy"),
                 _ = over.recv() => break,
             };
-            let mut is_over = false;
-            let pleases = async {
-                let reigns = async {
-                    match &mut rng {
-                        Some(rng) => sleep(reign(rng)).await,
-                        None => future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    () = reigns => {}
-                    _ = over.recv() => is_over = true,
-                }
+            let resigns = async {
+                let leads_for = rng.as_mut().map_or(Duration::MAX, leads_for);
+                is_over = timeout(leads_for, over.recv()).await.is_ok();
             };
-            self.lead(leadership, pleases, &counter, &log).await;
-            if is_over {
-                break;
-            }
+            self.lead(leadership, resigns, &counter, &log).await;
         }
-        extensions.abort();
-        let _ = timeout(FAREWELL, session.close()).await;
+        events.abort();
+        let _ = timeout(CLOSE_TIMEOUT, session.close()).await;
     }
 
     async fn connect(&self) -> (Session, Counter) {
@@ -117,7 +105,7 @@ impl Host {
                 let session = Session::connect(&self.store, options);
                 match (session.await, Counter::connect(&self.store, &self.election).await) {
                     (Ok(session), Ok(counter)) => return (session, counter),
-                    // What was cut off will be healed.
+                    // A link that is cut will be healed.
                     (session, counter) => {
                         eprintln!("not yet: {:?}, {:?}", session.err(), counter.err());
                         sleep(PAUSE).await;
@@ -125,45 +113,41 @@ impl Host {
                 }
             }
         };
-        timeout(PATIENCE, connected).await.expect("etcd is reached")
+        timeout(CONNECT_TIMEOUT, connected).await.expect("etcd is reached")
     }
 
-    /// One term, which ends as the host `pleases`, or is lost.
+    /// One term, until the host `resigns` or loses it.
     async fn lead(
         &self,
         leadership: Leadership,
-        pleases: impl Future<Output = ()>,
+        resigns: impl Future<Output = ()>,
         counter: &Counter,
         log: &Log,
     ) {
-        log.write(Event::Elected {
+        let term = || TermState {
             election: self.election.clone(),
             epoch: leadership.epoch().into(),
             valid_until: leadership.valid_until(),
-        });
+        };
+        log.write(Event::Elected(term()));
         let demoted = |reason: &Reason| {
-            log.write(Event::Demoted {
-                election: self.election.clone(),
-                epoch: leadership.epoch().into(),
-                valid_until: leadership.valid_until(),
-                reason: name(reason).to_owned(),
-            })
+            log.write(Event::Demoted { term: term(), reason: name(reason).to_owned() });
         };
         let stops = AtomicBool::new(false);
         let works = self.count(counter, leadership.fence(), &stops, log);
         let ends = async {
-            let lost = tokio::select! {
-                reason = leadership.lost() => Some(reason),
-                () = pleases => None,
+            let is_lost = tokio::select! {
+                reason = leadership.lost() => {
+                    demoted(&reason);
+                    true
+                }
+                () = resigns => false,
             };
-            if let Some(reason) = &lost {
-                demoted(reason);
-            }
             stops.store(true, Ordering::Relaxed);
-            lost
+            is_lost
         };
-        let (lost, ()) = tokio::join!(ends, works);
-        if lost.is_none() {
+        let (is_lost, ()) = tokio::join!(ends, works);
+        if !is_lost {
             // It may have been lost while the work came to its end.
             let is_lost = !leadership.is_valid();
             demoted(&if is_lost { leadership.lost().await } else { Reason::Resigned });
@@ -176,7 +160,7 @@ impl Host {
         loop {
             let is_last = stops.load(Ordering::Relaxed);
             let increment = INCREMENTS.fetch_add(1, Ordering::Relaxed);
-            // Read before the answer: who leads at a later time led then.
+            // The clock is read first: a host that leads after this mark also led at it.
             let mark = BootClock.now();
             let leads = fence.is_valid();
             let (election, epoch) = (self.election.clone(), fence.epoch().into());
@@ -207,7 +191,7 @@ fn name(reason: &Reason) -> &str {
 
 /// How long to lead: mostly short, so that there are many elections, and sometimes
 /// until something goes wrong.
-fn reign(rng: &mut Rng) -> Duration {
+fn leads_for(rng: &mut Rng) -> Duration {
     match rng.u8(..3) {
         0 => Duration::from_millis(rng.u64(100..1_000)),
         1 => Duration::from_millis(rng.u64(1_000..5_000)),
@@ -215,14 +199,19 @@ fn reign(rng: &mut Rng) -> Duration {
     }
 }
 
-async fn note(mut events: impl Stream<Item = News> + Unpin, election: String, log: Log) {
+async fn log_events(
+    mut events: impl Stream<Item = SessionEvent> + Unpin,
+    election: String,
+    log: Log,
+) {
     while let Some(event) = events.next().await {
         match event {
-            News::Extended(TermInfo { epoch, valid_until, .. }) => {
-                let election = election.clone();
-                log.write(Event::Extended { election, epoch: epoch.into(), valid_until });
-            }
-            News::Trouble(failure) => {
+            SessionEvent::Extended(term) => log.write(Event::Extended(TermState {
+                election: election.clone(),
+                epoch: term.epoch.into(),
+                valid_until: term.valid_until,
+            })),
+            SessionEvent::Trouble(failure) => {
                 log.write(Event::Trouble { text: failure.to_string() });
             }
             _ => {}

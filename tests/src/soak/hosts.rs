@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use incumbent::{BootClock, Clock, Contest, Mark};
+use incumbent::{BootClock, Clock, Mark};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
@@ -17,7 +17,7 @@ use super::log::{Event, Line};
 use crate::relay::Relay;
 
 /// How long a host may take to end in order.
-const PATIENCE: Duration = Duration::from_secs(20);
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How hosts are started.
 #[derive(Clone, Debug)]
@@ -27,12 +27,10 @@ pub struct Program {
     pub command: Vec<OsString>,
     /// What they campaign for.
     pub election: String,
-    /// Where it writes down what happens.
+    /// The directory of its log.
     pub logs: PathBuf,
     /// How long leases live: whole seconds.
     pub ttl: Duration,
-    /// How all decide who leads.
-    pub contest: Contest,
 }
 
 /// One host: always a process, or none while it is killed.
@@ -41,7 +39,7 @@ pub struct Host {
     /// What its processes' names begin with.
     pub name: String,
     program: Program,
-    /// When to let others have their turn is drawn from it; never without it.
+    /// The times of its resignations are drawn from it. Without it, it keeps its terms.
     seed: Option<u64>,
     /// To each member.
     pub links: Vec<Relay>,
@@ -62,8 +60,7 @@ impl Host {
         for member in members {
             links.push(Relay::start(*member).await);
         }
-        let log = Tail::default();
-        Self { name, program, seed, links, lives: 0, process: None, log }
+        Self { name, program, seed, links, lives: 0, process: None, log: Tail::default() }
     }
 
     /// Starts its next process.
@@ -75,8 +72,8 @@ impl Host {
         self.lives += 1;
         let process = format!("{}.{}", self.name, self.lives);
         let members: Vec<_> = self.links.iter().map(|link| link.address().to_string()).collect();
-        let said = File::create(self.program.logs.join(&process).with_added_extension("stderr"))?;
-        let Program { command, election, logs, ttl, contest } = &self.program;
+        let stderr = File::create(self.program.logs.join(&process).with_added_extension("stderr"))?;
+        let Program { command, election, logs, ttl } = &self.program;
         let (program, first) = command.split_first().expect("a command has a program");
         let mut command = Command::new(program);
         command
@@ -88,16 +85,14 @@ impl Host {
             .arg(logs)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(said)
+            .stderr(stderr)
             // Ctrl-C is for the soak alone, which ends its hosts.
             .process_group(0);
-        if *contest == Contest::Race {
-            command.args(["--contest", "race"]);
-        }
         if let Some(seed) = self.seed {
             command.args(["--seed", &seed.wrapping_add(self.lives).to_string()]);
         }
-        self.log = Tail::of(self.program.logs.join(process).with_added_extension("jsonl"));
+        let path = self.program.logs.join(process).with_added_extension("jsonl");
+        self.log = Tail { path, ..Tail::default() };
         self.process = Some(command.spawn()?);
         Ok(())
     }
@@ -156,7 +151,7 @@ impl Host {
             match process.try_wait() {
                 Ok(Some(status)) if status.success() => self.process = None,
                 Ok(Some(status)) => return Err(format!("{} ended with {status}", self.name)),
-                Ok(None) if since.elapsed() < PATIENCE => sleep(Duration::from_millis(10)).await,
+                Ok(None) if since.elapsed() < END_TIMEOUT => sleep(Duration::from_millis(10)).await,
                 Ok(None) => return Err(format!("{} does not end", self.name)),
                 Err(error) => return Err(format!("{}: {error}", self.name)),
             }
@@ -165,10 +160,9 @@ impl Host {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = self.process.as_ref().and_then(|process| i32::try_from(process.id()).ok());
-        if let Some(pid) = pid.and_then(Pid::from_raw) {
+        if let Some(process) = &self.process {
             // A process that has ended by itself is noticed elsewhere.
-            let _ = kill_process(pid, signal);
+            let _ = kill_process(Pid::from_child(process), signal);
         }
     }
 }
@@ -183,36 +177,31 @@ impl Drop for Host {
 #[derive(Debug, Default)]
 struct Tail {
     path: PathBuf,
-    read: u64,
+    /// None where the process has just begun.
+    file: Option<BufReader<File>>,
+    /// The line that is being read: it may be there in part.
+    line: String,
     /// The epoch of the term that stands, and its deadline.
     term: (i64, Mark),
 }
 
 impl Tail {
-    fn of(path: PathBuf) -> Self {
-        Self { path, ..Self::default() }
-    }
-
     fn epoch(&mut self) -> Option<i64> {
-        // There is no log yet where the process has just begun.
-        for line in self.more().unwrap_or_default() {
-            match line.event {
-                Event::Elected { epoch, valid_until, .. }
-                | Event::Extended { epoch, valid_until, .. } => self.term = (epoch, valid_until),
-                Event::Demoted { .. } => self.term.1 = 0,
-                _ => {}
+        if self.file.is_none() {
+            self.file = File::open(&self.path).ok().map(BufReader::new);
+        }
+        let file = self.file.as_mut()?;
+        while file.read_line(&mut self.line).is_ok_and(|read| read > 0) && self.line.ends_with('\n')
+        {
+            match serde_json::from_str(&self.line).map(|line: Line| line.event) {
+                Ok(Event::Elected(term) | Event::Extended(term)) => {
+                    self.term = (term.epoch, term.valid_until);
+                }
+                Ok(Event::Demoted { .. }) => self.term.1 = 0,
+                Ok(_) | Err(_) => {}
             }
+            self.line.clear();
         }
         (BootClock.now() < self.term.1).then_some(self.term.0)
-    }
-
-    fn more(&mut self) -> io::Result<Vec<Line>> {
-        let mut file = File::open(&self.path)?;
-        file.seek(SeekFrom::Start(self.read))?;
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-        self.read += whole.len() as u64;
-        Ok(whole.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 }

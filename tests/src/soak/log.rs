@@ -1,16 +1,18 @@
-//! What is written down of a soak, as it happens: one JSON object a line, each process
-//! in a file of its own, and every mark by the machine's one clock, `CLOCK_BOOTTIME`.
+//! The logs of a soak: one JSON object a line, each process in a file of its own, and every mark
+//! by the machine's one clock, `CLOCK_BOOTTIME`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use incumbent::{BootClock, Clock, Mark};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::faults::Fault;
+use crate::etcd::Version;
 use incumbent_simulation::history::Outcome;
 
 /// How the files are named: `*.jsonl`.
@@ -19,7 +21,7 @@ const EXTENSION: &str = "jsonl";
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// To whom: `worker-1`, or the `soak` itself.
+    /// In which process: `worker-1.1`, or the `soak` itself.
     pub process: String,
     /// When, in nanoseconds.
     pub mark: Mark,
@@ -28,45 +30,39 @@ pub struct Line {
     pub event: Event,
 }
 
+/// A term, as its leader knows it at some moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TermState {
+    /// The election.
+    pub election: String,
+    /// The term's epoch.
+    pub epoch: i64,
+    /// The term's deadline.
+    pub valid_until: Mark,
+}
+
 /// What may happen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     // Of a host.
     /// It leads from now on.
-    Elected {
-        /// In this election.
-        election: String,
-        /// The term's.
-        epoch: i64,
-        /// The term's deadline.
-        valid_until: Mark,
-    },
+    Elected(TermState),
     /// It leads on.
-    Extended {
-        /// In this election.
-        election: String,
-        /// The term's.
-        epoch: i64,
-        /// The term's deadline.
-        valid_until: Mark,
-    },
+    Extended(TermState),
     /// It leads no more, and knows it.
     Demoted {
-        /// In this election.
-        election: String,
-        /// The term's.
-        epoch: i64,
-        /// The term's last deadline.
-        valid_until: Mark,
-        /// Why, as the library says it; `resigned` is as it pleased.
+        /// With the last deadline.
+        #[serde(flatten)]
+        term: TermState,
+        /// Why, as the library says it; `resigned` if the host gave the term back.
         reason: String,
     },
     /// It is about to read the counter, to write it one higher.
     Invoke {
-        /// That of this election's leaders.
+        /// The counter of this election's leaders.
         election: String,
-        /// Counts this process's.
+        /// The number of the increment in this process.
         increment: u64,
         /// The term that guards it.
         epoch: i64,
@@ -100,7 +96,7 @@ pub enum Event {
     Ready,
     /// Something goes wrong from now on.
     Fault {
-        /// Names this one.
+        /// Tells this one from others: the mark at which it began.
         id: u64,
         /// What.
         fault: Fault,
@@ -115,11 +111,11 @@ pub enum Event {
         /// Packets between hosts and members.
         packets: u64,
     },
-    /// No more is to be judged: all is being ended.
+    /// The hosts are told to leave: what follows is not judged.
     Ended,
     /// What a counter came to in the end.
     Counted {
-        /// That of this election's leaders.
+        /// The counter of this election's leaders.
         election: String,
         /// Its value.
         value: u64,
@@ -140,6 +136,26 @@ pub struct Settings {
     pub bound: u64,
 }
 
+impl Settings {
+    /// The settings of a soak, with the bound of law 10.
+    pub fn new(version: Version, ttl: Duration, seed: u64) -> Self {
+        // The lease of the last leader, which etcd extends by an election time-out when its own
+        // leader changes, and how often etcd looks for leases that ran out.
+        let lease = ttl + Duration::from_secs(1) + Duration::from_millis(500);
+        // An election of etcd's: one to two election time-outs, and once more if it is split.
+        let election = Duration::from_secs(4);
+        let back_off = Duration::from_secs(1);
+        let round_trips = Duration::from_millis(500);
+        let bound = nanoseconds(lease + election + back_off + round_trips);
+        Self { seed, etcd: version.to_string(), ttl: nanoseconds(ttl), bound }
+    }
+}
+
+/// A span of time as logs have it.
+pub fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).expect("a soak ends")
+}
+
 /// Writes a process's own lines. A cheap clone.
 #[derive(Clone, Debug)]
 pub struct Log {
@@ -148,22 +164,38 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins a file `NAME.jsonl` in `directory`, of `process`.
+    /// Begins the log of a soak with its settings.
+    ///
+    /// # Errors
+    ///
+    /// Where the directory has one already, or it cannot be made.
+    pub fn of_soak(directory: &Path, settings: Settings) -> io::Result<Self> {
+        let log = Self::create(directory, "soak")?;
+        log.write(Event::Began(settings));
+        Ok(log)
+    }
+
+    /// Begins the log of `process`, the file `PROCESS.jsonl` in `directory`.
     ///
     /// # Errors
     ///
     /// Where it is there already, or cannot be made.
-    pub fn create(directory: &Path, name: &str, process: &str) -> io::Result<Self> {
-        let path = directory.join(name).with_added_extension(EXTENSION);
+    pub fn create(directory: &Path, process: &str) -> io::Result<Self> {
+        let path = directory.join(process).with_added_extension(EXTENSION);
         let file = File::options().append(true).create_new(true).open(path)?;
         Ok(Self { process: process.into(), file: Arc::new(Mutex::new(file)) })
     }
 
     /// Writes a line, marked now.
-    pub fn write(&self, event: Event) -> Mark {
-        let mark = BootClock.now();
-        self.write_at(mark, event);
-        mark
+    pub fn write(&self, event: Event) {
+        self.write_at(BootClock.now(), event);
+    }
+
+    /// Writes that something goes wrong from now on. Returns the id of this fault.
+    pub fn write_fault(&self, fault: Fault) -> u64 {
+        let id = BootClock.now();
+        self.write_at(id, Event::Fault { id, fault });
+        id
     }
 
     /// Writes a line of something that happened at `mark`. It is with the kernel when

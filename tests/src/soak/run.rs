@@ -1,144 +1,189 @@
-//! The cluster, the hosts, and the hands of the faults.
+//! A run: a cluster, its hosts, and what goes wrong with them.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
+use clap::Args;
 use etcd_client::Client;
 use incumbent::admin::Admin;
-use incumbent::{Contest, Credentials, Epoch, EtcdStore, EtcdUrl};
+use incumbent::{Credentials, Epoch, EtcdStore, Participant};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::faults::{Cut, Fault, Kind, Plan, Planned, Removal};
+use super::faults::{Cut, Fault, Kind, Members, Plan, Planned, Removal};
 use super::hosts::{Host, Program};
 use super::log::{Event, Log, Settings};
 use crate::cluster::Cluster;
 use crate::counter::Counter;
 use crate::etcd::Version;
+use crate::netns;
 
-const ELECTION: &str = "office";
-const HOSTS: usize = 3;
 const MEMBERS: usize = 3;
+/// How long an operation of an operator may take.
+const OPERATOR_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long it may take until somebody leads: far beyond the bound, because the logs are judged.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much longer a piece may take than another, each way, where false alarms are looked for.
+const JITTER: Duration = Duration::from_millis(50);
 
-/// What an operator's order may take.
-const ORDER: Duration = Duration::from_secs(2);
-/// How long the end of a fault may take: members that were killed have to be healthy.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What a soak is to be.
-#[derive(Clone, Debug)]
+/// What a run is to be.
+#[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// Which etcd.
-    pub version: Version,
-    /// How long leases live: whole seconds.
-    pub ttl: Duration,
-    /// How long phase follows phase.
+    /// How long.
+    #[arg(long = "minutes", value_name = "MINUTES", default_value = "2", value_parser = minutes)]
     pub length: Duration,
-    /// What the faults are drawn from.
-    pub seed: u64,
-    /// An operator removes leaders, too: for a moment two may believe that they lead.
+    /// Which etcd: 3.4 or 3.5.
+    #[arg(long = "etcd", value_name = "VERSION", default_value = "3.5")]
+    pub version: Version,
+    /// What the faults are drawn from; a new one unless given. The times at which they
+    /// come are real: no two runs are the same.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// How long leases live, in seconds: 3 unless given, 5 for false alarms.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..))]
+    pub ttl: Option<u64>,
+    /// An operator removes leaders as well: then two may believe that they lead, for a
+    /// moment, and only what they write is judged.
+    #[arg(long, conflicts_with = "false_alarms")]
     pub operator: bool,
-    /// Where the logs are written: an empty directory.
-    pub logs: PathBuf,
-    /// The program `counter`.
-    pub counter: PathBuf,
+    /// No faults but 1% loss and 50 ms jitter between hosts and members: four elections,
+    /// and no leader may lose its term. Needs root, or user namespaces; ip and nft.
+    #[arg(long, conflicts_with = "seed")]
+    pub false_alarms: bool,
 }
 
-/// Law 10: how long an election may be without a leader when nothing is wrong any more.
-pub fn bound(ttl: Duration) -> Duration {
-    // The lease of the departed, which etcd extends by an election time-out when its own
-    // leader changes, and how often it looks for leases that ran out.
-    let lease = ttl + Duration::from_secs(1) + Duration::from_millis(500);
-    // An election of etcd's: one to two election time-outs, and once more if it is split.
-    let election = Duration::from_secs(4);
-    let back_off = Duration::from_secs(1);
-    let round_trips = Duration::from_millis(500);
-    lease + election + back_off + round_trips
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes: f64 = text.parse().map_err(|_| "is no number")?;
+    // Longer ones would be cut short by the memory that their judgement takes.
+    let is_possible = (0.0..=1440.0).contains(&minutes);
+    is_possible.then(|| Duration::from_secs_f64(60.0 * minutes)).ok_or("0 to 1440".into())
 }
 
-/// Runs a soak, which [`judge`](super::terms::judge) can then read from its logs.
+/// Carries a run through, with the program `counter`. [`judge`](super::terms::judge) can then read
+/// it from its logs, in an empty directory.
 ///
-/// Needs a tokio runtime with several threads. Dropped, it ends all that it started.
+/// Needs a tokio runtime with several threads, and for false alarms a network namespace (see
+/// [`netns`]). Dropped, it ends all that it started.
 ///
 /// # Errors
 ///
-/// Where it could not be carried through; what was written until then can be judged.
-pub async fn run(options: &Options) -> io::Result<()> {
-    let log = Log::create(&options.logs, "soak", "soak")?;
-    log.write(Event::Began(Settings {
-        seed: options.seed,
-        etcd: options.version.to_string(),
-        ttl: nanoseconds(options.ttl),
-        bound: nanoseconds(bound(options.ttl)),
-    }));
-    let mut soak = Soak::start(options, log).await?;
-    let result = soak.carry_through().await;
+/// Where it could not be carried through; the logs until then can be judged.
+pub async fn run(options: &Options, logs: &Path, counter: &Path) -> io::Result<()> {
+    let mut run = Run::prepare(options, logs, counter).await?;
+    let result = run.carry_through(options).await;
     for member in 0..MEMBERS {
-        let path = options.logs.join(format!("member-{member}.log"));
-        std::fs::write(path, soak.cluster.log(member))?;
+        std::fs::write(logs.join(format!("member-{member}.log")), run.cluster.log(member))?;
     }
     result
 }
 
-/// The members' own addresses.
-pub(super) fn members_of(cluster: &Cluster) -> Vec<SocketAddr> {
-    let url: EtcdUrl = cluster.direct_url().parse().expect("is a URL");
-    url.endpoints().iter().map(|address| address.parse().expect("an address")).collect()
-}
-
-/// As logs have it.
-pub fn nanoseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).expect("a soak ends")
-}
-
-struct Soak<'a> {
-    options: &'a Options,
+struct Run {
     log: Log,
     plan: Plan,
     cluster: Cluster,
-    members: Vec<SocketAddr>,
+    elections: Vec<String>,
     hosts: Vec<Host>,
-    faults: u64,
 }
 
-impl<'a> Soak<'a> {
-    async fn start(options: &'a Options, log: Log) -> io::Result<Self> {
+impl Run {
+    /// Starts the cluster. The hosts do not run yet.
+    async fn prepare(options: &Options, logs: &Path, counter: &Path) -> io::Result<Self> {
+        let (elections, hosts, ttl, seed) = if options.false_alarms {
+            // In each election one leads, and one waits.
+            (4, 8, 5, Some(0))
+        } else {
+            (1, 3, 3, options.seed)
+        };
+        let ttl = Duration::from_secs(options.ttl.unwrap_or(ttl));
+        let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+        println!("seed {seed}");
+        let log = Log::of_soak(logs, Settings::new(options.version, ttl, seed))?;
         let cluster = Cluster::start(options.version, MEMBERS).await;
-        let members = members_of(&cluster);
-        let mut plan = Plan::new(options.seed, options.ttl, options.operator);
-        let mut hosts = Vec::new();
-        for number in 1..=HOSTS {
+        let members = [0, 1, 2].map(|member| cluster.address(member));
+        let mut run = Self {
+            log,
+            plan: Plan::new(seed, ttl, options.operator),
+            cluster,
+            elections: (1..=elections).map(|number| format!("jobs-{number}")).collect(),
+            hosts: Vec::new(),
+        };
+        for number in 0..hosts {
             let program = Program {
-                command: vec![options.counter.clone().into()],
-                election: ELECTION.into(),
-                logs: options.logs.clone(),
-                ttl: options.ttl,
-                contest: Contest::Queue,
+                command: vec![counter.into()],
+                election: run.elections[number % elections].clone(),
+                logs: logs.to_owned(),
+                ttl,
             };
-            let seed = Some(plan.rng().u64(..));
-            let name = format!("worker-{number}");
-            let mut host = Host::new(name, program, seed, &members).await;
-            host.start()?;
-            hosts.push(host);
+            let seed = (!options.false_alarms).then(|| run.plan.rng().u64(..));
+            let name = format!("worker-{}", number + 1);
+            run.hosts.push(Host::new(name, program, seed, &members).await);
         }
-        Ok(Self { options, log, plan, cluster, members, hosts, faults: 0 })
+        Ok(run)
     }
 
-    async fn carry_through(&mut self) -> io::Result<()> {
-        self.somebody_leads().await?;
+    async fn carry_through(&mut self, options: &Options) -> io::Result<()> {
+        if options.false_alarms {
+            self.disturb_links();
+        }
+        for host in &mut self.hosts {
+            host.start()?;
+        }
+        self.all_elections_have_leaders().await?;
         self.log.write(Event::Ready);
-        let began = Instant::now();
-        while began.elapsed() < self.options.length {
-            self.phase().await?;
-            self.somebody_leads().await?;
-            sleep(self.plan.calm()).await;
+        if options.false_alarms {
+            sleep(options.length).await;
+            self.all_elections_have_leaders().await?;
+            let packets = netns::packets_lost();
+            self.log.write(Event::Lost { packets });
+            if packets == 0 {
+                return Err(io::Error::other("no packet was lost: nothing was shown"));
+            }
+        } else {
+            let began = Instant::now();
+            while began.elapsed() < options.length {
+                self.phase().await?;
+                self.all_elections_have_leaders().await?;
+                sleep(self.plan.calm()).await;
+            }
         }
         self.log.write(Event::Ended);
-        end(&mut self.hosts).await?;
-        note_counter(&self.cluster.direct_url(), ELECTION, &self.log).await
+        finish(&mut self.hosts, &self.cluster.url(), &self.elections, &self.log).await
+    }
+
+    /// Loses 1% of the packets between hosts and members, and delays the others. The packets
+    /// between the members are spared.
+    fn disturb_links(&self) {
+        let links = || self.hosts.iter().flat_map(|host| &host.links);
+        links().for_each(|link| link.slow(Duration::ZERO, JITTER));
+        let ports: Vec<_> = links().map(|link| link.address().port().to_string()).collect();
+        let ports = ports.join(", ");
+        let lost = |port: &str| format!("tcp {port} {{ {ports} }} numgen random mod 100 < 1");
+        netns::lose_packets(&[&lost("dport"), &lost("sport")]);
+    }
+
+    /// Waits until every election has a leader.
+    async fn all_elections_have_leaders(&mut self) -> io::Result<()> {
+        let since = Instant::now();
+        loop {
+            let mut leaders = 0;
+            for host in &mut self.hosts {
+                if let Some(status) = host.has_ended() {
+                    let sentence = format!("{} ended by itself, with {status}", host.name);
+                    return Err(io::Error::other(sentence));
+                }
+                leaders += usize::from(host.leads());
+            }
+            if leaders >= self.elections.len() {
+                return Ok(());
+            }
+            if since.elapsed() > LEADER_TIMEOUT {
+                return Err(io::Error::other("not every election has a leader"));
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Some faults, until all of them are healed.
@@ -154,32 +199,26 @@ impl<'a> Soak<'a> {
         let mut in_force: BTreeMap<usize, (u64, Fault)> = BTreeMap::new();
         for (at, number, begins) in steps {
             sleep_until(began + at).await;
-            match begins {
-                Some(kind) => {
-                    let busy: Vec<_> =
-                        in_force.values().filter_map(|(_, fault)| fault.host()).collect();
-                    let is_idle = |host: &usize| !busy.contains(&self.hosts[*host].name.as_str());
-                    let idle: Vec<_> = (0..HOSTS).filter(is_idle).collect();
-                    if let Some(fault) = self.aim(kind, &idle, leader).await {
-                        self.faults += 1;
-                        self.log.write(Event::Fault { id: self.faults, fault: fault.clone() });
-                        self.make(&fault).await;
-                        in_force.insert(number, (self.faults, fault));
-                    }
+            if let Some(kind) = begins {
+                let busy: Vec<_> =
+                    in_force.values().filter_map(|(_, fault)| fault.host()).collect();
+                let is_idle = |host: &usize| !busy.contains(&self.hosts[*host].name.as_str());
+                let idle: Vec<_> = (0..self.hosts.len()).filter(is_idle).collect();
+                if let Some(fault) = self.aim(kind, &idle, leader).await {
+                    let id = self.log.write_fault(fault.clone());
+                    self.make(&fault).await;
+                    in_force.insert(number, (id, fault));
                 }
-                None => {
-                    if let Some((id, fault)) = in_force.remove(&number) {
-                        self.heal(&fault)?;
-                        self.log.write(Event::Healed { id });
-                    }
-                }
+            } else if let Some((id, fault)) = in_force.remove(&number) {
+                self.heal(&fault)?;
+                self.log.write(Event::Healed { id });
             }
         }
         Ok(())
     }
 
-    /// Whom it hits: one of the `idle` hosts, and of the members those that it is for.
-    /// None if there is nobody.
+    /// Chooses what a fault hits: one of the `idle` hosts, and members of its kind. None if there
+    /// is nothing to hit.
     async fn aim(&mut self, kind: Kind, idle: &[usize], leader: usize) -> Option<Fault> {
         // Hosts that lead are hit as often as all others.
         let leads = idle.iter().copied().find(|host| self.hosts[*host].leads());
@@ -187,31 +226,30 @@ impl<'a> Soak<'a> {
         let host = if rng.bool() { leads } else { None };
         let host = host.or_else(|| rng.choice(idle.iter().copied()));
         let host = host.map(|host| self.hosts[host].name.clone());
-        let others: Vec<_> = (0..MEMBERS).filter(|member| *member != leader).collect();
-        let follower = rng.choice(others).expect("a cluster has followers");
-        let all: Vec<_> = (0..MEMBERS).collect();
-        let one = vec![rng.usize(..MEMBERS)];
-        let two = vec![follower, leader];
+        let follower = (leader + rng.usize(1..MEMBERS)) % MEMBERS;
+        let one = rng.usize(..MEMBERS);
         Some(match kind {
             Kind::KillHost => Fault::KillHost { host: host? },
             Kind::PauseHost { .. } => Fault::PauseHost { host: host? },
-            Kind::CutHost(cut) => Fault::CutHost { host: host?, members: all, cut },
-            Kind::CutHostFromOne(cut) => Fault::CutHost { host: host?, members: one, cut },
+            Kind::CutHost(cut) => {
+                Fault::CutHost { host: host?, members: (0..MEMBERS).collect(), cut }
+            }
+            Kind::CutHostFromOne(cut) => Fault::CutHost { host: host?, members: vec![one], cut },
             Kind::SlowHost => Fault::SlowHost {
                 host: host?,
                 delay_ms: rng.u64(1..50),
                 jitter_ms: rng.u64(1..100),
             },
-            Kind::KillMember => Fault::KillMembers { members: vec![follower], leader: false },
-            Kind::KillLeader => Fault::KillMembers { members: vec![leader], leader: true },
-            Kind::KillTwo => Fault::KillMembers { members: two, leader: true },
-            Kind::PauseMember => Fault::PauseMembers { members: vec![follower], leader: false },
-            Kind::PauseLeader => Fault::PauseMembers { members: vec![leader], leader: true },
-            Kind::PauseTwo => Fault::PauseMembers { members: two, leader: true },
-            Kind::IsolateMember => Fault::IsolateMember { member: follower, leader: false },
-            Kind::IsolateLeader => Fault::IsolateMember { member: leader, leader: true },
+            Kind::Fail(which, failure) => {
+                let members = match which {
+                    Members::Follower => vec![follower],
+                    Members::Leader => vec![leader],
+                    Members::Two => vec![follower, leader],
+                };
+                Fault::FailMembers { failure, leader: members.contains(&leader), members }
+            }
             Kind::Compact => Fault::Compact,
-            Kind::Defragment => Fault::Defragment { member: one[0] },
+            Kind::Defragment => Fault::Defragment { member: one },
             Kind::Depose(by) => Fault::Depose { epoch: self.leader().await?.epoch.into(), by },
         })
     }
@@ -235,16 +273,12 @@ impl<'a> Soak<'a> {
                 let [delay, jitter] = [delay_ms, jitter_ms].map(|ms| Duration::from_millis(*ms));
                 self.host(host).links.iter().for_each(|link| link.slow(delay, jitter));
             }
-            Fault::KillMembers { members, .. } => block_in_place(|| {
-                members.iter().for_each(|member| self.cluster.kill(*member));
+            Fault::FailMembers { failure, members, .. } => block_in_place(|| {
+                members.iter().for_each(|member| self.cluster.fail(*member, *failure));
             }),
-            Fault::PauseMembers { members, .. } => block_in_place(|| {
-                members.iter().for_each(|member| self.cluster.pause(*member));
-            }),
-            Fault::IsolateMember { member, .. } => self.cluster.isolate(*member),
-            Fault::Compact => self.order(compact(&self.members)).await,
-            Fault::Defragment { member } => self.order(defragment(self.members[*member])).await,
-            Fault::Depose { epoch, by } => self.order(self.depose((*epoch).into(), *by)).await,
+            Fault::Compact => self.operate(self.compact()).await,
+            Fault::Defragment { member } => self.operate(self.defragment(*member)).await,
+            Fault::Depose { epoch, by } => self.operate(self.depose((*epoch).into(), *by)).await,
         }
     }
 
@@ -255,128 +289,98 @@ impl<'a> Soak<'a> {
             Fault::CutHost { host, .. } | Fault::SlowHost { host, .. } => {
                 self.host(host).links.iter().for_each(|link| link.heal());
             }
-            Fault::KillMembers { .. } => block_in_place(|| self.cluster.restart_killed()),
-            Fault::PauseMembers { members, .. } => {
-                members.iter().for_each(|member| self.cluster.resume(*member));
-            }
-            Fault::IsolateMember { member, .. } => self.cluster.rejoin(*member),
+            // A phase has one such fault at the most.
+            Fault::FailMembers { .. } => block_in_place(|| self.cluster.recover()),
             Fault::Compact | Fault::Defragment { .. } | Fault::Depose { .. } => {}
         }
         Ok(())
-    }
-
-    /// Waits until a host leads, and far beyond the bound: it is the logs that are judged.
-    async fn somebody_leads(&mut self) -> io::Result<()> {
-        let since = Instant::now();
-        loop {
-            for host in &mut self.hosts {
-                if let Some(status) = host.has_ended() {
-                    let sentence = format!("{} ended by itself, with {status}", host.name);
-                    return Err(io::Error::other(sentence));
-                }
-                if host.leads() {
-                    return Ok(());
-                }
-            }
-            if since.elapsed() > PATIENCE {
-                return Err(io::Error::other("nobody leads any more"));
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
     }
 
     fn host(&mut self, name: &str) -> &mut Host {
         self.hosts.iter_mut().find(|host| host.name == name).expect("it is one of them")
     }
 
-    /// What an operator asks of etcd. It may fail: other things are wrong as well.
-    async fn order(&self, order: impl Future<Output = Result<(), String>>) {
-        if let Err(text) = timeout(ORDER, order).await.unwrap_or(Err("no answer".into())) {
-            self.log.write(Event::Trouble { text });
+    // What an operator does.
+
+    /// An operation may fail, because other things are wrong as well.
+    async fn operate(&self, operation: impl Future<Output = Result<(), Box<dyn Error>>>) {
+        let result = timeout(OPERATOR_TIMEOUT, operation).await;
+        if let Err(error) = result.unwrap_or_else(|_| Err("no answer".into())) {
+            self.log.write(Event::Trouble { text: error.to_string() });
         }
     }
 
-    async fn leader(&self) -> Option<incumbent::Participant> {
-        let leader = async {
-            let store = self.store().await.ok()?;
-            Admin::new(&store, ELECTION).timeout(ORDER).leader().await.ok()?
-        };
-        timeout(ORDER, leader).await.ok()?
+    async fn compact(&self) -> Result<(), Box<dyn Error>> {
+        let mut client = self.client(0..MEMBERS).await?;
+        let read = client.get("any", None).await?;
+        client.compact(read.header().map_or(0, |header| header.revision()), None).await?;
+        Ok(())
     }
 
-    async fn store(&self) -> Result<EtcdStore, String> {
-        let url = self.cluster.direct_url().parse().expect("is a URL");
-        let store = EtcdStore::connect(&url, &Credentials::default(), ORDER).await;
-        store.map_err(|error| error.to_string())
+    async fn defragment(&self, member: usize) -> Result<(), Box<dyn Error>> {
+        self.client([member]).await?.defragment().await?;
+        Ok(())
     }
 
-    async fn depose(&self, epoch: Epoch, by: Removal) -> Result<(), String> {
+    async fn depose(&self, epoch: Epoch, by: Removal) -> Result<(), Box<dyn Error>> {
         let leader = self.leader().await.filter(|leader| leader.epoch == epoch);
         let leader = leader.ok_or("it leads no more")?;
         match by {
             Removal::Order => {
-                let store = self.store().await?;
-                let deposed = Admin::new(&store, ELECTION).timeout(ORDER).depose(Some(epoch)).await;
-                deposed.map_err(|error| error.to_string())?;
+                self.admin(&self.store().await?).depose(Some(epoch)).await?;
             }
             Removal::Key => {
-                client(&self.members).await?.delete(leader.key, None).await.map_err(told)?;
+                self.client(0..MEMBERS).await?.delete(leader.key, None).await?;
             }
             Removal::Lease => {
-                client(&self.members)
-                    .await?
-                    .lease_revoke(leader.lease.into())
-                    .await
-                    .map_err(told)?;
+                self.client(0..MEMBERS).await?.lease_revoke(leader.lease.into()).await?;
             }
         }
         Ok(())
     }
+
+    async fn leader(&self) -> Option<Participant> {
+        let leader = async { self.admin(&self.store().await.ok()?).leader().await.ok()? };
+        timeout(OPERATOR_TIMEOUT, leader).await.ok()?
+    }
+
+    fn admin<'a>(&'a self, store: &'a EtcdStore) -> Admin<'a> {
+        Admin::new(store, &self.elections[0]).timeout(OPERATOR_TIMEOUT)
+    }
+
+    async fn store(&self) -> Result<EtcdStore, Box<dyn Error>> {
+        let url = self.cluster.url().parse()?;
+        Ok(EtcdStore::connect(&url, &Credentials::default(), OPERATOR_TIMEOUT).await?)
+    }
+
+    async fn client(
+        &self,
+        members: impl IntoIterator<Item = usize>,
+    ) -> Result<Client, etcd_client::Error> {
+        let members = members.into_iter().map(|member| self.cluster.address(member).to_string());
+        Client::connect(members.collect::<Vec<_>>(), None).await
+    }
 }
 
-/// Ends hosts in order.
+/// Ends hosts in order, and logs what the counters of the elections have come to.
 ///
 /// # Errors
 ///
-/// Where one does not end, or not in order.
-pub async fn end(hosts: &mut [Host]) -> io::Result<()> {
+/// Where a host does not end, or not in order, or etcd does not answer.
+pub async fn finish(
+    hosts: &mut [Host],
+    url: &str,
+    elections: &[String],
+    log: &Log,
+) -> io::Result<()> {
     hosts.iter().for_each(Host::end);
     for host in hosts {
         host.ended().await.map_err(io::Error::other)?;
     }
-    Ok(())
-}
-
-/// Writes down what the counter of an election has come to.
-///
-/// # Errors
-///
-/// Where etcd does not answer.
-pub async fn note_counter(url: &str, election: &str, log: &Log) -> io::Result<()> {
-    let value = async { Counter::connect(url, election).await?.value().await };
-    let value = value.await.map_err(|failure| io::Error::other(failure.to_string()))?;
-    log.write(Event::Counted { election: election.to_owned(), value });
-    Ok(())
-}
-
-async fn client(members: &[SocketAddr]) -> Result<Client, String> {
-    let members: Vec<_> = members.iter().map(|member| format!("http://{member}")).collect();
-    Client::connect(members, None).await.map_err(told)
-}
-
-fn told(error: etcd_client::Error) -> String {
-    error.to_string()
-}
-
-async fn compact(members: &[SocketAddr]) -> Result<(), String> {
-    let mut client = client(members).await?;
-    let read = client.get(ELECTION, None).await.map_err(told)?;
-    let revision = read.header().map_or(0, |header| header.revision());
-    client.compact(revision, None).await.map_err(told)?;
-    Ok(())
-}
-
-async fn defragment(member: SocketAddr) -> Result<(), String> {
-    client(&[member]).await?.defragment().await.map_err(told)?;
+    for election in elections {
+        let value = async { Counter::connect(url, election).await?.value().await };
+        let value = value.await.map_err(|failure| io::Error::other(failure.to_string()))?;
+        log.write(Event::Counted { election: election.clone(), value });
+    }
     Ok(())
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use incumbent::Mark;
 
 use super::faults::{self, InForce};
-use super::log::{Event, Line, Settings};
+use super::log::{Event, Line, Settings, TermState, nanoseconds};
+use crate::cluster::Failure;
 use incumbent_simulation::history::{History, Outcome};
 use incumbent_terms::Fault;
 
@@ -15,18 +16,17 @@ mod report;
 
 pub use report::Report;
 
-/// The time that news take to a host when nothing is wrong with it, and that a busy
-/// machine may add.
-const NEWS: Duration = Duration::from_secs(1);
+/// How long it may take until a host hears of its loss when nothing is wrong with it, and what a
+/// busy machine may add.
+const DELAY: Duration = Duration::from_secs(1);
 
 /// One term, as its host saw it.
 #[derive(Clone, Debug)]
 struct Term {
     process: String,
-    election: String,
-    epoch: i64,
+    /// With the last deadline.
+    state: TermState,
     began: Mark,
-    valid_until: Mark,
     demoted: Option<(Mark, String)>,
     /// The last mark at which the host is known to have regarded itself as leader.
     believed: Mark,
@@ -44,10 +44,10 @@ impl Term {
     /// When it heard that it was demoted, or its deadline came.
     fn was_to_end(&self) -> Mark {
         let demoted = self.demoted.as_ref().map_or(Mark::MAX, |(mark, _)| *mark);
-        self.valid_until.min(demoted)
+        self.state.valid_until.min(demoted)
     }
 
-    /// When nobody was left who regarded itself as leader.
+    /// When no process was left that regarded itself as leader.
     fn left(&self) -> Mark {
         self.ended().min(self.killed)
     }
@@ -55,7 +55,7 @@ impl Term {
     /// Whether it was taken away before its deadline: not resigned, and not run out.
     fn was_taken(&self) -> bool {
         self.demoted.as_ref().is_some_and(|(mark, reason)| {
-            *mark < self.valid_until && !matches!(reason.as_str(), "resigned" | "expired")
+            *mark < self.state.valid_until && !matches!(reason.as_str(), "resigned" | "expired")
         })
     }
 
@@ -66,7 +66,7 @@ impl Term {
 
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { process, election, epoch, began, .. } = self;
+        let Self { process, state: TermState { election, epoch, .. }, began, .. } = self;
         write!(f, "{process} in epoch {epoch} of {election} ({began} to {})", self.ended())
     }
 }
@@ -98,15 +98,16 @@ pub fn judge(lines: &[Line]) -> Report {
     let ended = ended.unwrap_or(last);
     let began = began.unwrap_or(ended);
     report.lasted = span(began, ended);
-    let judged: Vec<_> = lines.iter().filter(|line| line.mark <= ended).cloned().collect();
+    // They are sorted by their marks.
+    let judged = &lines[..lines.partition_point(|line| line.mark <= ended)];
 
-    let faults = in_force(&judged, last);
+    let faults = in_force(judged, last);
     for one in &faults {
         *report.faults.entry(one.fault.name()).or_default() += 1;
     }
     let mut elections: BTreeMap<String, Vec<Term>> = BTreeMap::new();
-    for term in terms(&judged, &faults, &mut report.violations) {
-        elections.entry(term.election.clone()).or_default().push(term);
+    for term in terms(judged, &faults, &mut report.violations) {
+        elections.entry(term.state.election.clone()).or_default().push(term);
     }
     if elections.is_empty() {
         report.violations.push("nobody ever led".into());
@@ -160,30 +161,26 @@ fn terms(lines: &[Line], faults: &[InForce], violations: &mut Vec<String>) -> Ve
     for line in lines {
         let process = &line.process;
         match &line.event {
-            Event::Elected { election, epoch, valid_until } => {
+            Event::Elected(state) => {
                 let term = Term {
                     process: process.clone(),
-                    election: election.clone(),
-                    epoch: *epoch,
+                    state: state.clone(),
                     began: line.mark,
-                    valid_until: *valid_until,
                     demoted: None,
                     believed: 0,
                     killed: killed(process, line.mark, faults),
                 };
-                if terms.insert((process.clone(), *epoch), term).is_some() {
+                if terms.insert((process.clone(), state.epoch), term).is_some() {
+                    let epoch = state.epoch;
                     violations.push(format!("{process} was elected twice in epoch {epoch}"));
                 }
             }
-            Event::Extended { epoch, valid_until, .. } => {
-                if let Some(term) = terms.get_mut(&(process.clone(), *epoch)) {
-                    term.valid_until = term.valid_until.max(*valid_until);
-                }
-            }
-            Event::Demoted { epoch, valid_until, reason, .. } => {
-                if let Some(term) = terms.get_mut(&(process.clone(), *epoch)) {
-                    term.valid_until = term.valid_until.max(*valid_until);
-                    term.demoted = Some((line.mark, reason.clone()));
+            Event::Extended(state) | Event::Demoted { term: state, .. } => {
+                if let Some(term) = terms.get_mut(&(process.clone(), state.epoch)) {
+                    term.state.valid_until = term.state.valid_until.max(state.valid_until);
+                    if let Event::Demoted { reason, .. } = &line.event {
+                        term.demoted = Some((line.mark, reason.clone()));
+                    }
                 }
             }
             Event::Invoke { epoch, leads: true, .. } => {
@@ -217,7 +214,7 @@ fn killed(process: &str, mark: Mark, faults: &[InForce]) -> Mark {
 fn one_at_a_time(terms: &[Term], faults: &[InForce], report: &mut Report) {
     let judged = terms.iter().map(|term| incumbent_terms::Term {
         id: term,
-        epoch: term.epoch,
+        epoch: term.state.epoch,
         from: term.began,
         until: term.ended(),
     });
@@ -244,7 +241,7 @@ fn one_at_a_time(terms: &[Term], faults: &[InForce], report: &mut Report) {
 /// Whether an operator had removed this leader by then.
 fn is_deposed(term: &Term, by: Mark, faults: &[InForce]) -> bool {
     faults.iter().any(|one| {
-        matches!(one.fault, faults::Fault::Depose { epoch, .. } if epoch == term.epoch)
+        matches!(one.fault, faults::Fault::Depose { epoch, .. } if epoch == term.state.epoch)
             && one.since <= by
     })
 }
@@ -252,14 +249,16 @@ fn is_deposed(term: &Term, by: Mark, faults: &[InForce]) -> bool {
 /// Whether etcd's leader woke from a pause shortly before.
 fn leader_was_stuck(faults: &[InForce], mark: Mark) -> bool {
     faults.iter().any(|one| {
-        matches!(one.fault, faults::Fault::PauseMembers { leader: true, .. })
-            && one.since <= mark
-            && mark <= after(one.until, NEWS)
+        matches!(
+            one.fault,
+            faults::Fault::FailMembers { failure: Failure::Paused, leader: true, .. }
+        ) && one.since <= mark
+            && mark <= after(one.until, DELAY)
     })
 }
 
 fn after(mark: Mark, span: Duration) -> Mark {
-    mark.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+    mark.saturating_add(nanoseconds(span))
 }
 
 /// Every term that was lost, was lost for something that was wrong.
@@ -277,7 +276,7 @@ fn losses(
         }
         *report.demotions.entry(reason.clone()).or_default() += 1;
         // Its last renewal was sent a lease time before its end.
-        let since = term.ended().saturating_sub(after(settings.ttl, NEWS));
+        let since = term.ended().saturating_sub(after(settings.ttl, DELAY));
         let is_explained = reason == "resigned"
             || is_deposed(term, Mark::MAX, faults)
             || faults::explain(faults, term.host(), (since, *mark), settings);
@@ -330,36 +329,31 @@ fn longest_calm(faults: &[InForce], since: Mark, until: Mark) -> Duration {
 /// had followed.
 fn counted(lines: &[Line], report: &mut Report) {
     let mut counters: BTreeMap<&str, Counter> = BTreeMap::new();
-    // Whose each increment is, by the process and its number.
-    let mut increments: BTreeMap<(&str, u64), (&str, usize)> = BTreeMap::new();
-    for line in lines {
-        let process = line.process.as_str();
-        match &line.event {
+    // By the process and the number that it has there.
+    let mut under_way: BTreeMap<(&str, u64), Increment<'_>> = BTreeMap::new();
+    for Line { process, mark, event } in lines {
+        let process = process.as_str();
+        match event {
             Event::Invoke { election, increment, epoch, .. } => {
-                let counter = counters.entry(election).or_default();
-                let begun = counter.history.begin(0, 0, line.mark);
-                counter.begun.insert(begun, (*epoch, 0));
-                increments.insert((process, *increment), (election, begun));
+                let begun = counters.entry(election).or_default().history.begin(0, 0, *mark);
+                let one = Increment { election, begun, epoch: *epoch, read: 0 };
+                under_way.insert((process, *increment), one);
             }
             Event::Read { increment, value } => {
-                let Some((election, begun)) = increments.get(&(process, *increment)) else {
-                    continue;
-                };
-                let counter = counters.entry(election).or_default();
-                counter.history.read(*begun, line.mark, *value);
-                counter.begun.entry(*begun).and_modify(|(_, read)| *read = *value);
+                if let Some(one) = under_way.get_mut(&(process, *increment)) {
+                    one.read = *value;
+                    let counter = counters.entry(one.election).or_default();
+                    counter.history.read(one.begun, *mark, *value);
+                }
             }
             Event::Return { increment, outcome } => {
-                let Some((election, begun)) = increments.remove(&(process, *increment)) else {
-                    continue;
-                };
-                let counter = counters.entry(election).or_default();
-                counter.history.end(begun, line.mark, *outcome);
-                report.increments[*outcome as usize] += 1;
-                if let Some((epoch, value)) = counter.begun.remove(&begun)
-                    && *outcome == Outcome::Applied
-                {
-                    counter.epochs.insert(value, epoch);
+                if let Some(one) = under_way.remove(&(process, *increment)) {
+                    report.increments[*outcome as usize] += 1;
+                    let counter = counters.entry(one.election).or_default();
+                    counter.history.end(one.begun, *mark, *outcome);
+                    if *outcome == Outcome::Applied {
+                        counter.epochs.insert(one.read, one.epoch);
+                    }
                 }
             }
             Event::Counted { election, value } => {
@@ -394,11 +388,20 @@ fn counted(lines: &[Line], report: &mut Report) {
 #[derive(Debug, Default)]
 struct Counter {
     history: History,
-    /// The increments under way: the epoch that guards each, and what it has read.
-    begun: BTreeMap<usize, (i64, u64)>,
     /// Which epoch counted from each value on, where that was acknowledged.
     epochs: BTreeMap<u64, i64>,
     came_to: Option<u64>,
+}
+
+/// An increment under way.
+struct Increment<'a> {
+    election: &'a str,
+    /// Its number in the history.
+    begun: usize,
+    /// Of the term that guards it.
+    epoch: i64,
+    /// The value that it has read.
+    read: u64,
 }
 
 #[cfg(test)]

@@ -10,15 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use incumbent::Contest;
 use incumbent_tests::counter::Counter;
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
 use incumbent_tests::program::Running;
 use incumbent_tests::soak::faults::Fault;
 use incumbent_tests::soak::hosts::{Host, Program};
-use incumbent_tests::soak::log::{self, Event, Log, Settings};
-use incumbent_tests::soak::run::{bound, end, nanoseconds, note_counter};
+use incumbent_tests::soak::log::{self, Event, Log, Settings, nanoseconds};
+use incumbent_tests::soak::run::finish;
 use incumbent_tests::soak::terms::{self, Report};
 use incumbent_tests::wait::{ExpectSoon, LIMIT, until};
 use rustix::process::Signal;
@@ -37,7 +36,7 @@ const COUNTS: u64 = 3;
 on_each_version!(all_take_turns_in_one_queue, all_race_with_a_script);
 
 async fn all_take_turns_in_one_queue(version: Version) {
-    let Some(mut world) = World::start(version, Contest::Queue, LONG_TTL).await else { return };
+    let Some(mut world) = World::start(version, "queue", LONG_TTL).await else { return };
     let [rust, node, python] = [0, 1, 2];
     for host in [rust, node, python] {
         world.hosts[host].start().expect("starts");
@@ -72,7 +71,7 @@ async fn all_take_turns_in_one_queue(version: Version) {
 }
 
 async fn all_race_with_a_script(version: Version) {
-    let Some(mut world) = World::start(version, Contest::Race, TTL).await else { return };
+    let Some(mut world) = World::start(version, "race", TTL).await else { return };
     let mut script = world.script();
     prints(&script, 1).await;
     for host in &mut world.hosts {
@@ -109,7 +108,6 @@ async fn all_race_with_a_script(version: Version) {
 struct World {
     hosts: Vec<Host>,
     log: Log,
-    faults: u64,
     counter: Counter,
     logs: TempDir,
     etcd: Etcd,
@@ -117,26 +115,23 @@ struct World {
 
 impl World {
     /// None where not all hosts were set up.
-    async fn start(version: Version, contest: Contest, ttl: Duration) -> Option<Self> {
+    async fn start(version: Version, contest: &str, ttl: Duration) -> Option<Self> {
         let commands = commands()?;
         let etcd = Etcd::start(version);
         let logs = TempDir::with_prefix("incumbent-one-election-").expect("a folder");
-        let log = Log::create(logs.path(), "soak", "soak").expect("a new log");
-        log.write(Event::Began(Settings {
-            seed: 0,
-            etcd: version.to_string(),
-            ttl: nanoseconds(ttl),
-            bound: nanoseconds(bound(ttl) + OTHERS),
-        }));
+        let mut settings = Settings::new(version, ttl, 0);
+        settings.bound += nanoseconds(OTHERS);
+        let log = Log::of_soak(logs.path(), settings).expect("a new log");
         let mut hosts = Vec::new();
-        for (name, command) in commands {
+        for (name, mut command) in commands {
+            command.extend(["--contest".into(), contest.into()]);
             let (election, logs) = (ELECTION.into(), logs.path().to_owned());
-            let program = Program { command, election, logs, ttl, contest };
+            let program = Program { command, election, logs, ttl };
             hosts.push(Host::new(name.into(), program, None, &[etcd.address()]).await);
         }
         let counter = Counter::connect(&etcd.url(), ELECTION).expect_soon("connects").await;
         log.write(Event::Ready);
-        Some(Self { hosts, log, faults: 0, counter, logs, etcd })
+        Some(Self { hosts, log, counter, logs, etcd })
     }
 
     async fn until_in_line(&self, many: usize) {
@@ -196,7 +191,7 @@ impl World {
 
     /// SIGKILL, and another process in its place.
     async fn dies(&mut self, host: usize) {
-        let id = self.begins(Fault::KillHost { host: self.hosts[host].name.clone() });
+        let id = self.log.write_fault(Fault::KillHost { host: self.hosts[host].name.clone() });
         self.hosts[host].kill();
         self.hosts[host].start().expect("starts");
         self.counts_someone().await;
@@ -205,7 +200,7 @@ impl World {
 
     /// SIGSTOP. Gives the fault's number, and the epoch in which the host leads.
     fn pauses(&mut self, host: usize) -> (u64, Option<i64>) {
-        let id = self.begins(Fault::PauseHost { host: self.hosts[host].name.clone() });
+        let id = self.log.write_fault(Fault::PauseHost { host: self.hosts[host].name.clone() });
         let epoch = self.hosts[host].epoch();
         self.hosts[host].pause();
         (id, epoch)
@@ -227,12 +222,6 @@ impl World {
         until(&what, async || !host.leads()).await;
     }
 
-    fn begins(&mut self, fault: Fault) -> u64 {
-        self.faults += 1;
-        self.log.write(Event::Fault { id: self.faults, fault });
-        self.faults
-    }
-
     /// `etcdctl elect`, once it is in line.
     async fn etcdctl(&self) -> Running {
         let other = Running::start(self.etcd.etcdctl_command(&["elect", ELECTION, "etcdctl"]));
@@ -252,8 +241,9 @@ impl World {
     async fn end(&mut self) -> Report {
         self.log.write(Event::Ended);
         until("all hosts are up", async || self.hosts.iter().all(Host::is_up)).await;
-        end(&mut self.hosts).expect_soon("all end in order").await;
-        note_counter(&self.etcd.url(), ELECTION, &self.log).expect_soon("etcd answers").await;
+        finish(&mut self.hosts, &self.etcd.url(), &[ELECTION.into()], &self.log)
+            .expect_soon("all end in order")
+            .await;
         let report = terms::judge(&log::read(self.logs.path()).expect("logs"));
         if !report.is_good() {
             self.logs.disable_cleanup(true);

@@ -12,7 +12,7 @@ use incumbent::{
     BootClock, Candidate, Clock, Credentials, EtcdStore, Event, KeyValue, Leadership, Options,
     Participant, Reason, Session, Store as _,
 };
-use incumbent_tests::cluster::Cluster;
+use incumbent_tests::cluster::{Cluster, Failure};
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
 use incumbent_tests::relay::Relay;
@@ -45,21 +45,18 @@ on_each_version! {
 async fn a_member_that_fails_costs_no_leadership(version: Version) {
     let mut cluster = Cluster::start(version, 3).await;
     // Each member is the one that somebody is connected to.
-    let pairs = (0..3).map(|first| Pair::open(url_from(&cluster, first), first, LONG));
+    let pairs = (0..3).map(|first| Pair::open(cluster.url_from(first), first, LONG));
     let pairs = join_all(pairs).await;
-    let faults: [(_, fn(&mut Cluster)); 6] = [
-        ("a follower is killed", |cluster| cluster.kill(cluster.follower())),
-        ("the leader is killed", |cluster| cluster.kill(cluster.leader())),
-        ("a follower is paused", |cluster| cluster.pause(cluster.follower())),
-        ("the leader is paused", |cluster| cluster.pause(cluster.leader())),
-        ("a follower is isolated", |cluster| cluster.isolate(cluster.follower())),
-        ("the leader is isolated", |cluster| cluster.isolate(cluster.leader())),
-    ];
-    for (name, fault) in faults {
-        fault(&mut cluster);
-        let renewals = join_all(pairs.iter().map(Pair::is_renewed)).await;
-        println!("{version:?}: {name}: renewed after {renewals:.2?}");
-        cluster.heal();
+    for failure in [Failure::Killed, Failure::Paused, Failure::Isolated] {
+        for (name, member) in [
+            ("a follower", Cluster::follower as fn(&Cluster) -> usize),
+            ("the leader", Cluster::leader),
+        ] {
+            cluster.fail(member(&cluster), failure);
+            let renewals = join_all(pairs.iter().map(Pair::is_renewed)).await;
+            println!("{version:?}: {name} {failure:?}: renewed after {renewals:.2?}");
+            cluster.heal();
+        }
     }
     for pair in pairs {
         pair.hands_over().await;
@@ -116,7 +113,7 @@ async fn another_etcd_leader_costs_no_leadership_of_ten_seconds(version: Version
     let mut cluster = Cluster::start(version, 3).await;
     let ttl = Duration::from_secs(10);
     let pair = Pair::open(cluster.url(), 0, ttl).await;
-    cluster.kill(cluster.leader());
+    cluster.fail(cluster.leader(), Failure::Killed);
     let renewed = pair.is_renewed().await;
     println!("{version:?}: another etcd leader: renewed after {renewed:.2?}");
     assert!(pair.leader.is_valid());
@@ -142,7 +139,7 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
     };
     // One way to the member that will be behind, and one on which another can be asked.
     let alone = format!("etcd://{}", cluster.address(behind));
-    let first = format!("{alone},{}", others.join(","));
+    let first = cluster.url_from(behind);
     let truth = format!("etcd://{}", others.join(","));
     let writer = session(&truth).await;
     let lead = async |value: &str| {
@@ -169,7 +166,7 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
     };
     while peek().await.as_deref() != Some("old") {}
 
-    cluster.isolate(behind);
+    cluster.fail(behind, Failure::Isolated);
     old.resign().expect_soon("resigns").await;
     let new = lead("new").await;
     // To ask for what one member has is to be told this.
@@ -216,9 +213,9 @@ async fn without_a_quorum_a_leader_leads_to_its_deadline(version: Version) {
     let mut cluster = Cluster::start(version, 3).await;
     let Pair { leader, mut candidate, mut waiter, sessions: _sessions, .. } =
         Pair::open(cluster.url(), 0, SHORTEST).await;
-    let (one, other) = (cluster.leader(), cluster.follower());
-    cluster.pause(one);
-    cluster.pause(other);
+    for member in [cluster.leader(), cluster.follower()] {
+        cluster.fail(member, Failure::Paused);
+    }
     let reason = soon("the term is lost", leader.lost()).await;
     assert_eq!(reason, Reason::Expired);
     assert!(BootClock.now() >= leader.valid_until(), "it led to the deadline");
@@ -228,8 +225,7 @@ async fn without_a_quorum_a_leader_leads_to_its_deadline(version: Version) {
     assert!(nobody.is_err(), "{nobody:?}");
     let epoch = leader.epoch();
     drop(leader);
-    cluster.resume(one);
-    cluster.resume(other);
+    cluster.recover();
     let since = Instant::now();
     let next = soon("somebody leads", async {
         tokio::select! {
@@ -410,14 +406,6 @@ impl Pair {
             session.close().expect_soon("closes").await;
         }
     }
-}
-
-/// All members, this one first.
-fn url_from(cluster: &Cluster, first: usize) -> String {
-    let all: Vec<_> = (0..cluster.members())
-        .map(|at| cluster.relay((first + at) % cluster.members()).address().to_string())
-        .collect();
-    format!("etcd://{}", all.join(","))
 }
 
 async fn session(url: &str, ttl: Duration) -> Session {

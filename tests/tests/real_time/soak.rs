@@ -5,23 +5,18 @@ use std::time::Duration;
 
 use incumbent_tests::etcd::Version;
 use incumbent_tests::on_each_version;
-use incumbent_tests::soak::{log, run, terms};
+use incumbent_tests::soak::run::{Options, run};
+use incumbent_tests::soak::{log, terms};
 use tempfile::TempDir;
 
 on_each_version! { terms_do_not_overlap_and_every_loss_has_a_cause }
 
 async fn terms_do_not_overlap_and_every_loss_has_a_cause(version: Version) {
     let logs = TempDir::with_prefix("incumbent-soak-").expect("a directory");
-    let options = run::Options {
-        version,
-        ttl: Duration::from_secs(3),
-        length: Duration::from_secs(60),
-        seed: fastrand::u64(..),
-        operator: false,
-        logs: logs.path().to_owned(),
-        counter: Path::new(env!("CARGO_BIN_EXE_counter")).to_owned(),
-    };
-    let result = run::run(&options).await;
+    let length = Duration::from_secs(60);
+    let options =
+        Options { length, version, seed: None, ttl: None, operator: false, false_alarms: false };
+    let result = run(&options, logs.path(), Path::new(env!("CARGO_BIN_EXE_counter"))).await;
     let report = terms::judge(&log::read(logs.path()).expect("logs"));
     print!("{report}");
     if result.is_err() || !report.is_good() {

@@ -17,7 +17,7 @@ pub struct Report {
     /// From when all was ready until the end.
     pub lasted: Duration,
     /// How often each fault was made.
-    pub faults: BTreeMap<&'static str, u64>,
+    pub faults: BTreeMap<String, u64>,
     /// How many packets were lost, where they were to be lost.
     pub packets_lost: Option<u64>,
     /// How many terms began.

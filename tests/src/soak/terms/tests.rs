@@ -22,25 +22,24 @@ fn judged(events: &[(&str, u64, Event)]) -> Report {
     judge(&lines)
 }
 
-fn elected(epoch: i64, valid_until: u64) -> Event {
-    Event::Elected { election: "office".into(), epoch, valid_until: valid_until * SECOND }
+fn state(epoch: i64, valid_until: u64) -> TermState {
+    TermState { election: "jobs".into(), epoch, valid_until: valid_until * SECOND }
 }
 
-fn extended(epoch: i64, valid_until: u64) -> Event {
-    Event::Extended { election: "office".into(), epoch, valid_until: valid_until * SECOND }
+fn elected(epoch: i64, valid_until: u64) -> Event {
+    Event::Elected(state(epoch, valid_until))
 }
 
 fn demoted(epoch: i64, valid_until: u64, reason: &str) -> Event {
-    let (election, valid_until) = ("office".into(), valid_until * SECOND);
-    Event::Demoted { election, epoch, valid_until, reason: reason.into() }
+    Event::Demoted { term: state(epoch, valid_until), reason: reason.into() }
 }
 
 fn invoke(epoch: i64) -> Event {
-    Event::Invoke { election: "office".into(), increment: 0, epoch, leads: true }
+    Event::Invoke { election: "jobs".into(), increment: 0, epoch, leads: true }
 }
 
 fn counted_to(value: u64) -> Event {
-    Event::Counted { election: "office".into(), value }
+    Event::Counted { election: "jobs".into(), value }
 }
 
 fn fault(id: u64, fault: Fault) -> Event {
@@ -51,8 +50,8 @@ fn pause(host: &str) -> Fault {
     Fault::PauseHost { host: host.into() }
 }
 
-fn leader_paused() -> Fault {
-    Fault::PauseMembers { members: vec![0], leader: true }
+fn member_paused(leader: bool) -> Fault {
+    Fault::FailMembers { failure: Failure::Paused, members: vec![0], leader }
 }
 
 fn violations(events: &[(&str, u64, Event)]) -> usize {
@@ -63,7 +62,7 @@ fn violations(events: &[(&str, u64, Event)]) -> usize {
 fn one_after_the_other() {
     let report = judged(&[
         ("worker-1.1", 10, elected(5, 13)),
-        ("worker-1.1", 12, extended(5, 60)),
+        ("worker-1.1", 12, Event::Extended(state(5, 60))),
         ("worker-1.1", 59, demoted(5, 60, "resigned")),
         ("worker-2.1", 59, elected(7, 100)),
     ]);
@@ -111,7 +110,7 @@ fn an_operator_and_a_stuck_leader_of_etcds_excuse() {
     let deposed = |epoch| with(fault(1, Fault::Depose { epoch, by: Removal::Lease }));
     assert!(deposed(5).is_good());
     assert_eq!(deposed(4).violations.len(), 1);
-    let stuck = with(fault(1, leader_paused()));
+    let stuck = with(fault(1, member_paused(true)));
     assert_eq!((stuck.violations.len(), stuck.broken_words.len()), (0, 1));
 }
 
@@ -128,7 +127,7 @@ fn a_leader_within_the_bound_of_the_end_of_the_faults() {
     let led = |from| {
         vec![
             ("worker-1.1", 10, elected(5, 40)),
-            ("soak", 41, fault(1, leader_paused())),
+            ("soak", 41, fault(1, member_paused(true))),
             ("soak", 50, Event::Healed { id: 1 }),
             ("worker-2.1", from, elected(7, 100)),
         ]
@@ -158,9 +157,8 @@ fn a_loss_has_a_cause() {
     assert_eq!(lost(Some((57, pause("worker-1")))), 0);
     assert_eq!(lost(Some((57, pause("worker-2")))), 1, "it is another one's");
     assert_eq!(lost(Some((50, pause("worker-1")))), 1, "that was long before");
-    assert_eq!(lost(Some((57, leader_paused()))), 0);
-    let follower = Fault::PauseMembers { members: vec![1], leader: false };
-    assert_eq!(lost(Some((57, follower))), 1, "two members are enough");
+    assert_eq!(lost(Some((57, member_paused(true)))), 0);
+    assert_eq!(lost(Some((57, member_paused(false)))), 1, "two members are enough");
 }
 
 #[test]
@@ -170,7 +168,7 @@ fn what_an_earlier_term_counts_late() {
         for (value, epoch) in [(0, first), (1, second)] {
             let increment = value;
             let at = 20 + 3 * value;
-            let (election, leads) = ("office".into(), false);
+            let (election, leads) = ("jobs".into(), false);
             let invoke = Event::Invoke { election, increment, epoch, leads };
             events.push(("worker-1.1", at, invoke));
             events.push(("worker-1.1", at + 1, Event::Read { increment, value }));
