@@ -163,7 +163,7 @@ impl Cluster {
         run(self.version.etcdctl_command(&self.address(member).to_string(), arguments))
     }
 
-    /// Takes a member out of the cluster, and ends it. The numbers of those after
+    /// Takes a member out of the cluster, and ends it. The numbers of the members after
     /// it go down by one.
     pub fn remove(&mut self, member: usize) {
         let removed = self.members.remove(member);
@@ -215,8 +215,7 @@ impl Cluster {
         self.learn_ids();
     }
 
-    /// Changes who is a member: refused for a few seconds after any of them was not
-    /// there.
+    /// Changes the members. etcd refuses that for a few seconds after any of them was away.
     fn change(&self, arguments: &[&str]) {
         let since = Instant::now();
         loop {
@@ -271,7 +270,7 @@ impl Cluster {
         (0..self.members())
             .filter(move |other| *other != member)
             .flat_map(move |other| [link(member, other), link(other, member)])
-            // What is asked of a leader on behalf of clients does not say by whom.
+            // Requests to a leader on behalf of clients do not name the member that sends them.
             .chain([self.members[member].peers.link(0)])
     }
 

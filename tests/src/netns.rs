@@ -24,7 +24,7 @@ pub fn this_program_inside() -> Result<Command, String> {
     let trial = trial.map_err(|error| format!("unshare, of util-linux, does not run: {error}"))?;
     if !trial.status.success() {
         return Err(format!(
-            "there is no network namespace with iproute2 and nftables here: {}",
+            "cannot make a network namespace, which takes root or user namespaces, ip and nft: {}",
             String::from_utf8_lossy(&trial.stderr).trim()
         ));
     }

@@ -1,4 +1,4 @@
-//! What goes wrong in a soak, by name.
+//! The faults of a soak, by name.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub enum Fault {
     CutHost {
         /// Which one.
         host: String,
-        /// From whom.
+        /// From which members.
         members: Vec<usize>,
         /// In which way.
         cut: Cut,
@@ -40,7 +40,7 @@ pub enum Fault {
     SlowHost {
         /// Which one.
         host: String,
-        /// What each piece takes at least, each way.
+        /// How long each piece takes at least, each way.
         delay_ms: u64,
         /// Up to this much longer.
         jitter_ms: u64,
@@ -56,7 +56,7 @@ pub enum Fault {
     },
     /// All of etcd's history is dropped.
     Compact,
-    /// A member tidies up, and does nothing else meanwhile.
+    /// A member defragments its data, and does nothing else meanwhile.
     Defragment {
         /// Which one.
         member: usize,
@@ -108,16 +108,18 @@ impl Fault {
             Self::CutHost { cut, .. } => format!("host cut off: {cut:?}").to_lowercase(),
             Self::SlowHost { .. } => "host slowed".into(),
             Self::FailMembers { failure, members, leader } => {
-                let who = match (members.len(), leader) {
+                let members = match (members.len(), leader) {
                     (1, false) => "follower",
                     (1, true) => "etcd's leader",
                     _ => "two members",
                 };
-                format!("{who} {failure:?}").to_lowercase()
+                format!("{members} {failure:?}").to_lowercase()
             }
             Self::Compact => "compaction".into(),
             Self::Defragment { .. } => "defragmentation".into(),
-            Self::Depose { by, .. } => format!("operator: by {by:?}").to_lowercase(),
+            Self::Depose { by: Removal::Order, .. } => "operator: depose".into(),
+            Self::Depose { by: Removal::Key, .. } => "operator: key deleted".into(),
+            Self::Depose { by: Removal::Lease, .. } => "operator: lease revoked".into(),
         }
     }
 
@@ -229,7 +231,7 @@ impl Kind {
     }
 }
 
-/// What is to go wrong, drawn from a seed: phase after phase, without an end.
+/// A plan of faults, drawn from a seed: phase after phase, without an end.
 #[derive(Debug)]
 pub(super) struct Plan {
     rng: Rng,
@@ -239,7 +241,7 @@ pub(super) struct Plan {
     deck: Vec<Kind>,
 }
 
-/// Something that is to go wrong in a phase.
+/// A fault of a phase, and when it begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
     pub(super) kind: Kind,
@@ -277,7 +279,7 @@ impl Plan {
         phase
     }
 
-    /// How long all is well between two phases.
+    /// How long nothing is wrong between two phases.
     pub(super) fn calm(&mut self) -> Duration {
         self.ttl.mul_f64(0.1 + 0.7 * self.rng.f64())
     }

@@ -135,7 +135,7 @@ impl Host {
         self.signal(Signal::CONT);
     }
 
-    /// Asks it to leave.
+    /// SIGTERM: asks it to leave.
     pub fn end(&self) {
         self.signal(Signal::TERM);
     }

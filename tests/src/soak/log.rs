@@ -209,7 +209,7 @@ impl Log {
     }
 }
 
-/// All lines of a directory by their marks, those of one file in their order.
+/// All lines of a directory by their marks. Lines of one file keep their order.
 ///
 /// # Errors
 ///

@@ -29,7 +29,7 @@ const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much longer a piece may take than another, each way, where false alarms are looked for.
 const JITTER: Duration = Duration::from_millis(50);
 
-/// What a run is to be.
+/// How a soak runs.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// How long.
@@ -186,7 +186,7 @@ impl Run {
         }
     }
 
-    /// Some faults, until all of them are healed.
+    /// Makes some faults, and heals all of them.
     async fn phase(&mut self) -> io::Result<()> {
         let leader = block_in_place(|| self.cluster.leader());
         let mut steps: Vec<(Duration, usize, Option<Kind>)> = Vec::new();

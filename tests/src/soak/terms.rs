@@ -1,4 +1,4 @@
-//! What the logs of a soak show: who led when, and whether that was right.
+//! The judge of a soak: its logs show when each host led, and whether that was right.
 
 use std::collections::BTreeMap;
 use std::fmt;

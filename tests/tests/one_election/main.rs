@@ -1,6 +1,6 @@
 //! One election of all: hosts in Rust, Node.js and Python take turns with one another and
 //! with candidates that are not ours, are killed and paused, and count together. Their logs
-//! are judged as those of a soak are.
+//! are judged like the logs of a soak.
 //!
 //! Wants `./setup.sh node python`. Without it the tests say that they were skipped, unless
 //! `INCUMBENT_ALL_EXAMPLES` is set.

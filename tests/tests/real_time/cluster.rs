@@ -1,7 +1,7 @@
 //! Elections on a real cluster whose members and links fail, each fault by its name.
 //!
-//! What must hold: while a quorum can be reached, no fault costs a leadership; and
-//! where none can, whoever leads does so to the deadline, and gets back in.
+//! What must hold: while a quorum can be reached, no fault costs a leadership. Without a
+//! quorum, a leader leads to its deadline, and gets back in.
 
 use std::time::{Duration, Instant};
 
@@ -155,7 +155,7 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
             EtcdStore::connect(&url, &Credentials::default(), WAIT).expect_soon("a store").await;
         let options = Options { ttl: LONG_LEASE, ..Options::default() };
         let session = Session::open(store.clone(), options).expect_soon("opens").await;
-        // Whoever leads has its reads from the same member.
+        // A leader reads from the same member.
         let name = format!("own-{}", asked.len());
         let own = session.election(name).campaign().expect_soon("leads").await;
         asked.push((store, session, own));
@@ -169,7 +169,7 @@ async fn a_member_that_is_behind_is_not_believed(version: Version) {
     cluster.fail(behind, Failure::Isolated);
     old.resign().expect_soon("resigns").await;
     let new = lead("new").await;
-    // To ask for what one member has is to be told this.
+    // A peek tells what one member has.
     assert_eq!(peek().await.as_deref(), Some("old"));
 
     let answers = join_all(asked.iter().map(async |(store, session, own)| {

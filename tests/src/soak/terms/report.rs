@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::soak::log::Settings;
 
-/// How many of a kind are told.
+/// How many lines of a list are printed.
 const LISTED: usize = 20;
 
 /// What the logs of a soak came to.
@@ -18,16 +18,15 @@ pub struct Report {
     pub lasted: Duration,
     /// How often each fault was made.
     pub faults: BTreeMap<String, u64>,
-    /// How many packets were lost, where they were to be lost.
+    /// How many packets were lost, in a run that looks for false alarms.
     pub packets_lost: Option<u64>,
     /// How many terms began.
     pub terms: usize,
     /// How long there was a leader, all elections together.
     pub led: Duration,
-    /// How many terms were lost, by reason. Those that were given up as the host
-    /// pleased are `resigned`.
+    /// How many terms ended, by reason: `resigned` if the host gave it back.
     pub demotions: BTreeMap<String, u64>,
-    /// Those that no fault explains.
+    /// Losses that no fault explains.
     pub without_cause: Vec<String>,
     /// Where etcd took a leader's key away before its time, and a second one led before
     /// the first one heard of it. etcd before 3.5.13 does that when its own leader was
@@ -41,12 +40,12 @@ pub struct Report {
     pub handovers: Vec<Duration>,
     /// Increments of the counter: acknowledged, of unknown outcome, and not made.
     pub increments: [u64; 3],
-    /// What must not be.
+    /// Claims that proved false.
     pub violations: Vec<String>,
 }
 
 impl Report {
-    /// Whether all that has to hold did hold.
+    /// Whether every claim has held.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty() && self.without_cause.is_empty()
     }
