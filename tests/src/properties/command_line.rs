@@ -9,91 +9,25 @@ use std::process::{Command, Stdio};
 
 use arbitrary::{Result, Unstructured};
 
-const SOUND: [&[&str]; 10] = [
-    &["campaign", "e"],
-    &["run", "e", "--", "true"],
-    &["observe", "e"],
-    &["watch", "e"],
-    &["leader", "e"],
-    &["candidates", "e"],
-    &["put", "k", "v", "--fence", "e:5"],
-    &["get", "k"],
-    &["depose", "e:5"],
-    &["help"],
-];
+// What is chosen from stands between bars.
 
-const FLAGS: [&str; 28] = [
-    "--cacert",
-    "--cert",
-    "--key",
-    "--user",
-    "--password-file",
-    "--dial-timeout",
-    "--command-timeout",
-    "--contest",
-    "--id",
-    "--output",
-    "-o",
-    "--verbose",
-    "-v",
-    "-vv",
-    "--value",
-    "--ttl",
-    "--margin",
-    "--isolate",
-    "--once",
-    "--stop-timeout",
-    "--restart-delay",
-    "--wait",
-    "--fence",
-    "--consistency",
-    "--help",
-    "--version",
-    "--",
-    "-",
-];
-
-const VALUES: [&str; 30] = [
-    "",
-    "e",
-    "e:5",
-    "e:0",
-    "e:99999999999999999999",
-    ":",
-    "0",
-    "0s",
-    "1ns",
-    "2s",
-    "10s",
-    "10",
-    "-3s",
-    "9000000000s",
-    "9000000001s",
-    "18446744073709551615s",
-    "18446744073709551616s",
-    "9223372036854775807s",
-    "584years",
-    "1s 18446744073709551615s",
-    "queue",
-    "race",
-    "json",
-    "l",
-    "true",
-    "false",
-    "/nowhere/x",
-    "/proc/version",
-    "a\nb",
-    "\u{202e}x",
-];
+const SOUND: &str = "\
+    campaign e|run e -- true|observe e|watch e|leader e|candidates e|put k v --fence e:5|get k\
+    |depose e:5|help";
+const FLAGS: &str = "\
+    --cacert|--cert|--key|--user|--password-file|--dial-timeout|--command-timeout|--contest|--id\
+    |--output|-o|--verbose|-v|-vv|--value|--ttl|--margin|--isolate|--once|--stop-timeout\
+    |--restart-delay|--wait|--fence|--consistency|--help|--version|--|-";
+const VALUES: &str = "\
+    |e|e:5|e:0|e:99999999999999999999|:|0|0s|1ns|2s|10s|10|-3s|9000000000s|9000000001s\
+    |18446744073709551615s|18446744073709551616s|9223372036854775807s|584years\
+    |1s 18446744073709551615s|queue|race|json|l|true|false|/nowhere/x|/proc/version|a\nb\
+    |\u{202e}x";
 
 /// Nobody is there, so that all that is taken ends with it.
 const NOWHERE: &str = "etcd://127.0.0.1:1";
 
-/// Starts the program as the bytes say.
-///
-/// # Panics
-///
-/// If it does not end as it should.
+/// Starts the program as the bytes say. Panics if it does not end as it should.
 pub fn check(bytes: &[u8], program: &Path) {
     let mut bytes = Unstructured::new(bytes);
     let Ok((arguments, variables)) = invocation(&mut bytes) else { return };
@@ -129,10 +63,10 @@ type Invocation = (Vec<OsString>, Vec<(String, OsString)>);
 
 fn invocation(bytes: &mut Unstructured<'_>) -> Result<Invocation> {
     // Mostly what would be taken but for a flag or two, or the checks would not be reached.
-    let sound: &[&str] = bytes.choose(&SOUND)?;
-    let mut arguments: Vec<OsString> = sound.iter().map(Into::into).collect();
+    let sound = one_of(bytes, SOUND)?.split(' ');
+    let mut arguments: Vec<OsString> = sound.map(Into::into).collect();
     for _ in 0..bytes.int_in_range(0..=3)? {
-        let flag: OsString = (*bytes.choose(&FLAGS)?).into();
+        let flag = OsString::from(one_of(bytes, FLAGS)?);
         let value = value(bytes)?;
         match bytes.int_in_range(0..=15)? {
             0..=9 => drop(arguments.splice(1..1, [flag, value])),
@@ -150,7 +84,7 @@ fn invocation(bytes: &mut Unstructured<'_>) -> Result<Invocation> {
         let name = match bytes.int_in_range(0..=15)? {
             0 => "EPOCH".into(),
             1 => "ELECTION".into(),
-            _ => bytes.choose(&FLAGS)?.trim_start_matches('-').to_uppercase().replace('-', "_"),
+            _ => one_of(bytes, FLAGS)?.trim_start_matches('-').to_uppercase().replace('-', "_"),
         };
         let name = format!("INCUMBENT_{name}");
         variables.push((name, value(bytes)?));
@@ -171,6 +105,11 @@ fn value(bytes: &mut Unstructured<'_>) -> Result<OsString> {
             OsString::from_vec(any.into_iter().filter(|byte| *byte != 0).collect())
         }
         1 => OsString::from("é".repeat(bytes.int_in_range(0..=2_100)?)),
-        _ => OsStr::new(bytes.choose(&VALUES)?).into(),
+        _ => OsStr::new(one_of(bytes, VALUES)?).into(),
     })
+}
+
+fn one_of(bytes: &mut Unstructured<'_>, all: &'static str) -> Result<&'static str> {
+    let all: Vec<_> = all.split('|').collect();
+    bytes.choose(&all).copied()
 }
