@@ -1,6 +1,8 @@
 //! No circle of modules: of the children of one module, none uses what uses it.
 //!
 //! A child may use what its parent itself defines. Macros' arguments are not read.
+//!
+//! And no module reads the wall clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,10 +19,21 @@ const CRATES: [&str; 6] =
 
 #[test]
 fn no_module_is_in_a_circle() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-    let circles: Vec<_> =
-        CRATES.iter().flat_map(|name| circles(&read(&workspace.join(name).join("src")))).collect();
+    let circles: Vec<_> = CRATES.iter().flat_map(|name| circles(&read(name))).collect();
     assert!(circles.is_empty(), "circles of modules:\n{}", circles.join("\n"));
+}
+
+/// Row 3 of the edge cases: a jump of the wall clock changes nothing but the times that the
+/// program prints with its events.
+#[test]
+fn no_module_reads_the_wall_clock_but_the_one_that_prints_events() {
+    let is_wall_clock = |name: &String| ["SystemTime", "Realtime"].contains(&name.as_str());
+    let readers = CRATES.iter().flat_map(|name| {
+        let modules = read(name).into_iter();
+        let readers = modules.filter(|(_, uses)| uses.paths.iter().flatten().any(is_wall_clock));
+        readers.map(move |(module, _)| format!("{name}: {}", module.join("::")))
+    });
+    assert_eq!(readers.collect::<Vec<_>>(), ["host/cli: event"]);
 }
 
 #[test]
@@ -41,9 +54,11 @@ fn a_circle_is_found() {
 }
 
 /// What each module of a crate uses.
-fn read(sources: &Path) -> BTreeMap<Module, Uses> {
+fn read(name: &str) -> BTreeMap<Module, Uses> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let sources = workspace.join(name).join("src");
     let mut modules = BTreeMap::new();
-    let mut folders = vec![sources.to_path_buf()];
+    let mut folders = vec![sources.clone()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).expect("a folder of sources") {
             let path = entry.expect("readable").path();
@@ -53,7 +68,7 @@ fn read(sources: &Path) -> BTreeMap<Module, Uses> {
                 && !path.ends_with("tests.rs")
             {
                 let text = fs::read_to_string(&path).expect("a source");
-                let module = module_of(path.strip_prefix(sources).expect("it is in there"));
+                let module = module_of(path.strip_prefix(&sources).expect("it is in there"));
                 modules.insert(module, Uses::of(&text));
             }
         }

@@ -89,8 +89,6 @@ pub enum Kind {
     Crash(usize),
     /// A process's component traps, at this moment.
     Trap(usize, Moment),
-    /// A process's wall clock jumps.
-    WallClock(usize),
     /// What a process sends does not arrive.
     CutToStore(usize),
     /// What is sent to a process does not arrive.
@@ -240,7 +238,7 @@ impl Plan {
 
     /// Some kinds of faults, as often and as hard as the seed likes.
     fn draw_faults(&mut self, rng: &mut Rng) {
-        const KINDS: usize = 34;
+        const KINDS: usize = 33;
         let gap = rng.u64(4..24) * SECOND;
         let longest = [2, 8, 20, 40][rng.usize(..4)] * SECOND;
         let mut chosen: Vec<usize> = (0..KINDS).filter(|_| rng.u8(..3) == 0).collect();
@@ -274,36 +272,35 @@ impl Plan {
             0 => Kind::Pause(process),
             1 => Kind::Crash(process),
             2 => Kind::Trap(process, Moment::ALL[rng.usize(..Moment::ALL.len())]),
-            3 => Kind::WallClock(process),
-            4 => Kind::CutToStore(process),
-            5 => Kind::CutFromStore(process),
-            6 => Kind::Cut(process),
-            7 => Kind::CutMember(process, member),
-            8 => Kind::Slow(rng.u64(20..3_000) * MILLISECOND),
-            9 => Kind::Loss(rng.u32(10..400)),
-            10 => Kind::Repeat(rng.u32(10..400)),
-            11 => Kind::SilentWatches(process),
-            12 => Kind::BrokenStream(process),
-            13 => Kind::MemberDown(member),
-            14 => Kind::MemberPaused(member),
-            15 => Kind::MemberCutOff(member),
-            16 => Kind::NoQuorum,
-            17 => Kind::Election,
-            18 => Kind::WrongRevocation,
-            19 => Kind::Restore { bumped: rng.bool() },
-            20 => Kind::NoSpace,
-            21 => Kind::Denied(process),
-            22 => Kind::Revoke(election),
-            23 => Kind::Depose(election),
-            24 => Kind::Delete(election),
-            25 => Kind::Overwrite(election),
-            26 => Kind::Revalue(election),
-            27 => Kind::RevokeLast(election),
-            28 => Kind::SilentWatch(process),
-            29 => Kind::LostNews(process, [100, 500, 1_000][rng.usize(..3)]),
-            30 => Kind::SlowElection(election, rng.u64(1..15) * SECOND),
-            31 => Kind::DropAll(process),
-            32 => Kind::Leave(process, election),
+            3 => Kind::CutToStore(process),
+            4 => Kind::CutFromStore(process),
+            5 => Kind::Cut(process),
+            6 => Kind::CutMember(process, member),
+            7 => Kind::Slow(rng.u64(20..3_000) * MILLISECOND),
+            8 => Kind::Loss(rng.u32(10..400)),
+            9 => Kind::Repeat(rng.u32(10..400)),
+            10 => Kind::SilentWatches(process),
+            11 => Kind::BrokenStream(process),
+            12 => Kind::MemberDown(member),
+            13 => Kind::MemberPaused(member),
+            14 => Kind::MemberCutOff(member),
+            15 => Kind::NoQuorum,
+            16 => Kind::Election,
+            17 => Kind::WrongRevocation,
+            18 => Kind::Restore { bumped: rng.bool() },
+            19 => Kind::NoSpace,
+            20 => Kind::Denied(process),
+            21 => Kind::Revoke(election),
+            22 => Kind::Depose(election),
+            23 => Kind::Delete(election),
+            24 => Kind::Overwrite(election),
+            25 => Kind::Revalue(election),
+            26 => Kind::RevokeLast(election),
+            27 => Kind::SilentWatch(process),
+            28 => Kind::LostNews(process, [100, 500, 1_000][rng.usize(..3)]),
+            29 => Kind::SlowElection(election, rng.u64(1..15) * SECOND),
+            30 => Kind::DropAll(process),
+            31 => Kind::Leave(process, election),
             _ => Kind::Compact,
         }
     }

@@ -1,7 +1,8 @@
 //! The edge cases that need no real process, one by one, in the simulation: each
 //! under some dozens of seeds, with the laws judged all the time. (28, 36, 39, 42, 44
 //! and 46 are about what is said and shown: transcripts and `limits.rs` have them. 30
-//! to 33 and 47 need processes, 49, 50 and 55 to 60 real hosts and stores.)
+//! to 33 and 47 need processes, 49, 50 and 55 to 60 real hosts and stores. 3 is about a
+//! clock that nobody reads: `tests/tests/layers.rs` proves it.)
 
 use incumbent_guest::types::Contest;
 use incumbent_simulation::laws::Law;
@@ -65,16 +66,6 @@ fn row_02_paused_beyond_the_lease() {
     let run = play(with(&[fault(10, 15, Kind::Pause(0)), fault(30, 15, Kind::Pause(1))]));
     assert!(ended(&run, "expired") > 0);
     assert!(run.terms > SEEDS, "others led meanwhile");
-}
-
-#[test]
-fn row_03_the_wall_clock_jumps() {
-    for seed in 0..SEEDS {
-        let jumps = [fault(10, 1, Kind::WallClock(0)), fault(20, 1, Kind::WallClock(1))];
-        let quiet = run(&Plan::quiet(seed)).expect("the laws hold");
-        let jumping = run(&with(&jumps)(seed)).expect("the laws hold");
-        assert_eq!(quiet.fingerprint(), jumping.fingerprint(), "nothing happens");
-    }
 }
 
 #[test]
@@ -196,15 +187,11 @@ fn row_23_cut_off_one_way() {
 
 #[test]
 fn row_25_the_role_is_taken_away() {
-    let denied = of_each(5, 15, 12, Kind::Denied);
-    play(in_turns(with(&denied)));
-    play(|seed| Plan {
-        elections: vec![
-            Election { name: "jobs".into(), contest: Contest::Queue },
-            Election { name: "mail".into(), contest: Contest::Race },
-        ],
-        ..in_turns(with(&denied))(seed)
-    });
+    let plan = in_turns(with(&of_each(5, 15, 12, Kind::Denied)));
+    play(&plan);
+    let race = Election { name: "mail".into(), contest: Contest::Race };
+    let elections = [queues(["jobs"]), vec![race]].concat();
+    play(|seed| Plan { elections: elections.clone(), ..plan(seed) });
 }
 
 #[test]

@@ -93,10 +93,9 @@ impl World<'_> {
                 let revision = self.cluster.store.revision();
                 self.cluster.store.compact(revision);
             }
-            // It is looked up where it matters. Nobody reads a wall clock.
+            // It is looked up where it matters.
             Kind::Pause(_)
             | Kind::Trap(..)
-            | Kind::WallClock(_)
             | Kind::CutToStore(_)
             | Kind::CutFromStore(_)
             | Kind::Cut(_)
