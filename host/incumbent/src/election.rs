@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, oneshot};
 
+use crate::backoff::Backoff;
 use crate::candidate::Candidate;
 use crate::clock::{Clock, nanoseconds};
 use crate::driver::{EVENTS, Handle, Registrant, Registration, over};
@@ -14,7 +15,7 @@ use crate::leadership::Leadership;
 use crate::observer::Leaders;
 use crate::types::{Candidacy, Contest, ElectionId, Observation};
 
-/// The first pause after work that ended at once, and the longest one.
+/// The shortest pause after work that ended at once, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// An election by its name. Cheap to clone; does nothing by itself.
@@ -147,7 +148,7 @@ impl Election {
         W: FnMut(Leadership) -> F,
         F: Future<Output = ()>,
     {
-        let mut pause = PAUSES.0;
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         loop {
             let (candidate, leadership) = match self.one_term().await {
                 Ok(elected) => elected,
@@ -175,14 +176,13 @@ impl Election {
 
             let now = self.handle.clock.now();
             if finished && now.saturating_sub(start) < nanoseconds(Duration::from_secs(10)) {
-                let end = now.saturating_add(nanoseconds(jittered(pause)));
+                let end = now.saturating_add(nanoseconds(backoff.pause_at_most()));
                 tokio::select! {
                     () = self.handle.clock.sleep_until(end) => {}
                     () = self.handle.closing() => return Ok(()),
                 }
-                pause = (pause * 2).min(PAUSES.1);
             } else {
-                pause = PAUSES.0;
+                backoff.reset();
             }
         }
     }
@@ -254,11 +254,4 @@ impl Election {
     fn observation(&self, election: ElectionId) -> Observation {
         Observation { election, name: self.name.clone(), contest: self.contest }
     }
-}
-
-/// Between one half and the whole, so that instances do not come back together.
-fn jittered(pause: Duration) -> Duration {
-    let half = pause / 2;
-    let part = getrandom::u32().unwrap_or(u32::MAX) % 1024;
-    half + half * part / 1024
 }

@@ -14,6 +14,7 @@ use futures_util::{FutureExt, StreamExt};
 use tracing::{error, info, warn};
 
 use super::registrants::{Registrant, Registrants};
+use crate::backoff::Backoff;
 use crate::clock::nanoseconds;
 use crate::elector::{Component, ComponentError, Elector};
 use crate::store::Store;
@@ -38,7 +39,7 @@ pub(super) struct Recovery {
     store: Arc<dyn Store>,
     /// When the elector was opened, or broke.
     opened: Mark,
-    pause: Duration,
+    backoff: Backoff,
     pub(super) successor: Successor,
     orphans: Orphans,
     revocations: FuturesUnordered<BoxFuture<'static, ()>>,
@@ -67,7 +68,7 @@ impl Recovery {
             config: Config { seed: (0, 0), ..config },
             store,
             opened: now,
-            pause: PAUSES.0,
+            backoff: Backoff::new(PAUSES.0, PAUSES.1),
             successor: Successor::default(),
             orphans: Orphans::default(),
             revocations: FuturesUnordered::new(),
@@ -127,14 +128,13 @@ impl Recovery {
     ) {
         let in_a_row = now.saturating_sub(self.opened) <= nanoseconds(PROBATION);
         if !in_a_row {
-            self.pause = PAUSES.0;
+            self.backoff.reset();
         }
-        let (error, pause) = (chain(error), self.pause);
+        let (error, pause) = (chain(error), self.backoff.pause());
         error!(error, ?pause, "the elector is replaced");
         let trouble = format!("the elector is replaced, in {pause:?}: {error}");
         registrants.tell_trouble(None, Failure::Other(trouble));
         self.state = ElectorState::Broken(now.saturating_add(nanoseconds(pause)));
-        self.pause = (pause * 2).min(PAUSES.1);
         self.opened = now;
         for (_, (write, _)) in mem::take(&mut registrants.writes) {
             write.answer(WriteOutcome::Unknown);
