@@ -19,7 +19,7 @@ const BATCH: usize = 100;
 async fn main() {
     for version in Version::ALL {
         let etcd = Etcd::start_with(version, SYNCED);
-        etcd.enable_users("secret", "app", "secret", "shared/");
+        etcd.enable_users("app", "secret", "shared/");
         for user in ["root", "app"] {
             let options = ConnectOptions::new().with_user(user, "secret");
             let address = etcd.address().to_string();

@@ -3,12 +3,14 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use incumbent::Credentials;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
+use tempfile::TempDir;
 
 /// The files that an etcd on this machine and one client of it want.
 #[derive(Clone, Debug)]
@@ -23,12 +25,14 @@ pub struct Certificates {
     pub client_cert: PathBuf,
     /// Its key.
     pub client_key: PathBuf,
+    /// Where all of them are, until nobody has them any more.
+    _directory: Arc<TempDir>,
 }
 
 impl Certificates {
-    /// Makes them in this directory, with a CA that nobody needs any more.
-    pub fn make(directory: &Path) -> Self {
-        Authority::new("test-ca").certificates(directory)
+    /// Makes them, with a CA that nobody needs any more.
+    pub fn make() -> Self {
+        Authority::new("test-ca").certificates()
     }
 
     /// What a client shows.
@@ -71,15 +75,17 @@ impl Authority {
         self.issuer.pem()
     }
 
-    /// Signs for etcd and one client, and leaves all of it in this directory.
-    pub fn certificates(&self, directory: &Path) -> Certificates {
-        let file = |name: &str| directory.join(name);
+    /// Signs for etcd and one client.
+    pub fn certificates(&self) -> Certificates {
+        let directory = TempDir::new().expect("a directory");
+        let file = |name: &str| directory.path().join(name);
         let certificates = Certificates {
             ca: file("ca.pem"),
             server_cert: file("server.pem"),
             server_key: file("server.key"),
             client_cert: file("client.pem"),
             client_key: file("client.key"),
+            _directory: Arc::new(directory),
         };
         fs::write(&certificates.ca, self.pem()).expect("a file");
         self.server(Validity::Now, true).write(&certificates.server_cert, &certificates.server_key);

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::Instant;
 
+use etcd_client::Client;
 use incumbent::Credentials;
 use tokio::runtime::Builder;
 
@@ -107,14 +108,7 @@ macro_rules! on_each_version {
 #[macro_export]
 macro_rules! on_an_etcd {
     ($($test:ident),+ $(,)?) => {
-        mod on_an_etcd {
-            $(
-                #[test]
-                fn $test() {
-                    $crate::etcd::Test::run(super::$test, $crate::etcd::Version::V3_5);
-                }
-            )+
-        }
+        $crate::on_each_version!(@ on_an_etcd, V3_5, $($test),+);
     };
 }
 
@@ -136,6 +130,9 @@ impl<A: From<Version>, F: FnOnce(A) -> R, R: Future<Output = ()>> Test<(A, R, ()
         runtime.expect("a runtime starts").block_on(async { self(version.into()).await });
     }
 }
+
+/// The user `root`, and the password.
+const ROOT: &str = "root:secret";
 
 /// For what is measured: an etcd that syncs its data, as it does in production.
 pub const SYNCED: &[&str] = &["--unsafe-no-fsync=false"];
@@ -194,17 +191,39 @@ impl Etcd {
         run(self.etcdctl_command(arguments))
     }
 
+    /// A client of etcd's own, without TLS.
+    pub async fn client(&self) -> Client {
+        Client::connect([self.address().to_string()], None).await.expect("connects")
+    }
+
     /// Makes a user `root`, and one `name` who may read and write only what begins
     /// with `prefix`, and has everyone log in from now on.
-    pub fn enable_users(&self, root_password: &str, name: &str, password: &str, prefix: &str) {
-        self.etcdctl(&["user", "add", &format!("root:{root_password}")]);
-        self.etcdctl(&["user", "grant-role", "root", "root"]);
+    pub fn enable_users(&self, name: &str, password: &str, prefix: &str) {
         self.etcdctl(&["role", "add", "of-the-prefix"]);
         let grant = ["role", "grant-permission", "--prefix=true"];
         self.etcdctl(&[&grant[..], &["of-the-prefix", "readwrite", prefix]].concat());
         self.etcdctl(&["user", "add", &format!("{name}:{password}")]);
         self.etcdctl(&["user", "grant-role", name, "of-the-prefix"]);
+        self.enable_logins();
+    }
+
+    /// Makes a user `root`, and has everyone log in from now on.
+    pub fn enable_logins(&self) {
+        self.etcdctl(&["user", "add", ROOT]);
+        self.etcdctl(&["user", "grant-role", "root", "root"]);
         self.etcdctl(&["auth", "enable"]);
+    }
+
+    /// Runs etcdctl as `root`, and gives what it prints.
+    pub fn as_root(&self, arguments: &[&str]) -> String {
+        self.etcdctl(&[&["--user", ROOT], arguments].concat())
+    }
+
+    /// Makes the user anew, with this password. All logins end.
+    pub fn renew_user(&self, name: &str, password: &str) {
+        self.as_root(&["user", "delete", name]);
+        self.as_root(&["user", "add", &format!("{name}:{password}")]);
+        self.as_root(&["user", "grant-role", name, "of-the-prefix"]);
     }
 
     fn launch(version: Version, certificates: Option<&Certificates>, more: &[&str]) -> Self {

@@ -33,11 +33,8 @@ pub fn path() -> PathBuf {
     path_of("incumbent")
 }
 
-/// Where cargo has put the program that this test is of.
-///
-/// # Panics
-///
-/// Where cargo has built no such program for the test.
+/// Where cargo has put the program that this test is of. Panics where cargo has built no
+/// such program for the test.
 #[track_caller]
 pub fn path_of(program: &str) -> PathBuf {
     let path = env::var_os(format!("CARGO_BIN_EXE_{program}"));
@@ -91,11 +88,7 @@ pub fn limited(deed: &str, command: &Command) -> Command {
     started_by(&["bash", "-c", &format!("{deed} && exec \"$0\" \"$@\"")], command)
 }
 
-/// Starts the example of this name, on this etcd.
-///
-/// # Panics
-///
-/// Where cargo has not built it.
+/// Starts the example of this name, on this etcd. Panics where cargo has not built it.
 pub fn example(etcd: &Etcd, name: &str, arguments: &[&str]) -> Running {
     // Cargo builds the examples of a package with its tests, in `examples` beside `deps`.
     let test = env::current_exe().expect("a test");
@@ -223,6 +216,13 @@ impl Running {
     #[track_caller]
     pub fn prints(&self, beginning: &str) -> String {
         self.stdout.find(beginning, |line| line.starts_with(beginning).then(|| line.to_owned()))
+    }
+
+    /// The program, once it has printed this event.
+    #[track_caller]
+    pub fn once(self, event: &str) -> Self {
+        self.event(event);
+        self
     }
 
     /// The first event of this name that it prints, which nobody has asked for
@@ -359,9 +359,18 @@ impl Terminal {
         terminal
     }
 
-    /// Leaves the shell.
+    /// Types this in, and waits for a line with the answer.
     #[track_caller]
-    pub fn leave(mut self) {
+    pub fn answers(&mut self, keys: &str, part: &str) {
+        self.type_in(keys);
+        self.line_with(part);
+    }
+
+    /// Interrupts the program, holds it to an orderly end, and leaves the shell.
+    #[track_caller]
+    pub fn interrupt(mut self) {
+        self.answers("\x03", "withdrawn");
+        self.answers("echo status is $?\n", "status is 0");
         self.type_in("exit\n");
         self.wait();
     }

@@ -100,8 +100,7 @@ async fn each_reads_the_others_leader(etcd: Etcd) {
 
 /// etcd gives some clients lease ids with the sign bit set.
 async fn a_candidate_whose_lease_is_negative_counts(etcd: Etcd) {
-    let mut client =
-        Client::connect([etcd.address().to_string()], None).expect_soon("connects").await;
+    let mut client = etcd.client().await;
     let lease = i64::MIN + 0x1f;
     let options = etcd_client::LeaseGrantOptions::new().with_id(lease);
     client.lease_grant(60, Some(options)).expect_soon("grants").await;
@@ -133,8 +132,7 @@ async fn put_if_absent(client: &mut Client, lease: i64) -> bool {
 }
 
 async fn one_race_with_put_if_absent(etcd: Etcd) {
-    let mut script =
-        Client::connect([etcd.address().to_string()], None).expect_soon("connects").await;
+    let mut script = etcd.client().await;
     let lease = script.lease_grant(60, None).expect_soon("grants").await.id();
     assert!(put_if_absent(&mut script, lease).await, "the script leads");
 

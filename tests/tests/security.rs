@@ -40,13 +40,12 @@ on_each_version! {
 /// As operators do it: first everyone trusts both CAs, then everyone shows a
 /// certificate of the new one, then nobody trusts the old one.
 async fn all_certificates_are_replaced_while_a_leader_leads(version: Version) {
-    let (theirs, ours) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let both = old.pem() + &new.pem();
-    let etcds = old.certificates(theirs.path());
+    let etcds = old.certificates();
     fs::write(&etcds.ca, &both).unwrap();
     let mut etcd = Etcd::start_tls(version, &etcds);
-    let ours = old.certificates(ours.path());
+    let ours = old.certificates();
     let url = etcd.url();
 
     let (one, two) =
@@ -102,15 +101,13 @@ async fn logins_that_end_every_second_cost_nothing(version: Version) {
     for session in [one, two, three] {
         session.close().expect_soon("closes").await;
     }
-    assert_eq!(as_root(&etcd, &["get", "--prefix", "my/service"]), "");
+    assert_eq!(etcd.as_root(&["get", "--prefix", "my/service"]), "");
 }
 
 async fn a_new_password_is_taken_up_in_the_right_order(version: Version) {
     let (etcd, directory) = with_users(version, None);
     let file = directory.path().join("password");
-    fs::write(&file, "mine\n").unwrap();
-    let one = session(&etcd.url(), user_of_file("me", &file)).await;
-    let leadership = one.election(NAME).campaign().expect_soon("leads").await;
+    let (one, leadership) = leads_by_password(&etcd, &file).await;
 
     fs::write(&file, "new\n").unwrap();
     // Refused by etcd as yet, and no harm.
@@ -119,7 +116,7 @@ async fn a_new_password_is_taken_up_in_the_right_order(version: Version) {
         leadership.fence().put(KEY, "v").expect_soon("the old login holds").await;
         sleep(Duration::from_millis(50)).await;
     }
-    change_password(&etcd, "me", "new");
+    etcd.renew_user("me", "new");
     eventually_written(&leadership).await;
     let waits = one.election("my/other").campaign().expect_soon("leads").await;
     assert!(leadership.is_valid() && waits.is_valid());
@@ -128,11 +125,9 @@ async fn a_new_password_is_taken_up_in_the_right_order(version: Version) {
 async fn a_new_password_is_taken_up_in_the_wrong_order(version: Version) {
     let (etcd, directory) = with_users(version, None);
     let file = directory.path().join("password");
-    fs::write(&file, "mine\n").unwrap();
-    let one = session(&etcd.url(), user_of_file("me", &file)).await;
-    let leadership = one.election(NAME).campaign().expect_soon("leads").await;
+    let (_one, leadership) = leads_by_password(&etcd, &file).await;
 
-    change_password(&etcd, "me", "new");
+    etcd.renew_user("me", "new");
     let refused = soon("the write is answered", leadership.fence().put(KEY, "v")).await;
     assert!(matches!(refused, Err(WriteError::Failed(Failure::Denied(_)))), "{refused:?}");
     fs::write(&file, "new\n").unwrap();
@@ -161,7 +156,7 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
     let mut candidate = joins(&one.election(NAME)).await;
     let mut events = candidate.events();
     let leadership = candidate.elected().expect_soon("leads").await;
-    as_root(etcd, &["user", "revoke-role", "me", "of-the-prefix"]);
+    etcd.as_root(&["user", "revoke-role", "me", "of-the-prefix"]);
 
     // A candidate that has a key keeps it: etcd lets everybody renew a lease.
     let denied = soon("the write is denied", async {
@@ -187,7 +182,7 @@ async fn taken_away_and_given_back(etcd: &Etcd) {
         answer => panic!("{answer:?}"),
     }
 
-    as_root(etcd, &["user", "grant-role", "me", "of-the-prefix"]);
+    etcd.as_root(&["user", "grant-role", "me", "of-the-prefix"]);
     eventually_written(&leadership).await;
     let mut waits = joins(&two.election(NAME)).await;
     let epoch = leadership.epoch();
@@ -211,9 +206,7 @@ async fn the_documented_roles_are_enough(etcd: Etcd) {
         etcd.etcdctl(&["user", "add", &format!("{role}:secret")]);
         etcd.etcdctl(&["user", "grant-role", role, role]);
     }
-    etcd.etcdctl(&["user", "add", "root:root's"]);
-    etcd.etcdctl(&["user", "grant-role", "root", "root"]);
-    etcd.etcdctl(&["auth", "enable"]);
+    etcd.enable_logins();
     let url = etcd.url();
 
     let looks = session(&url, user("my-observer", "secret")).await;
@@ -246,7 +239,7 @@ async fn the_documented_roles_are_enough(etcd: Etcd) {
         while next_epoch(&mut leaders).await != Some(second.epoch()) {}
         second.resign().expect_soon("resigns").await;
         waits.leave().expect_soon("leaves").await;
-        assert_eq!(as_root(&etcd, &["get", "--prefix", "--keys-only", &format!("{name}/")]), "");
+        assert_eq!(etcd.as_root(&["get", "--prefix", "--keys-only", &format!("{name}/")]), "");
 
         let denied = soon("the campaign is answered", seen.campaign()).await;
         assert!(matches!(denied, Err(Error::Withdrawn(Failure::Denied(_)))), "{denied:?}");
@@ -255,11 +248,15 @@ async fn the_documented_roles_are_enough(etcd: Etcd) {
 
 // What the tests share.
 
-fn user_of_file(name: &str, file: &Path) -> Credentials {
+/// Leads as `me`, whose password is in this file.
+async fn leads_by_password(etcd: &Etcd, file: &Path) -> (Session, Leadership) {
+    fs::write(file, "mine\n").unwrap();
     let mut credentials = Credentials::default();
-    credentials.user = Some(name.into());
+    credentials.user = Some("me".into());
     credentials.password_file = Some(file.into());
-    credentials
+    let session = session(&etcd.url(), credentials).await;
+    let leadership = session.election(NAME).campaign().expect_soon("leads").await;
+    (session, leadership)
 }
 
 async fn session(url: &str, credentials: Credentials) -> Session {
@@ -278,18 +275,8 @@ fn with_users(version: Version, token_life: Option<Duration>) -> (Etcd, TempDir)
     });
     let more: Vec<_> = token.iter().flat_map(|token| ["--auth-token", token]).collect();
     let etcd = Etcd::start_with(version, &more);
-    etcd.enable_users("root's", "me", "mine", "my/");
+    etcd.enable_users("me", "mine", "my/");
     (etcd, directory)
-}
-
-fn as_root(etcd: &Etcd, arguments: &[&str]) -> String {
-    etcd.etcdctl(&[&["--user", "root:root's"], arguments].concat())
-}
-
-fn change_password(etcd: &Etcd, name: &str, password: &str) {
-    as_root(etcd, &["user", "delete", name]);
-    as_root(etcd, &["user", "add", &format!("{name}:{password}")]);
-    as_root(etcd, &["user", "grant-role", name, "of-the-prefix"]);
 }
 
 /// Writes as the leader, as soon as that is possible in this term.

@@ -127,19 +127,13 @@ impl Program {
     fn pid(&self) -> Result<i32> {
         Ok(i32::try_from(self.child.id())?)
     }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.pid().ok().and_then(Pid::from_raw) {
-            // Perhaps it has been killed.
-            let _ = kill_process(pid, signal);
-        }
-    }
 }
 
 impl Drop for Program {
     /// In order, so that the next round finds nobody.
     fn drop(&mut self) {
-        self.signal(Signal::TERM);
+        // Perhaps it has been killed.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }
 }

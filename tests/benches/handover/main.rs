@@ -6,14 +6,13 @@
 
 mod hosts;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use etcd_client::{Client, EventType, WatchOptions};
 use incumbent::{Election, Leadership, Options, Session};
 use incumbent_tests::etcd::{Etcd, SYNCED, Version};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use self::hosts::Host;
@@ -38,9 +37,9 @@ async fn measure(version: Version, rounds: usize) -> Result<()> {
     start(&etcd, rounds.min(50)).await?;
     handover(&etcd, rounds, "quiet, 300 ms in line", IN_LINE).await?;
     handover(&etcd, rounds, "20 ms in line", FRESH).await?;
-    let busy = Load::start(&etcd).await?;
+    let mut writers = load(&etcd).await;
     handover(&etcd, rounds, "1,000 writes a second", IN_LINE).await?;
-    busy.stop().await?;
+    writers.shutdown().await;
     hosts(&etcd, rounds.min(100)).await
 }
 
@@ -49,7 +48,7 @@ async fn start(etcd: &Etcd, rounds: usize) -> Result<()> {
     let (mut floor, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let began = Instant::now();
-        let mut client = Client::connect([etcd.address().to_string()], None).await?;
+        let mut client = etcd.client().await;
         client.get("absent", None).await?;
         for _ in 0..3 {
             client.get("absent", None).await?;
@@ -72,7 +71,7 @@ async fn start(etcd: &Etcd, rounds: usize) -> Result<()> {
 }
 
 async fn handover(etcd: &Etcd, rounds: usize, what: &str, in_line: Duration) -> Result<()> {
-    let mut floor = Floor::connect(etcd).await?;
+    let mut floor = Floor { writer: etcd.client().await, waiter: etcd.client().await };
     let (mut ours, floors) =
         in_turns(etcd, rounds, in_line, async || Ok(vec![floor.round(in_line).await?])).await?;
     println!("  {what}");
@@ -146,14 +145,6 @@ struct Floor {
 }
 
 impl Floor {
-    async fn connect(etcd: &Etcd) -> Result<Floor> {
-        let address = [etcd.address().to_string()];
-        Ok(Floor {
-            writer: Client::connect(&address, None).await?,
-            waiter: Client::connect(&address, None).await?,
-        })
-    }
-
     async fn round(&mut self, in_line: Duration) -> Result<Duration> {
         self.writer.put("floor", "", None).await?;
         let mut stream = self.waiter.watch("floor", Some(WatchOptions::new())).await?;
@@ -176,37 +167,20 @@ impl Floor {
 }
 
 /// Other people's writes, a thousand a second.
-struct Load {
-    on: Arc<AtomicBool>,
-    writers: Vec<tokio::task::JoinHandle<()>>,
-}
-
-impl Load {
-    async fn start(etcd: &Etcd) -> Result<Load> {
-        let on = Arc::new(AtomicBool::new(true));
-        let mut writers = Vec::new();
-        for writer in 0..10 {
-            let mut client = Client::connect([etcd.address().to_string()], None).await?;
-            let on = Arc::clone(&on);
-            writers.push(tokio::spawn(async move {
-                let mut beat = tokio::time::interval(Duration::from_millis(10));
-                while on.load(Ordering::Relaxed) {
-                    beat.tick().await;
-                    // A write that fails is one less.
-                    let _ = client.put(format!("load-{writer}"), "value", None).await;
-                }
-            }));
-        }
-        Ok(Load { on, writers })
+async fn load(etcd: &Etcd) -> JoinSet<()> {
+    let mut writers = JoinSet::new();
+    for writer in 0..10 {
+        let mut client = etcd.client().await;
+        writers.spawn(async move {
+            let mut beat = tokio::time::interval(Duration::from_millis(10));
+            loop {
+                beat.tick().await;
+                // A write that fails is one less.
+                let _ = client.put(format!("load-{writer}"), "value", None).await;
+            }
+        });
     }
-
-    async fn stop(self) -> Result<()> {
-        self.on.store(false, Ordering::Relaxed);
-        for writer in self.writers {
-            writer.await?;
-        }
-        Ok(())
-    }
+    writers
 }
 
 async fn session(etcd: &Etcd) -> Result<Session> {

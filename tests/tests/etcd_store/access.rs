@@ -20,7 +20,7 @@ on_each_version! {
 // Users.
 
 async fn what_is_forbidden_is_denied(etcd: Etcd) {
-    etcd.enable_users("root's", "me", "mine", "my/");
+    etcd.enable_users("me", "mine", "my/");
     // Of all keys, this user may not read the one that `connect` asks for.
     let store = connect_as(&etcd.url(), "me", "mine").await.unwrap();
     for operation in [Operation::Read(vec![all("your/")]), operations::claim("your/k", 7)] {
@@ -41,7 +41,7 @@ async fn what_is_forbidden_is_denied(etcd: Etcd) {
 }
 
 async fn logins_are_renewed(etcd: Etcd) {
-    etcd.enable_users("root's", "me", "mine", "my/");
+    etcd.enable_users("me", "mine", "my/");
     let relay = Relay::start(etcd.address()).await;
     let url = format!("{}/my", relay.url());
     let store = connect_as(&url, "me", "mine").await.unwrap();
@@ -50,13 +50,7 @@ async fn logins_are_renewed(etcd: Etcd) {
     let mut watches = watching(&store, "k").await;
     // A user that is made anew has to log in anew. (etcd remembers logins over a
     // restart: they are in its log.)
-    let forget = || {
-        for arguments in
-            [&["delete", "me"][..], &["add", "me:mine"], &["grant-role", "me", "of-the-prefix"]]
-        {
-            etcd.etcdctl(&[&["--user", "root:root's", "user"], arguments].concat());
-        }
-    };
+    let forget = || etcd.renew_user("me", "mine");
 
     // The watch comes back without the help of any call.
     forget();
@@ -73,8 +67,7 @@ async fn logins_are_renewed(etcd: Etcd) {
     assert!(matches!(answer, Ok(Response::Claimed(_))), "{answer:?}");
 
     // Where the password is another one, that is the end.
-    etcd.etcdctl(&["--user", "root:root's", "user", "delete", "me"]);
-    etcd.etcdctl(&["--user", "root:root's", "user", "add", "me:changed"]);
+    etcd.renew_user("me", "changed");
     let answer = claim(&store, "m", 7).await;
     assert!(matches!(answer, Err(Failure::Denied(_))), "{answer:?}");
     relay.cut();
@@ -88,7 +81,7 @@ async fn a_user_is_no_harm_where_nobody_logs_in(etcd: Etcd) {
 }
 
 async fn a_wrong_password_is_refused(etcd: Etcd) {
-    etcd.enable_users("root's", "me", "mine", "my/");
+    etcd.enable_users("me", "mine", "my/");
     for (name, password) in [("me", "not-mine"), ("you", "yours")] {
         let parts = ["--password-file", &etcd.address().to_string()];
         let error = refused(&etcd.url(), &user(name, password), &parts).await;
@@ -97,7 +90,7 @@ async fn a_wrong_password_is_refused(etcd: Etcd) {
 }
 
 async fn a_missing_user_is_refused(etcd: Etcd) {
-    etcd.enable_users("root's", "me", "mine", "my/");
+    etcd.enable_users("me", "mine", "my/");
     refused(&etcd.url(), &Credentials::default(), &["--user"]).await;
 }
 
@@ -112,15 +105,13 @@ async fn refused(url: &str, credentials: &Credentials, parts: &[&str]) -> Connec
 // TLS.
 
 async fn tls_lets_in_whom_it_knows(version: Version) {
-    let directory = TempDir::new().unwrap();
-    let known = Certificates::make(directory.path());
+    let known = Certificates::make();
     let etcd = Etcd::start_tls(version, &known);
     let store = try_connect(&etcd.url(), &known.credentials()).await.unwrap();
     leader(&store, "k", 7).await;
     assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "k"]), "by 7\n");
 
-    let directory = TempDir::new().unwrap();
-    let unknown = Certificates::make(directory.path());
+    let unknown = Certificates::make();
     let without_ca = with(&known, |c| c.ca = None);
     let error = try_connect(&etcd.url(), &without_ca).await.unwrap_err();
     // Unless this machine has no authorities at all.
@@ -140,8 +131,7 @@ async fn tls_lets_in_whom_it_knows(version: Version) {
 }
 
 async fn tls_and_plain_are_told_apart(version: Version) {
-    let directory = TempDir::new().unwrap();
-    let certificates = Certificates::make(directory.path());
+    let certificates = Certificates::make();
     let secret = Etcd::start_tls(version, &certificates);
     let plain = Etcd::start(version);
     let url = format!("etcd://{}", secret.address());
@@ -160,7 +150,7 @@ fn with(certificates: &Certificates, change: impl FnOnce(&mut Credentials)) -> C
 #[tokio::test]
 async fn credentials_that_cannot_be_used_are_named() {
     let directory = TempDir::new().unwrap();
-    let good = Certificates::make(directory.path());
+    let good = Certificates::make();
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);
         std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();

@@ -38,7 +38,7 @@ async fn large_values_of_others_are_carried(version: Version) {
     let store = connect(&etcd.url()).await;
     grant(&store, 7, 30).await.unwrap();
     let mut watches = watching(&store, "k").await;
-    let mut client = client(&etcd).await;
+    let mut client = etcd.client().await;
     client.put("k", vec![b'v'; LARGE], None).await.unwrap();
     assert_eq!(next_put(&mut watches).await.value.len(), LARGE);
     match claim(&store, "k", 7).await {
@@ -55,7 +55,7 @@ async fn an_answer_without_measure_fails_alone(version: Version) {
     const LARGE: usize = 9_000_000;
     let etcd = Etcd::start_with(version, &["--max-request-bytes", "20000000"]);
     let store = connect(&etcd.url()).await;
-    let mut client = client(&etcd).await;
+    let mut client = etcd.client().await;
     for key in ["k/1", "k/2"] {
         client.put(key, vec![b'v'; LARGE], None).await.unwrap();
     }
@@ -83,7 +83,7 @@ async fn pages_stay_below_the_prefix(etcd: Etcd) {
     for key in ["a", "my", "my/a/1", "my/a/2", "my/a0", "my/b", "my0", "z"] {
         put(&etcd, key).await;
     }
-    let mut client = client(&etcd).await;
+    let mut client = etcd.client().await;
     client.put([0xff, 0xff], "v", None).await.unwrap();
     let pages = async |store: &EtcdStore, prefix: &str, from: &[u8]| {
         let first = Selection { order: Order::ByKey, from: Some(from.into()), ..all(prefix) };
@@ -121,7 +121,7 @@ async fn pages_stay_below_the_prefix(etcd: Etcd) {
     assert_eq!(pages(&below, "", &[0xff]).await, "");
 
     // Whoever may read a list may read every page of it, and what is behind the last one.
-    etcd.enable_users("root's", "me", "mine", "my/a/");
+    etcd.enable_users("me", "mine", "my/a/");
     let store = connect_as(&format!("{}/my", etcd.url()), "me", "mine").await.unwrap();
     for (from, expected) in [("", "a/1 a/2"), ("a/2", "a/2"), ("a/3", ""), ("b", "")] {
         assert_eq!(pages(&store, "a/", from.as_bytes()).await, expected, "from {from:?}");
@@ -131,7 +131,7 @@ async fn pages_stay_below_the_prefix(etcd: Etcd) {
 async fn a_read_is_at_one_revision_while_history_is_forgotten(version: Version) {
     const READS: usize = 300;
     let (etcd, store) = started(version).await;
-    let mut client = client(&etcd).await;
+    let mut client = etcd.client().await;
     let forgetful = tokio::spawn(async move {
         loop {
             let both = ["k/1", "k/2"].map(|key| etcd_client::TxnOp::put(key, "v", None));
@@ -155,7 +155,7 @@ async fn reads_that_are_given_up_are_no_harm(version: Version) {
     const KEYS: usize = 1_000;
     const READS: u64 = 600;
     let (etcd, store) = started(version).await;
-    let mut client = client(&etcd).await;
+    let mut client = etcd.client().await;
     for some in (0..KEYS).collect::<Vec<_>>().chunks(100) {
         let puts: Vec<_> = some
             .iter()
@@ -193,7 +193,7 @@ async fn an_etcd_without_space_says_so(version: Version) {
     let etcd = Etcd::start_with(version, &["--quota-backend-bytes", "1000000"]);
     let store = connect(&etcd.url()).await;
     grant(&store, 7, 30).await.unwrap();
-    let mut client = client(&etcd).await;
+    let mut client = etcd.client().await;
     while client.put("k", vec![b'v'; 400_000], None).await.is_ok() {}
     match claim(&store, "l", 7).await {
         Err(Failure::Other(text)) => assert!(text.contains("space exceeded"), "{text}"),

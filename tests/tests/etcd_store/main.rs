@@ -53,6 +53,16 @@ async fn call(store: &EtcdStore, operation: Operation) -> Answer {
     store.call(operation, LIMIT).await
 }
 
+/// The same, again and again while there is no connection.
+async fn call_again(store: &EtcdStore, operation: Operation) -> Answer {
+    loop {
+        match call(store, operation.clone()).await {
+            Err(Failure::Unavailable) => {}
+            answer => return answer,
+        }
+    }
+}
+
 async fn is_up(store: &EtcdStore) -> bool {
     call(store, Operation::Read(vec![one("k")])).await.is_ok()
 }
@@ -76,13 +86,8 @@ async fn leader(store: &EtcdStore, key: &str, lease: i64) -> i64 {
 
 /// Puts `v` past the store, and gives the revision.
 async fn put(etcd: &Etcd, key: &str) -> i64 {
-    let mut client = client(etcd).await;
-    let put = client.put(key, "v", None).await.unwrap();
+    let put = etcd.client().await.put(key, "v", None).await.unwrap();
     put.header().unwrap().revision()
-}
-
-async fn client(etcd: &Etcd) -> etcd_client::Client {
-    etcd_client::Client::connect([etcd.address().to_string()], None).await.unwrap()
 }
 
 async fn snapshot(store: &EtcdStore, selections: Vec<Selection>) -> Snapshot {

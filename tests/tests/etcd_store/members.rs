@@ -20,16 +20,9 @@ async fn the_next_member_is_asked_where_one_is_down(etcd: Etcd) {
     call(&store, Operation::KeepAlive(7)).await.unwrap();
     let mut watches = watching(&store, "k").await;
     relay.refuse();
-    let moved = soon("the next member is asked", async {
-        loop {
-            match claim(&store, "k", 7).await {
-                Err(Failure::Unavailable) => {}
-                answer => return answer,
-            }
-        }
-    });
+    let claimed = call_again(&store, operations::claim("k", 7));
     // A try whose answer was cut off may have made it.
-    match moved.await {
+    match soon("the next member is asked", claimed).await {
         Ok(Response::Claimed(claimed) | Response::Taken(claimed)) => {
             assert_eq!(claimed.entry.lease, 7);
         }
@@ -47,14 +40,12 @@ async fn the_next_member_is_asked_beside_one_that_is_silent(etcd: Etcd) {
     silent.black_hole();
     first.refuse();
     // The silent one may take a minute.
-    let asked = timeout(Duration::from_secs(10), async {
-        while claim(&store, "k", 7).await == Err(Failure::Unavailable) {}
-    });
-    asked.await.expect("the third one is asked");
+    let asked = call_again(&store, operations::claim("k", 7));
+    let _ = timeout(Duration::from_secs(10), asked).await.expect("the third one is asked");
 }
 
 async fn a_refusal_is_told_rather_than_a_member_that_is_down(etcd: Etcd) {
-    etcd.enable_users("root's", "me", "mine", "my/");
+    etcd.enable_users("me", "mine", "my/");
     for silent_is_first in [true, false] {
         let (silent, other) =
             (Relay::start(etcd.address()).await, Relay::start(etcd.address()).await);
@@ -63,7 +54,7 @@ async fn a_refusal_is_told_rather_than_a_member_that_is_down(etcd: Etcd) {
         let url = format!("etcd://{},{}/my", one.address(), two.address());
         let store = connect_as(&url, "me", "mine").await.unwrap();
         other.accept();
-        etcd.etcdctl(&["--user", "root:root's", "user", "delete", "me"]);
+        etcd.as_root(&["user", "delete", "me"]);
         // Its connection is given up.
         silent.black_hole();
         let read = store.call(Operation::Read(vec![all("k")]), Duration::from_millis(100));
@@ -71,8 +62,8 @@ async fn a_refusal_is_told_rather_than_a_member_that_is_down(etcd: Etcd) {
         silent.refuse();
         let answer = claim(&store, "k", 7).await;
         assert!(matches!(answer, Err(Failure::Denied(_))), "{answer:?}");
-        etcd.etcdctl(&["--user", "root:root's", "user", "add", "me:mine"]);
-        etcd.etcdctl(&["--user", "root:root's", "user", "grant-role", "me", "of-the-prefix"]);
+        etcd.as_root(&["user", "add", "me:mine"]);
+        etcd.as_root(&["user", "grant-role", "me", "of-the-prefix"]);
     }
 }
 

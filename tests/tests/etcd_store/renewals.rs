@@ -55,15 +55,8 @@ async fn a_renewal_outlives_a_broken_connection(version: Version) {
     call(&store, Operation::KeepAlive(7)).await.unwrap();
     // Broken while it was idle: the next attempt does not notice.
     relay.cut();
-    let renewed = soon("the renewal outlives it", async {
-        loop {
-            match call(&store, Operation::KeepAlive(7)).await {
-                Err(Failure::Unavailable) => {}
-                answer => return answer,
-            }
-        }
-    });
-    assert_eq!(renewed.await, Ok(Response::Renewed(60 * SECOND)));
+    let renewed = call_again(&store, Operation::KeepAlive(7));
+    assert_eq!(soon("the renewal outlives it", renewed).await, Ok(Response::Renewed(60 * SECOND)));
     // Broken while one is under way: an answer can no longer come.
     relay.stall_replies();
     let within = Duration::from_millis(50);

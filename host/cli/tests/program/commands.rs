@@ -82,9 +82,7 @@ fn three_candidates_take_turns(etcd: Etcd) {
     });
     assert_eq!(sighted["leader"]["epoch"], later);
 
-    let mut second = second;
-    second.signal(Signal::INT);
-    assert_eq!(second.wait(), 0);
+    second.interrupt();
     assert_eq!(observer.event("leader")["leader"], Value::Null);
     observer.stop();
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
@@ -142,8 +140,7 @@ fn whatever_takes_the_leadership_is_told(etcd: Etcd) {
 }
 
 fn wait_gives_up(etcd: Etcd) {
-    let alone = Running::campaign(&etcd, "office", &["--wait", "0"]);
-    alone.event("elected");
+    let alone = Running::campaign(&etcd, "office", &["--wait", "0"]).once("elected");
     for wait in ["0", "100ms"] {
         let gave_up = end(on(&etcd, ["campaign", "office", "--wait", wait])).expect(1);
         assert!(gave_up.stderr.contains("--wait"), "{gave_up:?}");
@@ -325,8 +322,7 @@ fn a_reader_that_goes_away_is_no_fault(etcd: Etcd) {
     closed(&["campaign", "office", "--ttl", "2s"]);
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
     closed(&["observe", "office"]);
-    let candidate = Running::campaign(&etcd, "office", &[]);
-    candidate.event("elected");
+    let candidate = Running::campaign(&etcd, "office", &[]).once("elected");
     closed(&["leader", "office"]);
     closed(&["candidates", "office"]);
     closed(&["--help"]);
@@ -335,8 +331,7 @@ fn a_reader_that_goes_away_is_no_fault(etcd: Etcd) {
 
 #[test]
 fn with_tls() {
-    let directory = TempDir::new().unwrap();
-    let certificates = Certificates::make(directory.path());
+    let certificates = Certificates::make();
     let etcd = Etcd::start_tls(Version::V3_5, &certificates);
     let with = |arguments: &[&str]| {
         let mut command = on(&etcd, arguments);
@@ -346,8 +341,7 @@ fn with_tls() {
         command
     };
     let candidate = Running::start(with(&["campaign", "office", "--ttl", "2s", "-o", "json"]));
-    candidate.event("elected");
-    candidate.stop();
+    candidate.once("elected").stop();
 
     // The command inside finds the same store.
     let program = env!("CARGO_BIN_EXE_incumbent");
@@ -412,8 +406,7 @@ fn every_flag_can_be_a_variable(etcd: Etcd) {
 }
 
 fn candidates_of_etcdctl_stand_in_the_same_queue(etcd: Etcd) {
-    let candidate = Running::campaign(&etcd, "office", &[]);
-    candidate.event("elected");
+    let candidate = Running::campaign(&etcd, "office", &[]).once("elected");
     let mut etcdctl = etcd.etcdctl_command(&["elect", "office", "theirs"]);
     etcdctl.stdin(Stdio::null());
     let etcdctl = Running::start(etcdctl);

@@ -148,8 +148,7 @@ fn a_killed_supervisor_costs_no_lease_time(etcd: Etcd) {
     // Longer than any patience.
     let running = stubborn.start(&etcd, &["--ttl", "10m"]);
     let guard = guard_of(running.pid());
-    let successor = Running::campaign(&etcd, "office", &[]);
-    successor.event("joined");
+    let successor = Running::campaign(&etcd, "office", &[]).once("joined");
     assert_eq!(leases(&etcd), 2);
     running.signal(Signal::KILL);
     stubborn.expect_an_end_before(&successor);
@@ -159,7 +158,7 @@ fn a_killed_supervisor_costs_no_lease_time(etcd: Etcd) {
 }
 
 fn the_guard_logs_in_to_give_the_lease_back(etcd: Etcd) {
-    etcd.enable_users("of-root", "worker", "se-cret", "office");
+    etcd.enable_users("worker", "se-cret", "office");
     let stubborn = Stubborn::new();
     let password = stubborn.work.path("password");
     fs::write(&password, "se-cret\n").unwrap();
@@ -170,8 +169,7 @@ fn the_guard_logs_in_to_give_the_lease_back(etcd: Etcd) {
         let shown = fs::read(format!("/proc/{guard}/{secret}")).unwrap();
         assert!(!String::from_utf8_lossy(&shown).contains("se-cret"));
     }
-    let successor = Running::campaign(&etcd, "office", &login);
-    successor.event("joined");
+    let successor = Running::campaign(&etcd, "office", &login).once("joined");
     running.signal(Signal::KILL);
     successor.event("elected");
     successor.stop();
@@ -207,8 +205,7 @@ fn a_guard_that_is_killed_takes_the_work_along_and_is_replaced(etcd: Etcd) {
         let more = ["--ttl", "10m", "--stop-timeout", "300ms", "--isolate"];
         let running = stubborn.start(&etcd, &more[..4 + usize::from(isolate)]);
         let (first, command) = (guard_of(running.pid()), stubborn.pid("command"));
-        let successor = Running::campaign(&etcd, "office", &[]);
-        successor.event("joined");
+        let successor = Running::campaign(&etcd, "office", &[]).once("joined");
         kill(first, Signal::KILL);
         // It resigns, and others lead.
         successor.event("elected");
@@ -325,8 +322,7 @@ fn work_that_flees_is_caught(etcd: Etcd) {
         command.args(["--", "sh", "-c", &work.script]);
         let running = Running::start(command);
         until("it flees", || work.path("seen").exists());
-        let successor = Running::campaign(&etcd, &election, &[]);
-        successor.event("joined");
+        let successor = Running::campaign(&etcd, &election, &[]).once("joined");
         let guard = guard_of(running.pid());
         kill(if guard_dies { guard } else { running.pid() }, Signal::KILL);
         successor.event("elected");
@@ -371,7 +367,7 @@ fn who_was_there_before_is_none_of_the_work(etcd: Etcd) {
     let more = ["--ttl", "10m", "--stop-timeout", "300ms", "--restart-delay", "0s"];
     let path = stubborn.work.path("stranger");
     let deed = format!("sleep 1000 & echo $! > '{}'", path.display());
-    let mut running = Running::start(limited(&deed, &stubborn.work.command(&etcd, &more)));
+    let running = Running::start(limited(&deed, &stubborn.work.command(&etcd, &more)));
     stubborn.wait_until_it_works();
     let stranger = stubborn.work.pid("stranger");
     let (pid, first) = (running.pid(), stubborn.pid("command"));
@@ -383,8 +379,7 @@ fn who_was_there_before_is_none_of_the_work(etcd: Etcd) {
         alive.len() == MEMBERS.len() && alive.iter().any(is_another)
     });
     assert!(is_alive(stranger));
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait(), 0);
+    running.stop();
     assert_eq!(stubborn.alive(), []);
     assert!(is_alive(stranger));
     kill(stranger, Signal::KILL);
@@ -408,8 +403,7 @@ fn a_second_signal_gives_nothing_back_before_the_work_is_dead(etcd: Etcd) {
     let stubborn = Stubborn::new();
     let mut running = stubborn.start(&etcd, &["--ttl", "10m", "--stop-timeout", "4m"]);
     let guard = guard_of(running.pid());
-    let successor = Running::campaign(&etcd, "office", &[]);
-    successor.event("joined");
+    let successor = Running::campaign(&etcd, "office", &[]).once("joined");
     running.signal(Signal::INT);
     running.signal(Signal::TERM);
     assert!([130, 143].contains(&running.wait()));
@@ -471,16 +465,9 @@ fn an_isolated_command_has_the_keyboard_and_its_own_proc(etcd: Etcd) {
     );
     let mut terminal = Terminal::shell(&etcd, &work.line(&["--ttl", "60s", "--isolate"]));
     terminal.line_with("number 1");
-    terminal.type_in("\x1a");
-    terminal.line_with("Stopped");
-    terminal.type_in("fg\n");
-    terminal.type_in("two\n");
-    terminal.line_with("got two");
-    terminal.type_in("\x03");
-    terminal.line_with("withdrawn");
-    terminal.type_in("echo status is $?\n");
-    terminal.line_with("status is 0");
-    terminal.leave();
+    terminal.answers("\x1a", "Stopped");
+    terminal.answers("fg\ntwo\n", "got two");
+    terminal.interrupt();
 }
 
 #[test]

@@ -278,13 +278,12 @@ fn one_that_fails_at_once_lets_others_have_their_turn(etcd: Etcd) {
 
 fn it_runs_again_in_the_next_term(etcd: Etcd) {
     let job = Job::doing(job::LOOPS);
-    let mut running = job.at_work(&etcd, &["--ttl", "10m"]);
+    let running = job.at_work(&etcd, &["--ttl", "10m"]);
     for _ in 0..2 {
         end(on(&etcd, ["depose", "office"])).expect(0);
         running.stdout.line_with("at work");
     }
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait(), 0);
+    running.stop();
     let events = job.events();
     let reasons: Vec<_> = events.iter().filter(|event| event["event"] == "demoted").collect();
     assert_eq!(reasons[0]["reason"], "deposed");
@@ -314,8 +313,7 @@ fn a_paused_process_finds_its_time_over(etcd: Etcd) {
     let mut running = job.at_work(&etcd, &["--once", "--dir", &job.path(""), "-v"]);
     running.signal(Signal::STOP);
     until("it stands still", || process(running.pid()).is_some_and(|(_, state)| state == 'T'));
-    let other = Running::campaign(&etcd, "office", &[]);
-    other.event("elected");
+    let other = Running::campaign(&etcd, "office", &[]).once("elected");
     let before = fs::metadata(job.path("trace")).unwrap().len();
     let woken = SystemTime::now();
     running.signal(Signal::CONT);
@@ -332,9 +330,8 @@ fn a_paused_process_finds_its_time_over(etcd: Etcd) {
 fn one_that_listens_has_time_to_stop(etcd: Etcd) {
     let job = Job::doing(job::LISTENS);
     let long = ["--ttl", "60s", "--allow-keys", "jobs/"];
-    let mut running = job.at_work(&etcd, &long);
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait(), 0);
+    let running = job.at_work(&etcd, &long);
+    running.stop();
     assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "jobs/last"]).trim(), "done");
 
     // Renewals fail, and it stops by itself.
@@ -383,10 +380,9 @@ fn keys_below_its_own_election_are_never_granted(etcd: Etcd) {
 
 fn one_that_listens_and_goes_on_gets_the_stop_time_out_and_no_more(etcd: Etcd) {
     let job = Job::doing("(drop (call $term)) (call $at-work) (loop (br 0))");
-    let mut running = job.at_work(&etcd, &["--ttl", "60s", "--stop-timeout", "500ms"]);
+    let running = job.at_work(&etcd, &["--ttl", "60s", "--stop-timeout", "500ms"]);
     let asked = SystemTime::now();
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait(), 0);
+    running.stop();
     let took = asked.elapsed().unwrap();
     assert!((Duration::from_millis(500)..Duration::from_secs(5)).contains(&took), "{took:?}");
     // A second signal waits for nobody.
@@ -427,8 +423,7 @@ fn a_call_to_the_system_that_never_returns_leaves_the_lease_to_itself(etcd: Etcd
     assert_eq!(running.wait(), 0);
     let events = job.events();
     assert!(events.iter().all(|event| event["event"] != "demoted"), "{events:?}");
-    let other = Running::campaign(&etcd, "office", &[]);
-    other.event("elected");
+    let other = Running::campaign(&etcd, "office", &[]).once("elected");
     assert!(SystemTime::now() >= last_valid(&events), "it was given back");
     other.stop();
 }
@@ -512,8 +507,7 @@ fn nothing_is_left_when_the_process_is_killed(etcd: Etcd) {
     assert_eq!(running.wait(), 137);
     let length = || fs::metadata(job.path("trace")).unwrap().len();
     let left = length();
-    let other = Running::campaign(&etcd, "office", &[]);
-    other.event("elected");
+    let other = Running::campaign(&etcd, "office", &[]).once("elected");
     assert_eq!(length(), left);
     other.stop();
 }

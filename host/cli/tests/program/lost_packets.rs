@@ -27,8 +27,7 @@ async fn lost_packets_cost_no_leadership(version: Version) {
 async fn lose_packets(version: Version) {
     let cluster = Cluster::start(version, 3).await;
     let [first, second, third] = [0, 1, 2].map(|member| cluster.address(member).port());
-    let leader = candidate(&cluster, "one");
-    leader.event("elected");
+    let leader = candidate(&cluster, "one").once("elected");
     let _waiter = candidate(&cluster, "two");
     let lossy = "numgen random mod 100 < 1";
     for faults in [

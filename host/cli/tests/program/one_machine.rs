@@ -42,10 +42,8 @@ fn candidates_follow_one_another() {
     assert!(told.contains(file.to_str().unwrap()), "{told}");
     assert!(file.is_file());
 
-    let two = home.campaign("two");
-    two.event("joined");
-    let three = home.campaign("three");
-    three.event("joined");
+    let two = home.campaign("two").once("joined");
+    let three = home.campaign("three").once("joined");
     let listed = end(home.local(&["candidates", "office"])).expect(0);
     let names: Vec<_> = listed.stdout.lines().collect();
     assert_eq!(names.len(), 3, "{listed:?}");
@@ -169,7 +167,7 @@ fn leader_on_a_file(home: &Home, umask: &str) -> Running {
     fs::set_permissions(home.0.path(), Permissions::from_mode(0o755)).unwrap();
     let store = format!("sqlite:{}", home.path("store.db").display());
     let command = incumbent(["campaign", "office", "-o", "json", "--store", &store]);
-    Running::start(limited(&format!("umask {umask}"), &command))
+    Running::start(limited(&format!("umask {umask}"), &command)).once("elected")
 }
 
 /// Whoever may read one of the files can take SQLite's locks.
@@ -178,7 +176,6 @@ fn the_files_are_their_owners_alone() {
     for umask in ["000", "022"] {
         let home = Home::new();
         let leader = leader_on_a_file(&home, umask);
-        leader.event("elected");
         for file in FILES {
             let mode = fs::metadata(home.path(file)).unwrap().permissions().mode();
             assert_eq!(mode & 0o7777, 0o600, "{file} under {umask}");
@@ -212,7 +209,6 @@ fn a_file_may_be_shared_on_purpose() {
         fs::write(home.path("store.db"), "").unwrap();
         fs::set_permissions(home.path("store.db"), Permissions::from_mode(mode)).unwrap();
         let leader = leader_on_a_file(&home, "077");
-        leader.event("elected");
         let told = leader.stderr.line_with("for this machine only");
         assert!(told.contains(&format!("; {others}")) && told.contains("may lock it"), "{told}");
         for file in FILES {
@@ -237,8 +233,7 @@ fn a_paused_leader_is_followed_and_gets_back_in_line() {
     let home = Home::new();
     let one = home.campaign("one");
     let first = one.event("elected");
-    let two = home.campaign("two");
-    two.event("joined");
+    let two = home.campaign("two").once("joined");
     one.signal(Signal::STOP);
     let second = two.event("elected");
     kill(one.pid(), Signal::CONT);

@@ -68,10 +68,9 @@ fn the_command_knows_its_term(etcd: Etcd) {
 
 fn the_whole_group_stops_on_a_signal(etcd: Etcd) {
     let work = Work::new("sleep 1000 & echo $! > grandchild; echo $$ > child; wait");
-    let mut running = Running::start(work.command(&etcd, &[]));
+    let running = Running::start(work.command(&etcd, &[]));
     let (child, grandchild) = (work.pid("child"), work.pid("grandchild"));
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait(), 0);
+    running.stop();
     assert!(!is_alive(child) && !is_alive(grandchild));
     assert_eq!(work.events().last().unwrap()["event"], "withdrawn");
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
@@ -82,7 +81,7 @@ fn work_stops_in_time_while_the_store_is_away(etcd: Etcd) {
         "trap 'echo asked >> asked' TERM; echo $$ > child; while :; do : > beat; sleep 0.01; done",
     );
     // A shell on a busy machine has 0.8 s to hear that it is asked.
-    let (mut running, child) = work.start(&etcd, &["--ttl", "4s"]);
+    let (running, child) = work.start(&etcd, &["--ttl", "4s"]);
     etcd.pause();
     until("the work is dead", || !is_alive(child));
     // It was asked first, and died by force before anybody else may lead.
@@ -91,8 +90,7 @@ fn work_stops_in_time_while_the_store_is_away(etcd: Etcd) {
     etcd.resume();
     // The next term, with the next command.
     until("it is started again", || work.pid("child") != child);
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait(), 0);
+    running.stop();
 }
 
 fn a_deposed_leader_stops_its_work(etcd: Etcd) {
@@ -130,9 +128,8 @@ fn once_passes_the_status_on(etcd: Etcd) {
     assert_eq!(running.wait(), 1);
     // And so is a signal to us.
     let work = Work::new("echo $$ > child; exec sleep 1000");
-    let (mut running, _) = work.start(&etcd, &["--once"]);
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait(), 0);
+    let (running, _) = work.start(&etcd, &["--once"]);
+    running.stop();
 }
 
 fn nothing_is_left_a_zombie(etcd: Etcd) {
@@ -189,8 +186,7 @@ fn a_second_signal_asks_nobody(etcd: Etcd) {
 }
 
 fn a_signal_while_it_waits_leaves_the_queue(etcd: Etcd) {
-    let leader = Running::campaign(&etcd, "office", &[]);
-    leader.event("elected");
+    let leader = Running::campaign(&etcd, "office", &[]).once("elected");
     let work = Work::new("echo $$ > child; exec sleep 1000");
     let mut running = Running::start(work.command(&etcd, &[]));
     running.stderr.line_with("joined");
@@ -220,8 +216,7 @@ fn work_that_crashes_at_once_lets_others_have_their_turn(etcd: Etcd) {
 fn work_that_ends_after_a_while_resigns_and_comes_back(etcd: Etcd) {
     let work = Work::new("echo $$ > child; sleep 2.1");
     let (running, child) = work.start(&etcd, &["--restart-delay", "1m"]);
-    let other = Running::campaign(&etcd, "office", &[]);
-    other.event("joined");
+    let other = Running::campaign(&etcd, "office", &[]).once("joined");
     other.event("elected");
     assert!(!is_alive(child));
     // It stands in line again without a pause.
@@ -237,8 +232,7 @@ fn ctrl_c_reaches_the_command_alone_and_ends_us_in_order(etcd: Etcd) {
     );
     let mut terminal = Terminal::start(&etcd, &work.line(&[]));
     terminal.line_with("ready");
-    terminal.type_in("\x03");
-    terminal.line_with("withdrawn");
+    terminal.answers("\x03", "withdrawn");
     assert_eq!(terminal.wait(), 0);
     assert_eq!(fs::read_to_string(work.path("interrupted")).unwrap(), "interrupted\n");
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
@@ -248,8 +242,7 @@ fn the_command_reads_the_terminal(etcd: Etcd) {
     let work = Work::new("read line; echo \"got $line\"; exit 5");
     let mut terminal = Terminal::start(&etcd, &work.line(&["--once"]));
     terminal.line_with("elected");
-    terminal.type_in("something\n");
-    terminal.line_with("got something");
+    terminal.answers("something\n", "got something");
     assert_eq!(terminal.wait(), 5);
 }
 
@@ -257,41 +250,30 @@ fn ctrl_z_takes_us_along_and_the_foreground_brings_us_back(etcd: Etcd) {
     let work = Work::new("echo $$ > child; while read line; do echo \"got $line\"; done");
     let mut terminal = Terminal::shell(&etcd, &work.line(&["--ttl", "60s"]));
     let child = work.pid("child");
-    terminal.type_in("one\n");
-    terminal.line_with("got one");
-    terminal.type_in("\x1a");
-    terminal.line_with("Stopped");
+    terminal.answers("one\n", "got one");
+    terminal.answers("\x1a", "Stopped");
     let supervisor = parent(parent(child));
     for stopped in [child, supervisor] {
         assert_eq!(process(stopped).unwrap().1, 'T');
     }
     terminal.type_in("fg\n");
     until("both run", || [child, supervisor].iter().all(|pid| process(*pid).unwrap().1 != 'T'));
-    terminal.type_in("two\n");
-    terminal.line_with("got two");
-    terminal.type_in("\x03");
-    terminal.line_with("withdrawn");
-    terminal.type_in("echo status is $?\n");
-    terminal.line_with("status is 0");
-    terminal.leave();
+    terminal.answers("two\n", "got two");
+    terminal.interrupt();
 }
 
 fn a_term_that_is_over_is_not_continued(etcd: Etcd) {
     let work = Work::new("echo $$ > child; while read line; do echo \"got $line\" >> lines; done");
     let mut terminal = Terminal::shell(&etcd, &work.line(&[]));
     let child = work.pid("child");
-    terminal.type_in("\x1a");
-    terminal.line_with("Stopped");
-    let other = Running::campaign(&etcd, "office", &[]);
-    other.event("elected");
+    terminal.answers("\x1a", "Stopped");
+    let other = Running::campaign(&etcd, "office", &[]).once("elected");
     terminal.type_in("fg\n");
     until("the work is dead", || !is_alive(child));
     assert!(!work.path("lines").exists());
     terminal.line_with("demoted");
     // We wait our turn now, and the keyboard is ours.
-    terminal.type_in("\x03");
-    terminal.line_with("withdrawn");
-    terminal.leave();
+    terminal.interrupt();
     other.stop();
 }
 
@@ -299,12 +281,11 @@ fn a_command_that_somebody_stops_does_not_stop_us(etcd: Etcd) {
     let work = Work::new(
         "trap 'echo asked >> asked; exit 0' TERM; echo $$ > child; while :; do sleep 0.01; done",
     );
-    let (mut running, child) = work.start(&etcd, &[]);
+    let (running, child) = work.start(&etcd, &[]);
     kill(child, Signal::STOP);
     // A lease time and more.
     until("the lease is renewed", || work.events_of("extended").len() >= 4);
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait(), 0);
+    running.stop();
     assert!(work.path("asked").exists(), "it was woken to stop");
 }
 

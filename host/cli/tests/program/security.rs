@@ -77,7 +77,7 @@ fn each_fault_of_tls_has_its_sentence(version: Version) {
 }
 
 fn each_fault_of_a_login_has_its_sentence(etcd: Etcd) {
-    etcd.enable_users("of-root", "ann", PASSWORD, "office");
+    etcd.enable_users("ann", PASSWORD, "office");
     let (_directory, file) = password();
     let as_user = |name: &str, password: &str| {
         write_secret(&file, password);
@@ -117,7 +117,7 @@ fn certificates_are_replaced_while_it_leads(version: Version) {
 }
 
 fn a_password_is_replaced_while_it_leads(etcd: Etcd) {
-    etcd.enable_users("of-root", "ann", PASSWORD, "office");
+    etcd.enable_users("ann", PASSWORD, "office");
     let (_directory, file) = password();
     let mut command = on(&etcd, ["campaign", "office", "--ttl", "5s", "-o", "json", "-v"]);
     command.args(["--user", "ann", "--password-file"]).arg(&file);
@@ -127,20 +127,15 @@ fn a_password_is_replaced_while_it_leads(etcd: Etcd) {
     fs::write(&file, "another").unwrap();
     let warning = candidate.stderr.line_with("the new credentials are refused");
     assert!(warning.contains("--password-file"), "{warning}");
-    let change = |arguments: &[&str]| {
-        etcd.etcdctl(&[&["--user", "root:of-root", "user"], arguments].concat());
-    };
-    change(&["delete", "ann"]);
-    change(&["add", "ann:another"]);
-    change(&["grant-role", "ann", "of-the-prefix"]);
+    etcd.renew_user("ann", "another");
     candidate.stderr.line_with("connected with the new credentials");
     assert_eq!(candidate.event("extended")["epoch"], epoch);
     is_undisturbed(candidate);
-    assert_eq!(etcd.etcdctl(&["--user", "root:of-root", "get", "--prefix", "office"]), "");
+    assert_eq!(etcd.as_root(&["get", "--prefix", "office"]), "");
 }
 
 fn who_is_denied_is_withdrawn_with_the_reason(etcd: Etcd) {
-    etcd.enable_users("of-root", "ann", PASSWORD, "office");
+    etcd.enable_users("ann", PASSWORD, "office");
     let (_directory, file) = password();
     for (arguments, prints) in [
         (&["campaign", "theirs", "--ttl", "2s", "-o", "json"][..], "withdrawn"),
@@ -154,20 +149,18 @@ fn who_is_denied_is_withdrawn_with_the_reason(etcd: Etcd) {
 }
 
 fn a_role_may_cover_all_elections_below_a_prefix(etcd: Etcd) {
-    etcd.enable_users("of-root", "ann", PASSWORD, "mine/");
+    etcd.enable_users("ann", PASSWORD, "mine/");
     let (_directory, file) = password();
     let mut command = on(&etcd, ["campaign", "mine/service", "--ttl", "2s", "-o", "json"]);
     command.args(["--user", "ann", "--password-file"]).arg(&file);
-    let candidate = Running::start(command);
-    candidate.event("elected");
-    candidate.stop();
+    Running::start(command).once("elected").stop();
 }
 
 /// With a password and a private key, all that can be seen of the program is
 /// searched for both, in each of the forms that a log may give them.
 fn no_secret_is_told(version: Version) {
     let world = World::start(version);
-    world.etcd.enable_users("of-root", "ann", PASSWORD, "office");
+    world.etcd.enable_users("ann", PASSWORD, "office");
     let mine = world.mine();
     let file = mine.directory.path().join("password");
     fs::write(&file, PASSWORD).unwrap();
@@ -240,7 +233,6 @@ fn no_secret_is_told(version: Version) {
 /// An etcd with TLS that wants certificates, and who signs them.
 struct World {
     authority: Authority,
-    _directory: TempDir,
     etcds: Certificates,
     etcd: Etcd,
 }
@@ -248,10 +240,9 @@ struct World {
 impl World {
     fn start(version: Version) -> Self {
         let authority = Authority::new("ours");
-        let directory = TempDir::new().unwrap();
-        let etcds = authority.certificates(directory.path());
+        let etcds = authority.certificates();
         let etcd = Etcd::start_tls(version, &etcds);
-        Self { authority, _directory: directory, etcds, etcd }
+        Self { authority, etcds, etcd }
     }
 
     /// What a client has, as files of its own.
