@@ -2,8 +2,10 @@
 
 use std::fmt::Debug;
 use std::panic::Location;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use incumbent::{Candidate, Election};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
@@ -38,6 +40,20 @@ pub fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> impl Future<Ou
 pub fn joins(election: &Election) -> impl Future<Output = Candidate> {
     let mut candidate = election.join();
     async move { candidate.joined().await.map(|()| candidate) }.expect_soon("joins")
+}
+
+/// What comes of a future that has to be there by now. Panics if it is not there.
+#[track_caller]
+pub fn now<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("is there by now")
+}
+
+/// A future that has begun, and must not be there yet. Panics if it is there.
+#[track_caller]
+pub fn not_yet<F: Future>(future: F) -> Pin<Box<F>> {
+    let mut future = Box::pin(future);
+    assert!(future.as_mut().now_or_never().is_none(), "it is there already");
+    future
 }
 
 /// Lets all other tasks have some turns.

@@ -1,6 +1,5 @@
 //! `incumbent::testing`: what a test directs reaches everybody, at once.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -13,7 +12,7 @@ use incumbent::{
     Candidate, Clock, Contest, Election, Error, Event, Leadership, ManualClock, Notifier, Options,
     Reason, WriteError,
 };
-use incumbent_tests::wait::{ExpectSoon, LIMIT, joins, soon};
+use incumbent_tests::wait::{ExpectSoon, LIMIT, joins, not_yet, now, soon};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::yield_now;
@@ -60,11 +59,6 @@ fn end_of(leadership: &Leadership) -> Arc<Mutex<Option<Reason>>> {
     end
 }
 
-/// What comes of a future that has to be there by now.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    future.now_or_never().expect("is there by now")
-}
-
 #[tokio::test]
 async fn a_healthy_leader_leads_on() {
     let Scene { world, leadership, .. } = &scene().await;
@@ -107,8 +101,7 @@ async fn lead_pauses_no_longer_than_the_session_is_open() {
 async fn a_term_that_nobody_took_is_followed_by_another() {
     let (world, worker) = alone().await;
     let election = worker.session().election(NAME);
-    let mut campaign = pin!(election.campaign());
-    assert!(campaign.as_mut().now_or_never().is_none());
+    let campaign = not_yet(election.campaign());
     world.settle().await;
     let missed = world.depose(NAME).expect_soon("it leads").await;
     let leadership = campaign.expect_soon("leads").await;
@@ -120,8 +113,7 @@ async fn a_term_that_nobody_took_is_followed_by_another() {
         tell.send(leadership.epoch()).expect("is waited for");
         async move { drop(leadership.lost().await) }
     };
-    let mut lead = pin!(election.lead(work));
-    assert!(lead.as_mut().now_or_never().is_none());
+    let lead = not_yet(election.lead(work));
     world.settle().await;
     let missed = world.depose(NAME).expect_soon("it leads").await;
     let epoch = tokio::select! {
@@ -136,8 +128,7 @@ async fn a_term_that_nobody_took_is_followed_by_another() {
 async fn terms_that_nobody_took_are_followed_by_others_in_a_crowd() {
     let (world, worker) = alone().await;
     let elections = shards(&worker, 200);
-    let mut campaigns = pin!(join_all(elections.iter().map(|election| election.campaign())));
-    assert!(campaigns.as_mut().now_or_never().is_none());
+    let campaigns = not_yet(join_all(elections.iter().map(Election::campaign)));
     world.settle().await;
     for n in 0..200 {
         world.depose(&format!("shard-{n}")).expect_soon("it leads").await;
@@ -252,8 +243,7 @@ async fn a_write_of_a_paused_process_waits() {
     let Scene { world, worker, leadership, .. } = &scene().await;
     worker.pause().await;
     let fence = leadership.fence();
-    let mut write = Box::pin(fence.put("/data", "1"));
-    assert!(write.as_mut().now_or_never().is_none());
+    let write = not_yet(fence.put("/data", "1"));
     world.pass(SECOND).await;
     assert_eq!(world.get("/data").await, None);
     worker.resume().await;
@@ -337,8 +327,7 @@ async fn a_delayed_write_is_refused_by_the_store() {
     let Scene { world, worker, leadership, next, .. } = &mut scene().await;
     worker.delay_writes().await;
     let fence = leadership.fence();
-    let mut write = Box::pin(fence.put("/data", "late"));
-    assert!(write.as_mut().now_or_never().is_none());
+    let write = not_yet(fence.put("/data", "late"));
     world.settle().await;
     assert_eq!(world.get("/data").await, None);
     world.depose(NAME).await;
@@ -355,8 +344,7 @@ async fn a_delayed_write_is_made_while_its_leader_leads() {
     let Scene { world, worker, leadership, .. } = &scene().await;
     worker.delay_writes().await;
     let fence = leadership.fence();
-    let mut write = Box::pin(fence.put("/data", "1"));
-    assert!(write.as_mut().now_or_never().is_none());
+    let write = not_yet(fence.put("/data", "1"));
     // Nobody waits for so long, and it arrives all the same.
     world.pass(6 * SECOND).await;
     assert_eq!(now(write), Err(WriteError::Unknown));

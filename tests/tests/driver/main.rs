@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use incumbent::types::{Call, Command, Config, Event, Grant, Notice, Operation, Reply, Step, Term};
 use incumbent::{
     BootClock, Clock, Component, ComponentError, Elector, Error, Failure, ManualClock, MemoryStore,
@@ -58,8 +58,7 @@ async fn the_manual_clock_wakes_whom_it_passes() {
 /// What an elector that is to close never says.
 #[tokio::test]
 async fn a_session_closes_without_its_elector() {
-    let (store, clock) = parts();
-    let session = session(hostile::elector(&[]), &store, &clock).await;
+    let Scene { clock, session, .. } = scene(hostile::elector(&[])).await;
     let closing = tokio::spawn(async move { session.close().await });
     for _ in 0..60 {
         yield_now().await;
@@ -89,8 +88,7 @@ async fn a_leadership_is_not_believed_beyond_the_grant_of_its_own_lease() {
     {
         let steps =
             [step([grant(TTL, SECOND)]), step([elects(TERM, lease, valid_until)]), step([])];
-        let (store, clock) = parts();
-        let session = session(hostile::elector(&steps), &store, &clock).await;
+        let Scene { session, .. } = scene(hostile::elector(&steps)).await;
         let mut candidate = session.election("jobs").join();
         yields().await;
         let elected = candidate.elected().now_or_never();
@@ -126,9 +124,8 @@ async fn a_broken_electors_lease_stays_while_a_resigned_term_is_worked_for() {
             step([elects(TERM, 7, TTL)]),
             step([demotes(TERM, Reason::Resigned)]),
         ];
-        let (store, clock) = parts();
-        let session = session(hostile::breaking(&steps, ""), &store, &clock).await;
-        let mut troubles = session.troubles();
+        let Scene { store, clock, session, mut troubles } =
+            scene(hostile::breaking(&steps, "")).await;
         let mut candidate = session.election("jobs").join();
         let leadership = candidate.elected().expect_soon("leads").await;
         drop(session.election("other").observe());
@@ -160,9 +157,7 @@ async fn a_broken_electors_lease_stays_while_a_resigned_term_is_worked_for() {
 #[tokio::test]
 async fn a_candidate_that_is_dropped_while_its_elector_is_broken_keeps_its_term() {
     let steps = [step([grant(TTL, SECOND)]), step([elects(TERM, 7, TTL)])];
-    let (store, clock) = parts();
-    let session = session(hostile::breaking(&steps, ""), &store, &clock).await;
-    let mut troubles = session.troubles();
+    let Scene { store, session, mut troubles, .. } = scene(hostile::breaking(&steps, "")).await;
     let mut candidate = session.election("jobs").join();
     let leadership = candidate.elected().expect_soon("leads").await;
     drop(session.election("other").observe());
@@ -178,8 +173,7 @@ async fn a_candidate_that_is_dropped_while_its_elector_is_broken_keeps_its_term(
 /// No successor campaigns for it.
 #[tokio::test]
 async fn a_candidate_whose_elector_breaks_as_it_leaves_has_left() {
-    let (store, clock) = parts();
-    let session = session(hostile::breaking(&[step([])], ""), &store, &clock).await;
+    let Scene { session, .. } = scene(hostile::breaking(&[step([])], "")).await;
     let candidate = session.election("jobs").join();
     yields().await;
     let events = candidate.events();
@@ -222,9 +216,7 @@ async fn all_999_candidates_are_back_after_their_elector_broke() {
 /// Nobody else suffers from it for longer than it takes to find out.
 #[tokio::test]
 async fn an_election_that_breaks_each_elector_is_withdrawn_alone() {
-    let (store, clock) = parts();
-    let session = session(hostile::fearing(*b"poisoned"), &store, &clock).await;
-    let mut troubles = session.troubles();
+    let Scene { clock, session, mut troubles, .. } = scene(hostile::fearing(*b"poisoned")).await;
     let join = |number| session.election(format!("good-{number}")).join();
     let mut candidates: Vec<_> = (0..300).map(join).collect();
     let poisoned = session.election("poisoned");
@@ -346,9 +338,7 @@ async fn a_write_that_is_too_large_is_refused() {
 #[tokio::test]
 async fn an_elector_that_closes_unasked_is_broken() {
     let steps = [step([Command::Notify(Notice::Closed)])];
-    let (store, clock) = parts();
-    let session = session(hostile::breaking(&steps, ""), &store, &clock).await;
-    let mut troubles = session.troubles();
+    let Scene { session, mut troubles, .. } = scene(hostile::breaking(&steps, "")).await;
     let _candidate = session.election("jobs").join();
     let trouble = troubles.next().expect_soon("it breaks").await.to_string();
     assert!(trouble.contains("it closes, and nobody asked for it"), "{trouble}");
@@ -385,9 +375,7 @@ async fn a_validity_that_is_taken_back_is_not_believed() {
         step([elects(TERM, 7, 9 * SECOND)]),
         step([elects(Term { election: 2, ..TERM }, 7, 5 * SECOND)]),
     ];
-    let (store, clock) = parts();
-    let session = session(hostile::breaking(&steps, ""), &store, &clock).await;
-    let mut troubles = session.troubles();
+    let Scene { session, mut troubles, .. } = scene(hostile::breaking(&steps, "")).await;
     let mut first = session.election("jobs").join();
     let _leadership = first.elected().expect_soon("leads").await;
     let _second = session.election("others").join();
@@ -440,8 +428,7 @@ async fn what_a_turn_costs() {
         let said = [vec![grant(TTL, SECOND)], Vec::new(), elected.collect()];
         let said = said.into_iter().chain(extended);
         steps.extend(said.map(|commands| Step { commands, deadline: soon_again }));
-        let (store, clock) = parts();
-        let session = session(hostile::elector(&steps), &store, &clock).await;
+        let Scene { clock, session, .. } = scene(hostile::elector(&steps)).await;
         let join = |number| session.election(format!("jobs-{number}")).join();
         let mut candidates: Vec<_> = (0..many).map(join).collect();
         let first = loop {
@@ -468,9 +455,7 @@ async fn what_a_turn_costs() {
 async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
     let operation = Operation::Grant(Grant { lease: hostile::SEED, ttl: TTL });
     let steps = [step([Command::Call(Call { id: 1, give_up: SECOND, operation })])];
-    let (store, clock) = parts();
-    let session = session(hostile::breaking(&steps, ""), &store, &clock).await;
-    let mut troubles = session.troubles();
+    let Scene { store, clock, session, mut troubles } = scene(hostile::breaking(&steps, "")).await;
     let _candidate = session.election("jobs").join();
     soon("it breaks again and again", async {
         while store.granted.lock().len() < 3 {
@@ -489,8 +474,19 @@ async fn an_elector_that_replaces_another_has_a_seed_of_its_own() {
     }
 }
 
-fn parts() -> (Generous, ManualClock) {
-    (Generous::default(), ManualClock::default())
+/// A session on a store that grants leases, with a clock that stands still.
+struct Scene<T> {
+    store: Generous,
+    clock: ManualClock,
+    session: Session,
+    troubles: T,
+}
+
+async fn scene(component: Vec<u8>) -> Scene<impl Stream<Item = Failure> + Unpin> {
+    let (store, clock) = (Generous::default(), ManualClock::default());
+    let session = session(component, &store, &clock).await;
+    let troubles = session.troubles();
+    Scene { store, clock, session, troubles }
 }
 
 /// A session whose elector is this component.

@@ -144,10 +144,7 @@ async fn a_platform_sees_the_term_of_a_component_that_campaigns_and_who_overstay
     // ... but not of the next one, for as long as is left to it.
     world.depose(NAME).expect_soon("somebody led").await;
     assert!(overstayed.as_mut().now_or_never().is_none());
-    world.pass(GRACE - Duration::from_nanos(1)).await;
-    assert!(overstayed.as_mut().now_or_never().is_none());
-    world.pass(Duration::from_nanos(1)).await;
-    assert_eq!(now(overstayed).epoch(), epoch);
+    assert_eq!(exactly_after(&world, GRACE, overstayed).await.epoch(), epoch);
 
     // One that has resigned is at work in none.
     let last = puppet.elected(None).expect_soon("leads again").await;
@@ -158,8 +155,7 @@ async fn a_platform_sees_the_term_of_a_component_that_campaigns_and_who_overstay
 #[tokio::test]
 async fn a_platform_sees_who_overstays_the_term_that_it_was_started_in() {
     let Scene { world, puppet, term: _, cast } = scene().await;
-    let mut overstayed = Box::pin(puppet.context().overstayed(SECOND));
-    assert!(overstayed.as_mut().now_or_never().is_none());
+    let mut overstayed = not_yet(puppet.context().overstayed(SECOND));
     world.depose(NAME).expect_soon("somebody led").await;
     assert!(overstayed.as_mut().now_or_never().is_none());
     world.pass(SECOND).await;

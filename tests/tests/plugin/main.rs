@@ -1,6 +1,7 @@
 //! `incumbent_plugin`: what a component is told, and what it can do.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use incumbent_plugin::{
 use incumbent_tests::application::puppet;
 use incumbent_tests::etcd::Etcd;
 use incumbent_tests::on_each_version;
-use incumbent_tests::wait::{ExpectSoon, joins, soon};
+use incumbent_tests::wait::{ExpectSoon, joins, not_yet, now, soon};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -113,9 +114,16 @@ async fn campaign() -> Campaign {
     Campaign { world, worker, puppet, term, next, _rival: rival }
 }
 
-/// What comes of a future that has to be there by now.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    future.now_or_never().expect("is there by now")
+/// What comes of a future when this time has passed, and not a nanosecond before.
+async fn exactly_after<F: Future>(
+    world: &World,
+    time: Duration,
+    mut future: Pin<Box<F>>,
+) -> F::Output {
+    world.pass(time - Duration::from_nanos(1)).await;
+    assert!(future.as_mut().now_or_never().is_none(), "it comes too early");
+    world.pass(Duration::from_nanos(1)).await;
+    now(future)
 }
 
 fn invalid(refusal: &Refusal) -> bool {

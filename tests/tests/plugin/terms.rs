@@ -137,13 +137,10 @@ async fn a_write_without_an_answer_is_unknown() {
     // The answer is not waited for beyond the term.
     cast.worker.pause().await;
     let deadline = cast.leadership.valid_until();
-    let mut write = Box::pin(puppet.put(term, "jobs/a", b"2", None));
-    assert!(write.as_mut().now_or_never().is_none());
-    world.pass(cast.leadership.remaining() - Duration::from_nanos(1)).await;
-    assert!(write.as_mut().now_or_never().is_none());
-    world.pass(Duration::from_nanos(1)).await;
+    let write = not_yet(puppet.put(term, "jobs/a", b"2", None));
+    let written = exactly_after(&world, cast.leadership.remaining(), write).await;
     assert_eq!(world.clock().now(), deadline);
-    assert_eq!(now(write), Err(Refusal::Unknown));
+    assert_eq!(written, Err(Refusal::Unknown));
 }
 
 #[tokio::test]

@@ -77,13 +77,11 @@ async fn waiting() -> Waiting {
     Waiting { store, session, leader, next, other }
 }
 
-/// Lets the component have its turn when it has asked, and deposes it when it is done.
-async fn lead_on(
-    store: MemoryStore,
-    leader: Leadership,
-    asked: oneshot::Receiver<()>,
-    work: JoinHandle<()>,
-) {
+/// Starts a component, lets it have its turn when it has asked, and deposes it when it is done.
+async fn lead_on(start: impl FnOnce(Box<dyn FnOnce() + Send>) -> JoinHandle<()>) {
+    let Waiting { store, session, leader, next, other } = waiting().await;
+    let (asks, asked) = oneshot::channel();
+    let work = start(Box::new(|| take_a_turn(next, asks)));
     let deposed = async {
         asked.expect_soon("asks").await;
         leader.resign().expect_soon("leads").await;
@@ -94,26 +92,18 @@ async fn lead_on(
     };
     soon("it writes", deposed).await;
     work.expect_soon("it does all of it").await;
+    session.close().expect_soon("closes").await;
+    other.close().expect_soon("closes").await;
 }
 
 #[tokio::test]
 async fn a_component_that_blocks_a_thread_of_its_own_leaves_the_runtime_alone() {
-    let Waiting { store, session, leader, next, other } = waiting().await;
-    let (asks, asked) = oneshot::channel();
-    let work = tokio::task::spawn_blocking(move || take_a_turn(next, asks));
-    lead_on(store, leader, asked, work).await;
-    session.close().expect_soon("closes").await;
-    other.close().expect_soon("closes").await;
+    lead_on(tokio::task::spawn_blocking).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_component_that_blocks_a_runtimes_thread_leaves_the_other_tasks_another() {
-    let Waiting { store, session, leader, next, other } = waiting().await;
-    let (asks, asked) = oneshot::channel();
-    let work = tokio::spawn(async move { take_a_turn(next, asks) });
-    lead_on(store, leader, asked, work).await;
-    session.close().expect_soon("closes").await;
-    other.close().expect_soon("closes").await;
+    lead_on(|work| tokio::spawn(async move { work() })).await;
 }
 
 #[tokio::test]

@@ -42,12 +42,8 @@ async fn whoever_waits_is_told_of_danger_and_of_its_end() {
 async fn whoever_waits_for_a_time_is_woken_after_it() {
     let Campaign { world, mut puppet, term, worker: _worker, mut next, _rival } = campaign().await;
     {
-        let mut change = Box::pin(puppet.changed(term, &Standing::Firm, Some(SECOND)));
-        assert!(change.as_mut().now_or_never().is_none());
-        world.pass(SECOND - Duration::from_nanos(1)).await;
-        assert!(change.as_mut().now_or_never().is_none());
-        world.pass(Duration::from_nanos(1)).await;
-        assert_eq!(now(change), Standing::Firm);
+        let change = not_yet(puppet.changed(term, &Standing::Firm, Some(SECOND)));
+        assert_eq!(exactly_after(&world, SECOND, change).await, Standing::Firm);
     }
     assert_eq!(now(puppet.changed(term, &Standing::Firm, AT_ONCE)), Standing::Firm);
     assert_eq!(now(puppet.changed(term, &Standing::Endangered, None)), Standing::Firm);
@@ -56,13 +52,11 @@ async fn whoever_waits_for_a_time_is_woken_after_it() {
     let leads = now(next.elected()).expect("leads");
     assert_eq!(now(puppet.elected(AT_ONCE)).unwrap_err(), NoTerm::NotYet);
     {
-        let mut turn = Box::pin(puppet.elected(Some(SECOND)));
-        assert!(turn.as_mut().now_or_never().is_none());
+        let turn = not_yet(puppet.elected(Some(SECOND)));
         world.pass(SECOND).await;
         assert_eq!(now(turn).unwrap_err(), NoTerm::NotYet);
     }
-    let mut turn = Box::pin(puppet.elected(None));
-    assert!(turn.as_mut().now_or_never().is_none());
+    let turn = not_yet(puppet.elected(None));
     drop(leads);
     world.settle().await;
     now(turn).expect("leads");
@@ -93,9 +87,7 @@ async fn the_clock_tells_a_component_what_nobody_has_told_it() {
 async fn the_clock_wakes_whom_nobody_wakes() {
     let Scene { world, mut puppet, term, cast } = scene().await;
     cast.worker.pause().await;
-    let mut change = Box::pin(puppet.changed(term, &Standing::Firm, None));
-    world.pass(cast.leadership.remaining() - Duration::from_nanos(1)).await;
-    assert!(change.as_mut().now_or_never().is_none());
-    world.pass(Duration::from_nanos(1)).await;
-    assert_eq!(now(change), Standing::Over(types::Reason::Expired));
+    let change = Box::pin(puppet.changed(term, &Standing::Firm, None));
+    let end = exactly_after(&world, cast.leadership.remaining(), change).await;
+    assert_eq!(end, Standing::Over(types::Reason::Expired));
 }

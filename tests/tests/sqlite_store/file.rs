@@ -62,10 +62,7 @@ async fn what_is_put_in_the_place_of_the_file_is_the_store() {
 
 #[tokio::test]
 async fn others_hear_the_bell() {
-    let place = Place::new();
-    let (one, other) = (place.open().await, place.open().await);
-    let mut watches = started(&other).await;
-    ask(&one, grant(1, 60 * SECOND)).await;
+    let (place, one, _other, mut watches) = Place::with_two().await;
     let began = std::time::Instant::now();
     for number in 0..100 {
         let key = format!("key/{number}");
@@ -79,10 +76,7 @@ async fn others_hear_the_bell() {
 
 #[tokio::test]
 async fn a_bell_that_was_removed_is_made_anew() {
-    let place = Place::new();
-    let (one, other) = (place.open().await, place.open().await);
-    let mut watches = started(&other).await;
-    ask(&one, grant(1, 60 * SECOND)).await;
+    let (place, one, _other, mut watches) = Place::with_two().await;
     for number in 0..3 {
         std::fs::remove_file(place.beside("-bell")).expect("it is there");
         let key = format!("key/{number}");
@@ -117,13 +111,10 @@ async fn what_nobody_rang_for_is_seen() {
 /// Whoever may write the directory may put something else in its place at any time.
 #[tokio::test]
 async fn a_bell_that_is_not_ours_is_not_rung() {
-    let place = Place::new();
+    let (place, one, _other, mut watches) = Place::with_two().await;
     let victim = place.folder.path().join("victim");
     std::fs::write(&victim, "precious").expect("a file");
     std::fs::set_permissions(&victim, Permissions::from_mode(0o640)).expect("it is ours");
-    let (one, other) = (place.open().await, place.open().await);
-    let mut watches = started(&other).await;
-    ask(&one, grant(1, 60 * SECOND)).await;
     for (kind, plant) in FOREIGN {
         let planted = place.folder.path().join("planted");
         plant(&victim, &planted);

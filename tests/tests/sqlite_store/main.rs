@@ -59,6 +59,14 @@ impl Place {
         (place, store)
     }
 
+    /// The same, another store there, and a watch of that one.
+    async fn with_two() -> (Self, SqliteStore, SqliteStore, Box<dyn Watches>) {
+        let (place, one) = Self::with_lease().await;
+        let other = place.open().await;
+        let watches = started(&other).await;
+        (place, one, other, watches)
+    }
+
     fn file(&self) -> PathBuf {
         self.folder.path().join("store.db")
     }

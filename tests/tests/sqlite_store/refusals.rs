@@ -214,10 +214,7 @@ pub(super) async fn full_disk(folder: &Path) {
             other => break other,
         }
     };
-    let sentence = match refused {
-        Err(Failure::Other(sentence)) => sentence,
-        other => panic!("{other:?}"),
-    };
+    let Err(Failure::Other(sentence)) = refused else { panic!("{refused:?}") };
     assert!(sentence.starts_with("no space is left for "), "{sentence}");
     assert_eq!(keys(&store).await.len(), made, "what was answered is there");
     // No store has room beside it, and says so.

@@ -5,8 +5,13 @@ use super::*;
 const MIB: u64 = 1 << 20;
 
 impl Place {
-    async fn open_with_quota(&self, quota: u64) -> SqliteStore {
-        SqliteStore::open_with_quota(self.file(), quota).expect_soon("a store").await
+    /// A place, a store there with this quota, and a key to guard writes with.
+    async fn with_quota(quota: u64) -> (Self, SqliteStore, Entry) {
+        let place = Self::new();
+        let store = SqliteStore::open_with_quota(place.file(), quota).expect_soon("a store").await;
+        ask(&store, grant(1, 60 * SECOND)).await;
+        let guard = claimed(&store, "guard", 1).await;
+        (place, store, guard)
     }
 
     fn length(&self, ending: &str) -> u64 {
@@ -17,10 +22,7 @@ impl Place {
 #[tokio::test]
 async fn a_key_that_is_rewritten_takes_no_more_and_more_space() {
     const QUOTA: u64 = 16 * MIB;
-    let place = Place::new();
-    let store = place.open_with_quota(QUOTA).await;
-    ask(&store, grant(1, 60 * SECOND)).await;
-    let guard = claimed(&store, "guard", 1).await;
+    let (place, store, guard) = Place::with_quota(QUOTA).await;
     let mut watches = started(&store).await;
     let value = "v".repeat(100_000);
     for _ in 0..300 {
@@ -49,11 +51,8 @@ async fn a_key_that_is_rewritten_takes_no_more_and_more_space() {
 
 #[tokio::test]
 async fn a_full_store_keeps_its_leaders() {
-    let place = Place::new();
-    let store = place.open_with_quota(8 * MIB).await;
-    ask(&store, grant(1, 60 * SECOND)).await;
+    let (place, store, guard) = Place::with_quota(8 * MIB).await;
     ask(&store, grant(2, 60 * SECOND)).await;
-    let guard = claimed(&store, "guard", 1).await;
     claimed(&store, "other", 2).await;
     let value = "v".repeat(100_000);
     let mut made = 0;
@@ -105,10 +104,7 @@ async fn a_full_store_keeps_its_leaders() {
 #[tokio::test]
 async fn who_stops_in_the_middle_of_a_read_does_not_fill_the_disk() {
     const QUOTA: u64 = 8 * MIB;
-    let place = Place::new();
-    let store = place.open_with_quota(QUOTA).await;
-    ask(&store, grant(1, 60 * SECOND)).await;
-    let guard = claimed(&store, "guard", 1).await;
+    let (place, store, guard) = Place::with_quota(QUOTA).await;
     let reader = place.database();
     reader.execute_batch("BEGIN; SELECT * FROM meta").expect("a look");
     let value = "v".repeat(100_000);
