@@ -58,8 +58,7 @@ impl Short {
 
 pub(super) async fn a_lease_lives_as_long_as_granted_and_ends(stores: Stores) -> Verdict {
     let guard = guard_of(&stores.here.leader("guard").await?);
-    let mut listener = stores.there.listener();
-    listener.listen(of_all(1, "k")).await?;
+    let mut listener = stores.there.listening(of_all(1, "k")).await?;
     let lease = Short::grant(&stores, &stores.here).await?;
     let mut last = 0;
     for key in ["k1", "k2", "kept"] {
@@ -109,8 +108,7 @@ pub(super) async fn a_lease_lives_as_long_as_granted_and_ends(stores: Stores) ->
 }
 
 pub(super) async fn a_renewed_lease_lives_on(stores: Stores) -> Verdict {
-    let mut listener = stores.there.listener();
-    listener.listen(of_key(1, "k")).await?;
+    let mut listener = stores.there.listening(of_key(1, "k")).await?;
     let mut lease = Short::grant(&stores, &stores.here).await?;
     let claimed = stores.here.claimed("k", lease.id).await?;
     listener.put(1, "k", claimed.created).await?;

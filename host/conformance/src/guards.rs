@@ -7,8 +7,7 @@ use incumbent::Failure;
 use incumbent::types::{Change, Entry, Expectation, Guard, Mutation, Operation, Response};
 
 pub(super) async fn a_guarded_write_is_applied_or_stale_or_conflict(stores: Stores) -> Verdict {
-    let lead = stores.here.leader("lead").await?;
-    let guard = guard_of(&lead);
+    let guard = guard_of(&stores.here.leader("lead").await?);
     let of_epoch = |epoch| Guard { epoch, ..guard.clone() };
     let both = || vec![put("k", "1"), put("l", "1")];
     let answer = stores.here.write(&guard, vec![absent("k"), absent("l")], both()).await?;
@@ -131,11 +130,9 @@ pub(super) async fn a_proclamation_keeps_the_lease(stores: Stores) -> Verdict {
 }
 
 pub(super) async fn a_write_is_one_revision_or_none(stores: Stores) -> Verdict {
-    let lead = stores.here.leader("lead").await?;
-    let guard = guard_of(&lead);
+    let guard = guard_of(&stores.here.leader("lead").await?);
     let before = stores.here.applied(&guard, vec![put("a", "0"), put("b", "0")]).await?;
-    let mut listener = stores.there.listener();
-    listener.listen(of_all(1, "")).await?;
+    let mut listener = stores.there.listening(of_all(1, "")).await?;
     let mutations = vec![
         put("a", "1"),
         delete("b"),

@@ -28,8 +28,7 @@ const SHORT: Duration = Duration::from_millis(200);
 pub(super) async fn what_was_given_up_happened_once_or_never(stores: Stores) -> Verdict {
     let guard = guard_of(&stores.here.leader("lead").await?);
     let lease = stores.here.lease().await?;
-    let mut listener = stores.there.listener();
-    listener.listen(of_all(1, "g/")).await?;
+    let mut listener = stores.there.listening(of_all(1, "g/")).await?;
     for moment in 0..CALLS {
         let handle = stores.handle(moment as usize);
         // A grant, and what is claimed under it.
@@ -79,8 +78,7 @@ pub(super) async fn what_was_given_up_happened_once_or_never(stores: Stores) -> 
 pub(super) async fn a_call_without_time_ends(stores: Stores) -> Verdict {
     let guard = guard_of(&stores.here.leader("lead").await?);
     let lease = stores.here.lease().await?;
-    let mut listener = stores.there.listener();
-    listener.listen(of_all(1, "g/")).await?;
+    let mut listener = stores.there.listening(of_all(1, "g/")).await?;
     for (moment, within) in (0..).zip([0, 1, 50, 1_000, 5_000]) {
         let handle = stores.handle(moment);
         let within = Duration::from_micros(within);
@@ -115,8 +113,7 @@ pub(super) async fn a_call_without_time_ends(stores: Stores) -> Verdict {
 pub(super) async fn a_stalled_call_gives_up_and_can_be_asked_again(stores: Stores) -> Verdict {
     let guard = guard_of(&stores.here.leader("lead").await?);
     let lease = stores.here.lease().await?;
-    let mut listener = stores.there.listener();
-    listener.listen(of_all(1, "g/")).await?;
+    let mut listener = stores.there.listening(of_all(1, "g/")).await?;
     if !stores.place.stall(true).await {
         return Err(Stop::Skip("this place cannot be kept from answering".into()));
     }

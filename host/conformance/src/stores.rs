@@ -14,7 +14,7 @@ use super::listener::Listener;
 use super::verdict::{Stop, Verdict};
 use incumbent::types::{
     Answer, Claim, Entry, Expectation, Grant, Guard, Guarded, Mutation, Operation, Put, Response,
-    Selection, Snapshot,
+    Selection, Snapshot, Watch,
 };
 use incumbent::{Mark, Revision, Store};
 
@@ -183,6 +183,13 @@ impl Handle {
 
     pub(super) fn listener(&self) -> Listener {
         Listener::new(self.store.watches(), self.timeout)
+    }
+
+    /// A listener with one watch, which is on.
+    pub(super) async fn listening(&self, watch: Watch) -> Verdict<Listener> {
+        let mut listener = self.listener();
+        listener.listen(watch).await?;
+        Ok(listener)
     }
 }
 

@@ -100,8 +100,7 @@ pub(super) async fn a_watch_begins_at_its_revision(stores: Stores) -> Verdict {
 
 pub(super) async fn a_watch_sees_its_keys_alone(stores: Stores) -> Verdict {
     let guard = guard_of(&stores.here.leader("lead").await?);
-    let mut listener = stores.there.listener();
-    listener.listen(of_all(1, "a/")).await?;
+    let mut listener = stores.there.listening(of_all(1, "a/")).await?;
     listener.listen(of_key(2, "a")).await?;
     let mut at = Vec::new();
     for key in ["b", "a0", "a", "A/1", "a/1", "a/"] {
@@ -121,8 +120,7 @@ pub(super) async fn a_watch_sees_its_keys_alone(stores: Stores) -> Verdict {
         "watches tell the changes of their keys alone, {expected:?}, but they told {told:?}"
     );
     // All keys there are.
-    let mut listener = stores.here.listener();
-    listener.listen(of_all(3, "")).await?;
+    let mut listener = stores.here.listening(of_all(3, "")).await?;
     let at = stores.there.applied(&guard, vec![put("\u{10ffff}", "last")]).await?;
     listener.put(3, "\u{10ffff}", at).await?;
     Ok(())
@@ -200,8 +198,7 @@ pub(super) async fn sets_of_watches_are_separate(stores: Stores) -> Verdict {
     write("unheard by one").await?;
     one.close(1);
     drop(one);
-    let mut one = stores.here.listener();
-    one.listen(of_key(1, "l")).await?;
+    let mut one = stores.here.listening(of_key(1, "l")).await?;
     let at = write("also").await?;
     for listener in [&mut two, &mut far] {
         let before = listener.next().await?;
