@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream, tcp};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 /// Which way the bytes go.
@@ -117,7 +117,8 @@ impl Link {
 pub struct Relay {
     address: SocketAddr,
     link: Link,
-    accepting: JoinHandle<()>,
+    /// All connections end with it.
+    _accepting: JoinSet<()>,
 }
 
 impl Relay {
@@ -126,8 +127,8 @@ impl Relay {
         let link = Link::default();
         let of_all = link.clone();
         let carry = move |client| connect(client, Vec::new(), server, of_all.clone());
-        let (address, accepting) = listen(carry).await;
-        Self { address, link, accepting }
+        let (address, _accepting) = listen(carry).await;
+        Self { address, link, _accepting }
     }
 
     /// Where clients connect to.
@@ -149,20 +150,14 @@ impl Deref for Relay {
     }
 }
 
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.accepting.abort();
-        self.cut();
-    }
-}
-
 /// A relay to the peer port of one etcd member, with a link for each of the others:
 /// they say who they are in the head of each request.
 #[derive(Debug)]
 pub struct PeerRelay {
     address: SocketAddr,
     links: Arc<Mutex<BTreeMap<u64, Link>>>,
-    accepting: JoinHandle<()>,
+    /// All connections end with it.
+    _accepting: JoinSet<()>,
 }
 
 impl PeerRelay {
@@ -178,8 +173,8 @@ impl PeerRelay {
                 }
             }
         };
-        let (address, accepting) = listen(carry).await;
-        Self { address, links, accepting }
+        let (address, _accepting) = listen(carry).await;
+        Self { address, links, _accepting }
     }
 
     /// Where the other members connect to.
@@ -190,15 +185,6 @@ impl PeerRelay {
     /// The link for what the member of this id asks.
     pub fn link(&self, from: u64) -> Link {
         link(&self.links, from)
-    }
-}
-
-impl Drop for PeerRelay {
-    fn drop(&mut self) {
-        self.accepting.abort();
-        for link in self.links.lock().values() {
-            link.cut();
-        }
     }
 }
 
@@ -224,15 +210,18 @@ async fn introduction(client: &mut TcpStream) -> Option<(Vec<u8>, u64)> {
     Some((head, from))
 }
 
-/// Carries all connections to a free port.
+/// Carries all connections to a free port, until the set is dropped.
 async fn listen<F: Future<Output = ()> + Send + 'static>(
     carry: impl Fn(TcpStream) -> F + Send + 'static,
-) -> (SocketAddr, JoinHandle<()>) {
+) -> (SocketAddr, JoinSet<()>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let accepting = tokio::spawn(async move {
+    let mut accepting = JoinSet::new();
+    accepting.spawn(async move {
+        let mut carried = JoinSet::new();
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(carry(client));
+            carried.spawn(carry(client));
+            while carried.try_join_next().is_some() {}
         }
     });
     (address, accepting)
