@@ -10,11 +10,7 @@ use crate::text_component::{REALLOC, declared, of_world, project};
 const LEADERSHIP: &str = "incumbent:election/leadership@0.1.0";
 
 /// A component that does what its host tells it to: it exports all functions that it
-/// imports.
-///
-/// # Panics
-///
-/// If there is one in `puppet.wit` that `leadership` does not have.
+/// imports. Panics if there is one in `puppet.wit` that `leadership` does not have.
 pub fn puppet() -> Vec<u8> {
     let wit = include_str!("application/puppet.wit");
     let (mut resolve, _) = project();
@@ -151,10 +147,6 @@ pub fn spin() -> Vec<u8> {
 }
 
 /// A command of two memories, of 40 MiB each.
-///
-/// # Panics
-///
-/// If it does not parse.
 pub fn sprawl() -> Vec<u8> {
     wat::parse_str(
         r#"(component

@@ -20,11 +20,8 @@ pub struct Counter {
 const WITHIN: Duration = Duration::from_secs(5);
 
 impl Counter {
-    /// The counter of the leaders of `election`, on the etcd at `url`.
-    ///
-    /// # Errors
-    ///
-    /// Where no etcd answers within 5 s.
+    /// The counter of the leaders of `election`, on the etcd at `url`. Fails where no etcd
+    /// answers within 5 s.
     pub async fn connect(url: &str, election: &str) -> Result<Self, Failure> {
         let key = format!("counter-of-{election}");
         let url: EtcdUrl = url.parse().expect("is a URL");
@@ -32,11 +29,7 @@ impl Counter {
         store.map(|store| Self { store, key }).map_err(|error| Failure::Other(error.to_string()))
     }
 
-    /// Its value.
-    ///
-    /// # Errors
-    ///
-    /// Where etcd does not answer.
+    /// Its value. Fails where etcd does not answer.
     pub async fn value(&self) -> Result<u64, Failure> {
         self.read().await.map(|(value, _)| value)
     }

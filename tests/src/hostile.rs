@@ -18,20 +18,13 @@ const APART: usize = 32;
 const HEAP: usize = 4_096;
 
 /// An elector that says these steps one after the other, whatever it is told, and begins
-/// again after the last one.
-///
-/// # Panics
-///
-/// If there are more than a hundred, or more than a megabyte of them.
+/// again after the last one. Panics if there are more than a hundred, or more than a
+/// megabyte of them.
 pub fn elector(steps: &[Step]) -> Vec<u8> {
     saying(steps, "(global.set $next (i32.const 0))")
 }
 
 /// The same, but after the last step it does this, in WebAssembly's text format.
-///
-/// # Panics
-///
-/// As above.
 pub fn breaking(steps: &[Step], deed: &str) -> Vec<u8> {
     saying(steps, &format!("{deed} unreachable"))
 }
@@ -121,10 +114,7 @@ fn of_text(pages: u32, free: usize, items: &str, open: &str, handle: &str) -> Ve
 }
 
 /// The same component with so little memory for each of its modules, in pages of 64 KiB.
-///
-/// # Panics
-///
-/// If it is no component whose modules have one memory at most, without a limit.
+/// Panics if it is no component whose modules have one memory at most, without a limit.
 pub fn cramped(component: &[u8], pages: u8) -> Vec<u8> {
     const MODULE: u8 = 1;
     const MEMORY: u8 = 5;

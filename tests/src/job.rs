@@ -160,11 +160,7 @@ const TERM: &str = r#"
 "#;
 
 /// A program that does this, in WebAssembly's text format, and then returns. It imports
-/// leadership if it asks for its `$term`.
-///
-/// # Panics
-///
-/// If that is no WebAssembly.
+/// leadership if it asks for its `$term`. Panics if that is no WebAssembly.
 pub fn doing(deed: &str) -> Vec<u8> {
     let module = |tools: &str| {
         format!(
@@ -249,11 +245,8 @@ pub const LISTENS: &str = "
         (i32.add (i32.const 1) (i32.mul (i32.const 10) (local.get $standing)))
         (call $done (local.get $kept))))";
 
-/// A program that wants an interface that nobody has.
-///
-/// # Panics
-///
-/// If that has no name of an interface.
+/// A program that wants an interface that nobody has. Panics if that has no name of an
+/// interface.
 pub fn wanting(interface: &str) -> Vec<u8> {
     let (package, name) = interface.split_once('/').expect("PACKAGE/NAME@VERSION");
     let (name, version) = name.split_once('@').expect("PACKAGE/NAME@VERSION");

@@ -18,11 +18,8 @@ use mailbox::Mailbox;
 /// The version of the format.
 const FORMAT: u32 = 1;
 
-/// Replays what was recorded, by the data alone.
-///
-/// # Errors
-///
-/// The first line that is not to be read, or whose step is another one here.
+/// Replays what was recorded, by the data alone. The error is the first line that is not to
+/// be read, or whose step is another one here.
 pub fn replayed(recorded: &str, elector: &mut Dynamic) -> Result<(), String> {
     for (number, line) in recorded.lines().enumerate() {
         let read = serde_json::from_str(line).map_err(|error| error.to_string());
@@ -63,20 +60,13 @@ pub struct Recorder {
 
 impl Recorder {
     /// Loads the component that the library carries.
-    ///
-    /// # Errors
-    ///
-    /// If it does not load.
     pub fn open() -> Result<Recorder, String> {
         let (texts, elector) = (Wasm::embedded()?, Dynamic::embedded()?);
         Ok(Recorder { texts, mailbox: Mailbox::open(), elector, recorded: String::new() })
     }
 
-    /// Plays a story, and writes down as data what goes in and what comes out.
-    ///
-    /// # Errors
-    ///
-    /// A line that is no event, with its number.
+    /// Plays a story, and writes down as data what goes in and what comes out. Refuses a
+    /// line that is no event, with its number.
     pub fn record(&mut self, name: &str, story: &str) -> Result<String, String> {
         self.write(&json!({
             "format": FORMAT,

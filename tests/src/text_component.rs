@@ -13,12 +13,8 @@ pub(crate) const REALLOC: &str = r#"
         (global.set $free (i32.add (local.get $at) (local.get 3)))
         local.get $at)"#;
 
-/// A component of the elector's world, and of the one in the package `wit` if there is
-/// one.
-///
-/// # Panics
-///
-/// If they do not go together.
+/// A component of the elector's world, and of the one in the package `wit` if there is one.
+/// Panics if they do not go together.
 pub fn of_elector(module: &str, wit: &str) -> Vec<u8> {
     let (mut resolve, ours) = project();
     let mut module = wat::parse_str(module).expect("the module parses");

@@ -89,11 +89,8 @@ impl Renewals {
         self.leases.get(&lease)?.allowed
     }
 
-    /// Judges a deadline that an elector tells.
-    ///
-    /// # Errors
-    ///
-    /// If it is over, or later than the store granted.
+    /// Judges a deadline that an elector tells. Fails if it is over, or later than the
+    /// store granted.
     pub fn judge(&self, now: Mark, lease: LeaseId, until: Mark) -> Result<(), Broken> {
         let allowed = self.allowed(lease);
         if Some(until) > allowed {
@@ -205,10 +202,7 @@ impl HeldTerm {
 }
 
 /// Moves the deadlines of the terms that an extension is for. Returns how many have moved.
-///
-/// # Errors
-///
-/// If it revives a term, or takes time from it.
+/// Fails if it revives a term, or takes time from it.
 pub fn extend<'a>(
     terms: impl Iterator<Item = &'a mut HeldTerm>,
     now: Mark,

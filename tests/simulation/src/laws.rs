@@ -363,12 +363,9 @@ impl Laws {
     }
 }
 
-/// Judges what an elector asks, or the host of one that broke, by the terms that its applications
-/// hold.
-///
-/// # Errors
-///
-/// If a lease or a key goes while work may go on, or a write belongs to no term.
+/// Judges what an elector asks, or the host of one that broke, by the terms that its
+/// applications hold. Fails if a lease or a key goes while work may go on, or a write
+/// belongs to no term.
 pub fn judge<'a>(
     now: Mark,
     operation: &Operation,

@@ -130,21 +130,13 @@ impl Run {
     }
 }
 
-/// Runs a plan to its end.
-///
-/// # Errors
-///
-/// The first law that was broken.
+/// Runs a plan to its end. The error is the first law that was broken.
 pub fn run(plan: &Plan) -> Result<Run, Broken> {
     run_with(plan, &native)
 }
 
-/// Runs a plan with the component in every process. The native elector runs beside
-/// it, and has to say the same, step by step.
-///
-/// # Errors
-///
-/// The first law that was broken.
+/// Runs a plan with the component in every process. The native elector runs beside it, and
+/// has to say the same, step by step. The error is the first law that was broken.
 #[cfg(feature = "component")]
 pub fn run_component(plan: &Plan) -> Result<Run, Broken> {
     run_with(plan, &machine::component)

@@ -28,11 +28,8 @@ pub struct Found {
     pub broken: Broken,
 }
 
-/// Runs a plan for each seed, on all processors.
-///
-/// # Errors
-///
-/// The lowest seed that was found to break a law before the others stopped.
+/// Runs a plan for each seed, on all processors. The error is the lowest seed that was
+/// found to break a law before the others stopped.
 pub fn run_all(
     seeds: Range<u64>,
     plan: impl Fn(u64) -> Plan + Sync,

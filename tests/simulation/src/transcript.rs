@@ -119,11 +119,8 @@ impl Wasm {
         component_codec::config(config)
     }
 
-    /// Reads events, a line each, with the leases that its elector has asked for.
-    ///
-    /// # Errors
-    ///
-    /// A line that is no event.
+    /// Reads events, a line each, with the leases that its elector has asked for. Refuses a
+    /// line that is no event.
     pub fn events(&self, lines: &[String]) -> Result<Vec<incumbent::types::Event>, String> {
         component_codec::events(lines, &self.leases)
     }
@@ -149,11 +146,8 @@ impl Subject for Wasm {
     }
 }
 
-/// Plays a transcript anew: what a subject says in place of the `>` lines.
-///
-/// # Errors
-///
-/// A line that is no event, with its number.
+/// Plays a transcript anew: what a subject says in place of the `>` lines. Refuses a line
+/// that is no event, with its number.
 pub fn replay(transcript: &str, subject: &mut dyn Subject) -> Result<String, String> {
     let mut written = String::new();
     let mut pending: Option<(u64, Vec<String>)> = None;
@@ -211,11 +205,7 @@ fn answer(
     Ok(())
 }
 
-/// All files of a folder whose names end so, by name.
-///
-/// # Panics
-///
-/// If they cannot be read.
+/// All files of a folder whose names end so, by name. Panics if they cannot be read.
 pub fn all(folder: &Path, extension: &str) -> Vec<(String, String)> {
     let entries = std::fs::read_dir(folder).expect("the folder of transcripts can be read");
     let mut found: Vec<(String, String)> = entries

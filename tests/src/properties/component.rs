@@ -5,10 +5,7 @@ use incumbent::types::{Config, Event};
 use incumbent::{Component, Elector};
 
 /// Loads what the bytes say: the library's own elector with some changes, or the bytes.
-///
-/// # Panics
-///
-/// If the library does.
+/// Panics if the library does.
 pub fn check(bytes: &[u8]) {
     let mut bytes = Unstructured::new(bytes);
     let Ok(component) = component(&mut bytes) else { return };

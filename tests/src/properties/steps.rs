@@ -36,11 +36,8 @@ const LONGEST: u64 = 60_000_000_000;
 /// before a broken elector is replaced.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs a session with an elector that says what the bytes say.
-///
-/// # Panics
-///
-/// If the library does what it must not.
+/// Runs a session with an elector that says what the bytes say. Panics if the library does
+/// what it must not.
 pub fn check(bytes: &[u8]) {
     let panics = Panics::new();
     let mut bytes = Bytes::new(bytes);

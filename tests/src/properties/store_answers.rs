@@ -24,11 +24,7 @@ const WITHIN: Duration = Duration::from_millis(200);
 /// How long a call may take that renews, and that etcd has ended.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks an etcd that answers what the bytes say.
-///
-/// # Panics
-///
-/// If the store does what it must not.
+/// Asks an etcd that answers what the bytes say. Panics if the store does what it must not.
 pub fn check(bytes: &[u8]) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("starts");

@@ -26,10 +26,6 @@ struct Opened {
 
 impl Dynamic {
     /// Loads it.
-    ///
-    /// # Errors
-    ///
-    /// If it does not load.
     pub fn embedded() -> Result<Dynamic, String> {
         Dynamic::load().map_err(|error| format!("{error:#}"))
     }
@@ -66,11 +62,8 @@ impl Dynamic {
         found
     }
 
-    /// Opens an elector in place of the one before. Some: it was refused, and why.
-    ///
-    /// # Errors
-    ///
-    /// A configuration or a mark that is none.
+    /// Opens an elector in place of the one before. Some: it was refused, and why. Refuses
+    /// a configuration or a mark that is none.
     pub fn open(&mut self, config: &Value, now: &Value) -> Result<Option<Value>, String> {
         let mut store = Store::new(self.component.engine(), ());
         let instance = self.component.instantiate(&mut store).map_err(broken)?;
@@ -96,11 +89,8 @@ impl Dynamic {
         Ok(refused)
     }
 
-    /// Gives it events, and returns its step.
-    ///
-    /// # Errors
-    ///
-    /// Events or a mark that are none, no elector, or a trap.
+    /// Gives it events, and returns its step. Fails for events or a mark that are none,
+    /// where there is no elector, and in a trap.
     pub fn handle(&mut self, now: &Value, events: &Value) -> Result<Value, String> {
         let Opened { store, handle, elector } =
             self.opened.as_mut().ok_or("no elector was opened")?;

@@ -6,11 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use wasmtime::component::{Type, Val};
 
-/// A value as JSON.
-///
-/// # Panics
-///
-/// If there is no JSON for its type: the elector has no floats, characters, flags or maps.
+/// A value as JSON. Panics if there is no JSON for its type: the elector has no floats,
+/// characters, flags or maps.
 pub fn encode(kind: &Type, value: &Val) -> Value {
     match (kind, value) {
         (_, Val::Bool(value)) => json!(value),
@@ -54,11 +51,8 @@ fn tagged(tag: &str, kind: Option<Type>, value: Option<&Val>) -> Value {
     }
 }
 
-/// The value of this type that the JSON stands for.
-///
-/// # Errors
-///
-/// JSON that stands for none of this type.
+/// The value of this type that the JSON stands for. Refuses JSON that stands for none of
+/// this type.
 pub fn decode(kind: &Type, json: &Value) -> Result<Val, String> {
     match kind {
         Type::Bool => json.as_bool().map(Val::Bool),

@@ -101,11 +101,7 @@ fn milliseconds(bytes: &mut Unstructured<'_>) -> arbitrary::Result<u64> {
     bytes.int_in_range(1..=40_000)
 }
 
-/// Plays what the bytes say, to the end.
-///
-/// # Panics
-///
-/// If the elector breaks a law.
+/// Plays what the bytes say, to the end. Panics if the elector breaks a law.
 pub fn check(bytes: &[u8]) {
     let mut bytes = Unstructured::new(bytes);
     let Ok(honesty) = bytes.arbitrary() else { return };
@@ -122,11 +118,7 @@ fn suits(honesty: Honesty, a_move: &Move) -> bool {
     }
 }
 
-/// Plays these moves, and lets all faults end.
-///
-/// # Panics
-///
-/// If the elector breaks a law.
+/// Plays these moves, and lets all faults end. Panics if the elector breaks a law.
 pub fn play(honesty: Honesty, moves: &[Move]) {
     let mut world = World::new(honesty);
     world.campaign(0, true);

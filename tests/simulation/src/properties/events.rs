@@ -14,11 +14,8 @@ use crate::client::{FAR, HeldTerm, Renewals, extend};
 /// How many steps are made at most.
 const MOST: usize = 200;
 
-/// Tells two electors what the bytes say, the same to both.
-///
-/// # Panics
-///
-/// If they break a law, or their word to one another.
+/// Tells two electors what the bytes say, the same to both. Panics if they break a law, or
+/// their word to one another.
 pub fn check(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
     let Ok(Some(mut world)) = World::open(&mut bytes) else { return };

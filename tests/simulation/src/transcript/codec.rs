@@ -148,8 +148,7 @@ fn outcome(words: &mut Words<'_>) -> Result<Result<Response, Failure>, String> {
         "claimed" => Response::Claimed(claimed(words)?),
         "taken" => Response::Taken(claimed(words)?),
         "found" => {
-            words.want("at")?;
-            let at = words.number()?;
+            let at = revision(words)?;
             let mut found = Vec::new();
             while words.eat("{") {
                 let mut entries = Vec::new();
@@ -160,10 +159,7 @@ fn outcome(words: &mut Words<'_>) -> Result<Result<Response, Failure>, String> {
             }
             Response::Snapshot(Snapshot { at, found })
         }
-        "applied" => {
-            words.want("at")?;
-            Response::Applied(words.number()?)
-        }
+        "applied" => Response::Applied(revision(words)?),
         "stale" => Response::Stale,
         "conflict" => Response::Conflict,
         word => return Ok(Err(failure(word, words)?)),
@@ -184,16 +180,9 @@ fn failure(word: &str, words: &mut Words<'_>) -> Result<Failure, String> {
 
 fn change(words: &mut Words<'_>) -> Result<Change, String> {
     Ok(match words.word()? {
-        "started" => {
-            words.want("at")?;
-            Change::Started(words.number()?)
-        }
+        "started" => Change::Started(revision(words)?),
         "put" => Change::Put(entry(words)?),
-        "deleted" => {
-            let key = words.bytes()?;
-            words.want("at")?;
-            Change::Deleted(Deletion { key, at: words.number()? })
-        }
+        "deleted" => Change::Deleted(Deletion { key: words.bytes()?, at: revision(words)? }),
         "ended" => {
             let word = words.word()?;
             Change::Ended(failure(word, words)?)
@@ -203,9 +192,12 @@ fn change(words: &mut Words<'_>) -> Result<Change, String> {
 }
 
 fn claimed(words: &mut Words<'_>) -> Result<Claimed, String> {
-    let entry = entry(words)?;
+    Ok(Claimed { entry: entry(words)?, at: revision(words)? })
+}
+
+fn revision(words: &mut Words<'_>) -> Result<i64, String> {
     words.want("at")?;
-    Ok(Claimed { entry, at: words.number()? })
+    words.number()
 }
 
 fn entry(words: &mut Words<'_>) -> Result<Entry, String> {
