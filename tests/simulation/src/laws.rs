@@ -13,14 +13,14 @@ use super::world::Process;
 
 macro_rules! laws {
     ($($law:ident: $title:literal,)*) => {
-        /// A law, by its number in the design.
+        /// A law that the elector has to keep.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Law {
             $(#[doc = $title] $law,)*
         }
 
         impl Law {
-            /// Its number and its words.
+            /// Its words.
             pub fn title(self) -> &'static str {
                 match self {
                     $(Law::$law => $title,)*
@@ -31,20 +31,20 @@ macro_rules! laws {
 }
 
 laws! {
-    OneLeader: "law 1, at most one leader at any instant",
-    ValidUntil: "law 2, a deadline counts from the sending of what was acknowledged",
-    ElectedByARead: "law 3, elected only after a read has shown it",
-    ByTheClock: "law 4, the clock decides who leads, before all else",
-    Guarded: "law 5, writes carry the guard of their term",
-    EpochsRise: "law 6, epochs rise",
-    ReleasedAfterWork: "law 7, neither key nor lease goes while work may go on",
-    YieldedFirst: "law 8, no campaign before the work has stopped",
-    SameSteps: "law 9, the same history gives the same steps",
-    LeaderReturns: "law 10, when faults end there is a leader again",
-    PlaceIsKept: "law 11, a waiter keeps its place",
-    Admitted: "law 11, a candidate that drops its candidacy and campaigns again is let in",
-    NothingSpins: "law 13, nothing spins",
-    NothingStays: "law 14, nothing stays behind",
+    OneLeader: "at most one leader at any instant",
+    ValidUntil: "a deadline counts from the sending of what was acknowledged",
+    ElectedByARead: "elected only after a read has shown it",
+    ByTheClock: "the clock decides who leads, before all else",
+    Guarded: "writes carry the guard of their term",
+    EpochsRise: "epochs rise",
+    ReleasedAfterWork: "neither key nor lease goes while work may go on",
+    YieldedFirst: "no campaign before the work has stopped",
+    SameSteps: "the same history gives the same steps",
+    LeaderReturns: "when faults end there is a leader again",
+    PlaceIsKept: "a waiter keeps its place",
+    Admitted: "a candidate that drops its candidacy and campaigns again is let in",
+    NothingSpins: "nothing spins",
+    NothingStays: "nothing stays behind",
     Endangered: "a leader whose renewals fail is told when half of its time is over",
     Answered: "every proclamation is answered, and in a lost race at once",
     Observed: "observers see who leads, and never an older epoch after a newer one",
@@ -69,7 +69,7 @@ impl Law {
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is broken: {}", self.law.title(), self.sentence)
+        write!(f, "{:?} is broken ({}): {}", self.law, self.law.title(), self.sentence)
     }
 }
 
@@ -82,8 +82,8 @@ pub struct Laws {
     electors: Vec<Asked>,
     /// The newest epoch of each election.
     newest: Vec<Epoch>,
-    /// Keys that were removed or changed by others than their owner and expiry: law
-    /// 1 does not speak of them. By create revision.
+    /// Keys that were removed or changed by others than their owner and expiry:
+    /// [`Law::OneLeader`] does not speak of them. By create revision.
     meddled: BTreeSet<Epoch>,
     /// Revisions went back: no bound holds for the time until they are beyond.
     pub went_back: bool,
@@ -170,7 +170,7 @@ impl Laws {
         }
     }
 
-    /// Whether law 1 does not speak of this term.
+    /// Whether [`Law::OneLeader`] does not speak of this term.
     pub fn is_meddled_with(&self, epoch: Epoch) -> bool {
         self.meddled.contains(&epoch)
     }
@@ -448,7 +448,7 @@ pub fn shows(
                 && (selection.limit == 0 || found.len() < selection.limit as usize);
         } else if selection.order == Order::ByKey && selection.key == format!("{name}/").as_bytes()
         {
-            // The last page: law 1 would find somebody in front on an earlier one.
+            // The last page: `OneLeader` would find somebody in front on an earlier one.
             free =
                 !found.iter().any(|entry| in_queue(name, &entry.key) && entry.created < term.epoch)
                     && found.len() < selection.limit as usize;

@@ -3,7 +3,7 @@
 //! Everything follows from a seed; every law is judged all the time.
 //!
 //! A run has three parts. In the unrest, [faults](plan::Kind) come and go, and what
-//! must never happen is watched for. Then all is well, and within the bound of law 10
+//! must never happen is watched for. Then all is well, and within its bound
 //! every election has a leader. Then everybody leaves, and nothing stays behind.
 //!
 //! | file | what is there |

@@ -5,9 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use incumbent_simulation::laws::Law;
+
 /// One way to break a law.
 struct Break {
-    law: u32,
+    law: Law,
     /// What the elector does then.
     what: &'static str,
     /// In a file of the elector: this becomes that.
@@ -16,7 +18,7 @@ struct Break {
 
 const BREAKS: &[Break] = &[
     Break {
-        law: 1,
+        law: Law::OneLeader,
         what: "takes the candidate in front of it for dead, and removes the key",
         edits: &[(
             "candidate/waiting.rs",
@@ -28,27 +30,27 @@ const BREAKS: &[Break] = &[
         )],
     },
     Break {
-        law: 2,
+        law: Law::ValidUntil,
         what: "counts a renewal from its answer",
         edits: &[("session.rs", "held.acknowledge(renewal.sent,", "held.acknowledge(context.now,")],
     },
     Break {
-        law: 3,
+        law: Law::ElectedByARead,
         what: "does not look at its own key in the predecessor check",
         edits: &[("candidate/waiting.rs", "if !self.own.is_intact(own.first()) {", "if false {")],
     },
     Break {
-        law: 4,
+        law: Law::ByTheClock,
         what: "takes the events before the end of its time",
         edits: &[("session.rs", "&& held.valid_until <= context.now", "&& held.valid_until == 0")],
     },
     Break {
-        law: 5,
+        law: Law::Guarded,
         what: "leads on after its guard was refused",
         edits: &[("elector.rs", "if fenced {", "if false {")],
     },
     Break {
-        law: 6,
+        law: Law::EpochsRise,
         what: "takes a key of a dead epoch for a new one",
         edits: &[
             ("candidate/idle.rs", "if cx.cleanup.blocks(&key) {", "if false {"),
@@ -56,12 +58,12 @@ const BREAKS: &[Break] = &[
         ],
     },
     Break {
-        law: 7,
+        law: Law::ReleasedAfterWork,
         what: "releases its key before the work has stopped",
         edits: &[("candidate/ended.rs", "if until <= cx.context.now {", "if true {")],
     },
     Break {
-        law: 8,
+        law: Law::YieldedFirst,
         what: "campaigns before the work has stopped",
         edits: &[(
             "candidate/ended.rs",
@@ -70,12 +72,12 @@ const BREAKS: &[Break] = &[
         )],
     },
     Break {
-        law: 10,
+        law: Law::LeaderReturns,
         what: "never checks its watches",
         edits: &[("elector.rs", "Timer::Recheck => self.recheck(),", "Timer::Recheck => {}")],
     },
     Break {
-        law: 13,
+        law: Law::NothingSpins,
         what: "tries again at once",
         edits: &[("backoff.rs", "full / 2 + random.below(full / 2)", "1 + random.below(1)")],
     },
@@ -87,13 +89,13 @@ fn main() {
     for Break { law, what, edits } in BREAKS {
         let found = copy.broken(edits, || copy.simulate(10_000));
         let Err(found) = found else {
-            panic!("law {law} is broken, and no seed finds it: an elector that {what}");
+            panic!("{law:?} is broken, and no seed finds it: an elector that {what}");
         };
-        // As in `seed 17: law 3, elected …`.
+        // As in `seed 17: ElectedByARead is broken (…): …`.
         let seed = found.strip_prefix("seed ").and_then(|rest| rest.split_once(':'));
         let (seed, found) = seed.unwrap_or_else(|| panic!("no seed is named: {found}"));
-        assert!(found.contains(&format!("law {law},")), "law {law}, {what}: found as{found}");
-        println!("law {law:>2}: an elector that {what} is found by seed {seed}");
+        assert!(found.contains(&format!("{law:?} is broken")), "{law:?}, {what}: found as{found}");
+        println!("{law:?}: an elector that {what} is found by seed {seed}");
     }
 }
 

@@ -228,7 +228,7 @@ fn one_at_a_time(terms: &[Term], faults: &[InForce], report: &mut Report) {
             }
         };
         let told = format!("{earlier} and {later} overlap");
-        // An operator's order makes two hosts believe that they lead, which law 1 allows.
+        // An operator's order makes two hosts believe that they lead: no elector can prevent it.
         if is_deposed(earlier, later.began, faults) {
         } else if earlier.was_taken() && leader_was_stuck(faults, later.began) {
             report.broken_words.push(told);

@@ -19,7 +19,7 @@ impl World<'_> {
         self.be_calm();
     }
 
-    /// When a leader has to be there, in the words of law 10.
+    /// When a leader has to be there, by the law `LeaderReturns`.
     pub fn recovery_bound(&self) -> Duration {
         let ttl = self.plan.lease_ttl.max(SHORTEST_LEASE);
         let check = self.run.silent || self.laws.lost_data;
