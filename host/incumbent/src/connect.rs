@@ -19,7 +19,8 @@ use crate::store::url::{EtcdUrl, StoreUrl};
 /// # Errors
 ///
 /// [`Error::Url`] if the URL names no store, [`Error::Configuration`] if the library was built
-/// without the store, [`Error::Connect`] if no etcd answers or it refuses the connection, [`Error::Sqlite`] if the file cannot be a store.
+/// without the store, [`Error::Connect`] if no etcd answers or it refuses the connection,
+/// [`Error::Sqlite`] if the file cannot be a store.
 pub async fn connect(url: &StoreUrl, options: &Options) -> Result<Arc<dyn Store>, Error> {
     match url {
         StoreUrl::Etcd(url) => etcd(url, options).await,

@@ -62,7 +62,8 @@ use crate::types::{Answer, Failure, Operation};
 const FILES: usize = 16;
 
 /// Leases and keys in a file, for the processes of one machine. A cheap clone: all
-/// clones share one thread, which ends with the last of them.
+/// clones share one thread that writes and one that serves the watches. Both end with the last of
+/// them.
 ///
 /// It behaves as etcd, with two differences: a lease lives for exactly the requested time, from
 /// 1 s on; and a process that is stopped inside of a transaction holds up all others until it
