@@ -13,8 +13,8 @@ use clap::{
 use incumbent::StoreUrl;
 
 use super::parse::{
-    Checked, Directory, Target, directory, election_name, identity, lease_time, passed_on, prefix,
-    span, store_url, target, variable,
+    Checked, Directory, Target, directory, election_name, identity, lease_time, prefix, span,
+    store_url, target, timeout, variable,
 };
 
 #[derive(Debug, Parser)]
@@ -196,13 +196,13 @@ pub struct Common {
     pub password_file: Option<PathBuf>,
     /// How long to try to reach the store at the start
     #[arg(
-        long, value_name = "DURATION", default_value = "5s", value_parser = Checked::new(passed_on),
+        long, value_name = "DURATION", default_value = "5s", value_parser = Checked::new(timeout),
         help_heading = STORE
     )]
     pub dial_timeout: Duration,
     /// How long to wait for one answer of the store
     #[arg(
-        long, value_name = "DURATION", default_value = "5s", value_parser = Checked::new(passed_on),
+        long, value_name = "DURATION", default_value = "5s", value_parser = Checked::new(timeout),
         help_heading = STORE
     )]
     pub command_timeout: Duration,

@@ -250,7 +250,7 @@ pub fn span(text: &str) -> Result<Duration, String> {
 }
 
 /// A time-out, which cannot be zero.
-pub fn passed_on(text: &str) -> Result<Duration, String> {
+pub fn timeout(text: &str) -> Result<Duration, String> {
     match span(text)? {
         Duration::ZERO => Err("nothing can be done in no time: give 1s or more".into()),
         longer => Ok(longer),

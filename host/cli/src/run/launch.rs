@@ -99,12 +99,12 @@ pub fn set_name(name: &CStr) {
 }
 
 /// Leaves standard input and output to the command, so that a reader of its output sees its end.
-/// Without a /dev/null the reader sees our end only.
+/// Without a /dev/null they stay open, and the reader sees the end only when we end.
 pub fn leave_stdio() {
     if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
-        for left in [dup2_stdin(&nothing), dup2_stdout(&nothing), dup2_stderr(&nothing)] {
-            // Cannot fail: the file is open.
-            let _ = left;
-        }
+        // None can fail: the file is open.
+        let _ = dup2_stdin(&nothing);
+        let _ = dup2_stdout(&nothing);
+        let _ = dup2_stderr(&nothing);
     }
 }

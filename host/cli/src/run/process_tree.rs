@@ -105,7 +105,8 @@ impl ProcessTree {
     /// Signals all that can be listed.
     fn signal_all(&self, signal: Signal) -> (io::Result<Signalled>, io::Result<()>) {
         let group = self.group.filter(|_| self.leads);
-        let mut result = group.map_or(Ok(()), |group| known(kill_process_group(group, signal)));
+        let mut result =
+            group.map_or(Ok(()), |group| unless_gone(kill_process_group(group, signal)));
         let listed = self.members().and_then(|first| {
             let processes: Vec<_> = first.into_iter().map(Process::of).collect();
             Ok((processes, self.members()?))
@@ -122,7 +123,7 @@ impl ProcessTree {
             }
             signalled.push(process.pid);
             if group.is_none() || getpgid(Some(process.pid)).ok() != group {
-                result = result.and(known(process.signal(signal)));
+                result = result.and(unless_gone(process.signal(signal)));
             }
         }
         (Ok(Signalled { signalled, seen }), result)
@@ -131,7 +132,7 @@ impl ProcessTree {
     /// Signals the group alone.
     pub fn signal_group(&self, signal: Signal) -> io::Result<()> {
         match self.group.filter(|_| self.leads) {
-            Some(group) => known(kill_process_group(group, signal)),
+            Some(group) => unless_gone(kill_process_group(group, signal)),
             None => Ok(()),
         }
     }
@@ -215,7 +216,7 @@ impl Process {
 }
 
 /// Processes that are gone need no signal.
-fn known(signalled: Result<(), Errno>) -> io::Result<()> {
+fn unless_gone(signalled: Result<(), Errno>) -> io::Result<()> {
     match signalled {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),

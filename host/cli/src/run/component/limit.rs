@@ -121,7 +121,7 @@ mod tests {
         let engine = Engine::new(Config::new().epoch_interruption(true)).unwrap();
         let module = Module::new(&engine, LOOP).unwrap();
         let limit = Limit::keep(&engine, BootClock.now()).unwrap();
-        // Its thread has seen the end, and has interrupted whoever ran.
+        // Its thread has seen the end, and has interrupted what ran then.
         thread::sleep(Duration::from_millis(50));
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
