@@ -152,7 +152,7 @@ component *CHECK:
         rustc --edition 2024 -o "$out/build" "$1/host/incumbent/build.rs"
         CARGO=cargo RUSTC=rustc CARGO_MANIFEST_DIR=$1/host/incumbent CARGO_PKG_VERSION=${version##*[@#]} \
             OUT_DIR=$out "$out/build" | sed -n 's/^cargo::error=/error: /p'
-        # Whoever loads it meanwhile has the one or the other.
+        # A process that loads it meanwhile has the one or the other.
         install -m 644 "$out/incumbent.wasm" "$2/incumbent.wasm.$$"
         mv "$2/incumbent.wasm.$$" "$2/incumbent.wasm"
         exec {lock}>&-

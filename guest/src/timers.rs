@@ -17,7 +17,7 @@ pub const FAR: u64 = u64::MAX / 8;
 /// this order comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// The lease's leaderships end, unless a renewal comes before.
+    /// The terms on the lease end, unless a renewal comes before.
     Deadline,
     /// A call got no answer in time.
     GiveUp(RequestId),

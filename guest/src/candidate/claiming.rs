@@ -121,7 +121,7 @@ impl Inputs for Claiming {
         }
     }
 
-    /// Whose key the watch reports, only the answer to the claim tells.
+    /// Only the answer to the claim tells whose key the watch reports.
     fn own_key_changed(&mut self, _: &mut CandidateContext<'_>, change: Change) -> Next {
         if !self.watch.note(&change) {
             match change {

@@ -75,9 +75,8 @@ impl<'a> Admin<'a> {
         Self { timeout, ..self }
     }
 
-    /// Sets a key, under no lease, while the term of `epoch` stands, whoever leads it. For the
-    /// work of a term in another process, which knows the epoch. Returns the revision of the
-    /// change.
+    /// Sets a key, under no lease, while the term of `epoch` stands, under any leader. For the work
+    /// of a term in another process, which knows the epoch. Returns the revision of the change.
     ///
     /// Makes two requests. Not cancel safe: what a dropped future asked for may happen.
     ///

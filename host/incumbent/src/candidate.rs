@@ -134,9 +134,9 @@ impl Candidate {
         over(&mut self.stage).await.map_err(Error::Withdrawn)
     }
 
-    /// Of a candidacy for one term that is over, without a reason: whether that term was over
-    /// before anybody took it, so that another one has to be asked for. If the session was closed
-    /// instead, the next candidacy ends before it is in line, and this says so then.
+    /// Whether a candidacy for one term, which is over without a reason, was in line. Then its
+    /// term was over before anybody took it, and the caller campaigns again. If the session was
+    /// closed instead, that next candidacy ends before it is in line.
     pub(crate) fn was_in_line(&self) -> bool {
         // What has come already is there, however little this task may still poll.
         match unconstrained(self.events().next()).now_or_never() {

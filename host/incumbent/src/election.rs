@@ -95,7 +95,7 @@ impl Election {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), incumbent::Error> {
     /// # let session = Session::connect("memory:", Options::default()).await?;
-    /// # let election = session.election("office");
+    /// # let election = session.election("my-service");
     /// let mut candidate = election.join();
     /// candidate.joined().await?;
     /// println!("in line with {} others", election.candidates().await?.len() - 1);
@@ -130,7 +130,7 @@ impl Election {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), incumbent::Error> {
     /// # let session = Session::connect("memory:", Options::default()).await?;
-    /// # let election = session.election("office");
+    /// # let election = session.election("my-service");
     /// # let work = |fence| work(fence, session.clone());
     /// election
     ///     .lead(|leadership| async move { work(leadership.fence()).await })

@@ -30,7 +30,7 @@ use crate::write::{Write, WriteError};
 /// # async fn work(fence: incumbent::Fence) {}
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), incumbent::Error> {
-/// # let election = Session::connect("memory:", Options::default()).await?.election("office");
+/// # let election = Session::connect("memory:", Options::default()).await?.election("my-service");
 /// let leadership = election.campaign().await?;
 /// tokio::select! {
 ///     reason = leadership.lost() => eprintln!("demoted: {reason}"),
@@ -146,7 +146,7 @@ impl Leadership {
     /// # async fn main() -> Result<(), Error> {
     /// # let store = incumbent::MemoryStore::default();
     /// # let session = Session::open(store.clone(), Options::default()).await?;
-    /// # let leadership = session.election("office").campaign().await?;
+    /// # let leadership = session.election("my-service").campaign().await?;
     /// # let lease = leadership.lease();
     /// let stop = Arc::new(AtomicBool::new(false));
     /// let stops = Arc::clone(&stop);
@@ -229,7 +229,7 @@ impl Drop for Leadership {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let session = Session::connect("memory:", Options::default()).await?;
-/// # let leadership = session.election("office").campaign().await?;
+/// # let leadership = session.election("my-service").campaign().await?;
 /// let fence = leadership.fence();
 /// let revision = fence.put("/data/result", "41").await?;
 /// // Only if nobody has changed it since:

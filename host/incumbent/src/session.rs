@@ -22,8 +22,9 @@ use crate::types::{Config, Failure};
 
 /// One identity and one lease, for up to 10,000 elections. A cheap clone.
 ///
-/// What one costs hardly grows with the others on its lease: on etcd a claim takes 1 to 2 ms
-/// beside 10,000 of them, and a renewal less. A lost lease ends all of them at once.
+/// What an election costs hardly grows with the number of the others on its lease: on etcd a
+/// claim takes 1 to 2 ms beside 10,000 of them, and a renewal less. A lost lease ends all of them
+/// at once.
 ///
 /// [`close`](Self::close) it at the end. When the last clone, and everything
 /// made from it, is dropped instead, the same happens in the background, as long
@@ -62,7 +63,9 @@ impl Session {
     ///
     /// [`Error::Url`] for a bad URL, [`Error::Connect`] if no etcd answers or
     /// it refuses, [`Error::Sqlite`] if the file cannot be a store, [`Error::Component`] for
-    /// times that do not go together.
+    /// times that do not go together, or for a component that is no elector;
+    /// [`Error::Configuration`] if the library was built without the store, or the compiler of
+    /// the elector broke; [`Error::Thread`] if no thread could be started to compile it.
     pub async fn connect(url: &str, options: Options) -> Result<Self, Error> {
         let url: StoreUrl = url.parse()?;
         let connected = connect(&url, &options);
@@ -75,7 +78,8 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Component`] for times that do not go together, or for a component that is no
-    /// elector.
+    /// elector; [`Error::Thread`] if no thread could be started to compile it;
+    /// [`Error::Configuration`] if its compiler broke.
     pub async fn open(store: impl Store, options: Options) -> Result<Self, Error> {
         let component = compiled(&options).await?;
         Self::start(parts(Arc::new(store), component, options))

@@ -49,8 +49,8 @@ pub(crate) mod url;
 ///   conflict.
 /// - **Watches** tell each change once, those of one revision before those of the next, and all
 ///   of them from the start on; or that they have ended. A watch that begins at a past revision
-///   tells the changes since, or [`Compacted`](crate::Failure::Compacted) with the oldest revision that
-///   is still known; one that begins in the future tells nothing before.
+///   tells the changes since, or [`Failure::Compacted`] with the oldest revision that is still
+///   known; one that begins in the future tells nothing before.
 ///
 /// ```
 /// use incumbent::types::{Claim, Grant, Operation, Response};
@@ -63,13 +63,14 @@ pub(crate) mod url;
 /// let within = Duration::from_secs(5);
 /// let ttl = 10_000_000_000; // in nanoseconds
 /// store.call(Operation::Grant(Grant { lease: 7, ttl }), within).await?;
-/// let claim = Claim { key: b"office".into(), value: b"me".into(), lease: 7 };
+/// let claim = Claim { key: b"my-service".into(), value: b"me".into(), lease: 7 };
 /// let answer = store.call(Operation::Claim(claim), within).await?;
 /// assert!(matches!(answer, Response::Claimed(claimed) if claimed.entry.lease == 7));
 /// # Ok(())
 /// # }
 /// ```
 ///
+/// [`Failure::Compacted`]: crate::Failure::Compacted
 /// [`Failure::Invalid`]: crate::Failure::Invalid
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Starts one operation: one request, or one transaction, whole or not at
@@ -83,9 +84,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// [`Failure::Timeout`]: crate::Failure::Timeout
     fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer>;
 
-    /// Reads one key from the member that answers, which does not ask the others: the entry may
-    /// be old. By default the same as [`admin::get`](crate::admin::get); a store may have a
-    /// quicker way.
+    /// Reads one key from one member, without the others' agreement: the entry may be old. By
+    /// default the same as [`admin::get`](crate::admin::get); a store may have a quicker way.
     fn peek(&self, key: Vec<u8>, within: Duration) -> BoxFuture<'static, Answer<Option<Entry>>> {
         let answer = self.call(read::one_key(key), within);
         async move { read::found(answer.await?) }.boxed()

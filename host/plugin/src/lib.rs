@@ -96,10 +96,10 @@
 //! `NAME/`, where etcd's own tools take any key for a candidate. Nor does it read a candidate's
 //! key. The keys of other elections have to lie outside of what is granted.
 //!
-//! **Limits.** A component has one call under way, for wasm does not go on before it
-//! returns. One write is of [`MOST_BYTES`] and [`MOST_CHANGES`] at most, and a component
-//! holds [`MOST_HANDLES`] of terms at most. How often it asks is limited by what the store
-//! takes to answer. What one call hands over to the host is limited by
+//! **Limits.** A component has one call under way, because its code waits for the
+//! answer. One write is of [`MOST_BYTES`] and [`MOST_CHANGES`] at most, and a component
+//! holds [`MOST_HANDLES`] of terms at most. How often it asks is limited by the time that
+//! the store takes to answer. What one call hands over to the host is limited by
 //! `Store::set_hostcall_fuel`.
 //!
 //! # Blocking
@@ -110,8 +110,8 @@
 //! function of a term outlasts the term's deadline, nor does `elected` in a context
 //! [of a term](LeadershipCtx::of_term): interruption by epochs waits no longer than that.
 //! That holds while somebody drives the session's runtime: one of a current thread, outside
-//! of its `block_on`, answers nobody, and whoever waits for it waits for ever. Whoever waits
-//! in `elected` for a turn is let go by closing the session.
+//! of its `block_on`, answers nobody, and a component that waits for it waits for ever. Closing
+//! the session ends the wait of a component that waits in `elected` for its turn.
 
 mod bindings;
 mod blocking;

@@ -101,7 +101,8 @@ impl CandidateState {
         self.sender.send(Event::Elected(info), Some(term));
     }
 
-    /// Its work has stopped. Whether the elector has to know: not where it knows, or broke.
+    /// Its work has stopped. Returns whether the elector has to be told: not a second
+    /// time, and not if the elector of the term broke.
     pub(super) fn work_stopped(&mut self) -> bool {
         match &mut self.role {
             Role::Leading { yielded, .. } | Role::Expired { yielded, .. } => *yielded = true,

@@ -154,7 +154,7 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Takes part in an election, as candidate or observer, until it is dropped.
+/// Takes part in an election, as candidate, observer or inspector, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) handle: Handle,

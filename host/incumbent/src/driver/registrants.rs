@@ -101,7 +101,7 @@ impl Registrants {
         Some(event)
     }
 
-    /// The work of a term has stopped. Whether the elector has to know.
+    /// The work of a term has stopped. Returns whether the elector has to be told.
     pub(super) fn work_stopped(&mut self, term: types::Term) -> bool {
         match self.all.get_mut(&term.election) {
             Some(Registrant::Candidate(candidate))

@@ -78,7 +78,7 @@ impl EtcdStore {
 
     async fn perform(&self, operation: Operation, within: Duration) -> Answer {
         let Self { endpoints, renewals, keyspace } = self;
-        // etcd does so, unless a prefix hides it.
+        // etcd refuses an empty key itself, but not below a prefix.
         if keys_of(&operation).0.iter().any(|key| key.is_empty()) {
             return Err(Failure::Invalid("etcdserver: key is not provided".into()));
         }

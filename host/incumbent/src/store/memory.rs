@@ -79,7 +79,7 @@ impl MemoryStore {
         Self { shared: Arc::new(Shared { clock, state }) }
     }
 
-    /// Sets a key to a value under no lease, as an operator would, whoever made the key.
+    /// Sets a key to a value under no lease, as an operator would, also a key of a candidate.
     pub fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
         // Space is never short here.
         let _ = self.shared.act(|contents, _| contents.put(key.into(), value.into(), 0));

@@ -36,7 +36,7 @@ struct Schedule {
     /// Terms whose endings have to be called.
     over: Vec<Arc<TermState>>,
     /// The thread exists.
-    kept: bool,
+    has_thread: bool,
     /// A test has stopped the thread, as that of a stopped process.
     paused: bool,
     /// The thread is ending terms at this moment.
@@ -77,7 +77,7 @@ impl Deadlines {
             OnValidity { validity: Arc::clone(validity), queued, terms: BTreeMap::new() }
         });
         standing.terms.insert((term.id.election, term.epoch()), Arc::clone(term));
-        if is_new || !schedule.kept {
+        if is_new || !schedule.has_thread {
             self.call_thread(schedule);
         }
     }
@@ -100,14 +100,14 @@ impl Deadlines {
 
     /// Has the thread look again, and starts it if it is not there.
     fn call_thread(self: &Arc<Self>, mut schedule: MutexGuard<'_, Schedule>) {
-        if schedule.kept {
+        if schedule.has_thread {
             self.notifier.notify();
             return;
         }
         let deadlines = Arc::clone(self);
         let keep = move || deadlines.keep();
         match thread::Builder::new().name("incumbent-terms".into()).spawn(keep) {
-            Ok(_) => schedule.kept = true,
+            Ok(_) => schedule.has_thread = true,
             Err(error) => {
                 error!(%error, "no thread for the deadlines: only the runtime keeps them");
             }
@@ -134,7 +134,8 @@ impl Deadlines {
     }
 
     /// Takes out the terms that stand no more, and returns them with the next deadline.
-    /// Costs no more than what is due, and the logarithm of what is not.
+    /// What this costs grows with the number of those that are due, and with the logarithm of the
+    /// number of the others.
     fn due(&self) -> (Vec<Arc<TermState>>, Option<Mark>) {
         let mut schedule = self.schedule.lock();
         if schedule.paused {
@@ -159,7 +160,7 @@ impl Deadlines {
         }
         let next = queue.first().map(|(mark, _)| *mark);
         schedule.busy = !due.is_empty();
-        schedule.kept = next.is_some() || schedule.busy;
+        schedule.has_thread = next.is_some() || schedule.busy;
         (due, next)
     }
 
@@ -169,7 +170,7 @@ impl Deadlines {
         let schedule = self.schedule.lock();
         let due = schedule.queue.first().is_some_and(|(mark, _)| *mark <= self.clock.now());
         let is_done = !due && schedule.over.is_empty() && !schedule.busy;
-        let is_idle = is_done || !schedule.kept || schedule.paused;
+        let is_idle = is_done || !schedule.has_thread || schedule.paused;
         drop(schedule);
         if !is_idle {
             self.notifier.notify();

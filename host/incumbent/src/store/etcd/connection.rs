@@ -113,10 +113,11 @@ async fn open(
 /// Makes sure that a member is in touch with the others. A read would show the same, but waits
 /// long after a leader was lost, while renewals pass.
 async fn has_leader(client: &Client) -> Result<(), Error> {
-    let sorry = |text: &str| Err(Error::IoError(io::Error::other(format!("etcdserver: {text}"))));
+    let unavailable =
+        |text: &str| Err(Error::IoError(io::Error::other(format!("etcdserver: {text}"))));
     match client.maintenance_client().status().await {
-        Ok(status) if status.leader() == 0 => sorry("no leader"),
-        Ok(status) if status.is_learner() => sorry("a learner does not serve clients"),
+        Ok(status) if status.leader() == 0 => unavailable("no leader"),
+        Ok(status) if status.is_learner() => unavailable("a learner does not serve clients"),
         Ok(_) => Ok(()),
         Err(error) if failure(&error) == Failure::Unavailable => Err(error),
         // The next request meets the same error, and its caller learns of it.

@@ -228,8 +228,8 @@ impl Contents {
 
     // An operator's commands.
 
-    /// Writes a key, whoever made it, under a lease unless that is 0; or nothing, if
-    /// the lease does not exist.
+    /// Writes a key, also one of another client, under a lease unless that is 0. Writes
+    /// nothing if the lease does not exist.
     ///
     /// # Errors
     ///

@@ -89,7 +89,7 @@ fn it_refuses_what_etcd_refuses() {
 fn what_changes_nothing_has_no_revision() {
     let (store, _) = store();
     let before = store.revision();
-    store.delete("office");
+    store.delete("job");
     assert_eq!(store.revision(), before);
 }
 
@@ -97,7 +97,7 @@ fn what_changes_nothing_has_no_revision() {
 fn a_lease_ends_by_the_clock_and_whoever_watches_is_woken() {
     let (store, clock) = store();
     let mut watches = store.watches();
-    watches.open(watch(7, "office", None));
+    watches.open(watch(7, "job", None));
     assert!(matches!(told(&mut watches), Some(Watched { id: 7, change: Change::Started(1) })));
 
     let (waker, wakes) = counting();
@@ -105,7 +105,7 @@ fn a_lease_ends_by_the_clock_and_whoever_watches_is_woken() {
     // It has to be awake earlier than before.
     grant(&store, 1, 10 * SECOND);
     assert!(wakes.0.load(Ordering::Relaxed) > 0);
-    claim(&store, "office", 1);
+    claim(&store, "job", 1);
     assert!(matches!(told(&mut watches), Some(Watched { change: Change::Put(_), .. })));
     assert!(watches.poll_next(&mut Context::from_waker(&waker)).is_pending());
 
@@ -123,7 +123,7 @@ fn a_lease_ends_by_the_clock_and_whoever_watches_is_woken() {
 fn whoever_watches_is_woken_for_that_alone_and_for_the_earliest_end() {
     let (store, clock) = store();
     let mut watches = store.watches();
-    watches.open(watch(7, "office", None));
+    watches.open(watch(7, "job", None));
     while told(&mut watches).is_some() {}
     let (waker, wakes) = counting();
     let mut is_woken = || {
@@ -134,7 +134,7 @@ fn whoever_watches_is_woken_for_that_alone_and_for_the_earliest_end() {
     is_woken();
     store.put("other", "");
     assert!(!is_woken());
-    store.put("office", "1");
+    store.put("job", "1");
     assert!(is_woken());
     grant(&store, 1, 10 * SECOND);
     assert!(is_woken());
@@ -150,24 +150,24 @@ fn whoever_watches_is_woken_for_that_alone_and_for_the_earliest_end() {
 fn a_lease_that_nobody_watches_is_over_all_the_same() {
     let (store, clock) = store();
     grant(&store, 1, SECOND);
-    claim(&store, "office", 1);
+    claim(&store, "job", 1);
     clock.advance(Duration::from_secs(1));
     assert_eq!(store.perform(&Operation::KeepAlive(1)), Ok(Response::Expired));
     grant(&store, 2, SECOND);
-    claim(&store, "office", 2);
+    claim(&store, "job", 2);
 }
 
 #[test]
 fn a_watch_of_the_past_is_told_all_in_order_and_another_one_nothing() {
     let (store, _) = store();
-    store.put("office", "1");
+    store.put("job", "1");
     let since = store.revision();
     store.put("other", "");
-    store.delete("office");
+    store.delete("job");
     let mut watches = store.watches();
-    watches.open(watch(1, "office", Some(since.into())));
-    watches.open(watch(2, "office", None));
-    store.put("office", "2");
+    watches.open(watch(1, "job", Some(since.into())));
+    watches.open(watch(2, "job", None));
+    store.put("job", "2");
     let mut seen = Vec::new();
     while let Some(Watched { id, change }) = told(&mut watches) {
         seen.push((
@@ -190,10 +190,10 @@ fn a_watch_of_the_past_is_told_all_in_order_and_another_one_nothing() {
 fn a_watch_that_is_closed_tells_nothing_of_what_it_has_seen() {
     let (store, _) = store();
     let mut watches = store.watches();
-    watches.open(watch(1, "office", None));
-    store.put("office", "1");
+    watches.open(watch(1, "job", None));
+    store.put("job", "1");
     watches.close(1);
-    store.put("office", "2");
+    store.put("job", "2");
     assert_eq!(told(&mut watches), None);
 }
 
@@ -202,17 +202,17 @@ fn what_is_forgotten_cannot_be_watched() {
     let (store, _) = store();
     let before = store.revision();
     for number in 0..2 * HISTORY {
-        store.put("office", number.to_string());
+        store.put("job", number.to_string());
     }
     assert!(store.shared.state.lock().contents.log.len() < 2 * HISTORY);
     let mut watches = store.watches();
-    watches.open(watch(1, "office", Some(before.into())));
+    watches.open(watch(1, "job", Some(before.into())));
     let ended = told(&mut watches).expect("is told").change;
     let Change::Ended(Failure::Compacted(oldest)) = ended else { panic!("{ended:?}") };
-    watches.open(watch(2, "office", Some(oldest)));
+    watches.open(watch(2, "job", Some(oldest)));
     assert!(matches!(told(&mut watches), Some(Watched { id: 2, change: Change::Started(_) })));
     let last = store.revision();
-    watches.open(watch(3, "office", Some(last.into())));
+    watches.open(watch(3, "job", Some(last.into())));
     let mut seen = Vec::new();
     while let Some(told) = told(&mut watches) {
         seen.extend((told.id == 3).then_some(told.change));
@@ -228,7 +228,7 @@ fn what_is_forgotten_cannot_be_watched() {
 fn clones_are_one_store_and_others_are_others() {
     let (store, _) = store();
     grant(&store, 1, SECOND);
-    claim(&store.clone(), "office", 1);
+    claim(&store.clone(), "job", 1);
     assert!(store.revoke(1.into()));
     assert!(!store.revoke(1.into()));
     assert_eq!(MemoryStore::default().revision(), Revision::from(1));

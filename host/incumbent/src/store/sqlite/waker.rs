@@ -105,7 +105,7 @@ mod system {
 
     use crate::clock::Notifier;
 
-    /// How long to wait where there is no limit: whoever waits looks again.
+    /// How long to wait where there is no limit: the caller looks again.
     const LONG: Duration = Duration::from_secs(3_600);
 
     #[derive(Debug, Default)]
