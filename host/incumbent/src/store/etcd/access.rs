@@ -135,8 +135,8 @@ impl Access {
             }
             Err(error) => tracing::warn!(
                 error,
-                "the credentials' files have changed, and cannot be used: what they held before \
-                 is, until they change again"
+                "the credentials' files have changed, and cannot be used: their old contents \
+                 stay in use until they change again"
             ),
         }
     }

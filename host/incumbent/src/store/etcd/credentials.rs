@@ -53,23 +53,25 @@ impl Credentials {
     pub(super) fn check(&self, with_tls: bool) -> Result<(), ConnectError> {
         if !with_tls && (self.ca.is_some() || self.cert.is_some() || self.key.is_some()) {
             return Err(ConnectError::Mismatched(
-                "certificates (--cacert, --cert, --key) are of use with TLS only: \
-                 write etcds:// in place of etcd:// in --store, or leave them out",
+                "certificates (`ca`, `cert`, `key`: --cacert, --cert, --key) are of use with TLS \
+                 only: write etcds:// in place of etcd:// in the store's URL, or leave them out",
             ));
         }
         if self.cert.is_some() != self.key.is_some() {
             return Err(ConnectError::Mismatched(
-                "a certificate goes with its key: give both --cert and --key, or neither",
+                "a certificate goes with its key: give both `cert` (--cert) and `key` (--key), or \
+                 neither",
             ));
         }
         if self.password.is_some() && self.password_file.is_some() {
             return Err(ConnectError::Mismatched(
-                "there is a password, and a file with one (--password-file): give one of them",
+                "there are both `password` and `password_file` (--password-file): give one of them",
             ));
         }
         if self.user.is_some() != (self.password.is_some() || self.password_file.is_some()) {
             return Err(ConnectError::Mismatched(
-                "a user goes with a password: give both --user and --password-file, or neither",
+                "a user goes with a password: give both `user` (--user) and `password` or \
+                 `password_file` (--password-file), or neither",
             ));
         }
         Ok(())
@@ -95,10 +97,10 @@ impl Files {
     pub(super) async fn read(credentials: &Credentials) -> Result<Self, ConnectError> {
         let Credentials { ca, cert, key, password_file, .. } = credentials;
         Ok(Self {
-            ca: NamedFile::read("CA certificate (--cacert)", ca.as_ref()).await?,
-            cert: NamedFile::read("certificate (--cert)", cert.as_ref()).await?,
-            key: NamedFile::read("key (--key)", key.as_ref()).await?,
-            password: NamedFile::read("password file (--password-file)", password_file.as_ref())
+            ca: NamedFile::read("CA certificate `ca` (--cacert)", ca.as_ref()).await?,
+            cert: NamedFile::read("certificate `cert` (--cert)", cert.as_ref()).await?,
+            key: NamedFile::read("private key `key` (--key)", key.as_ref()).await?,
+            password: NamedFile::read("`password_file` (--password-file)", password_file.as_ref())
                 .await?,
         })
     }
@@ -174,7 +176,7 @@ async fn tls(files: &Files) -> Result<TlsOptions, ConnectError> {
             let options = options.with_native_roots();
             usable(&options).await.map_err(|_| {
                 ConnectError::Mismatched(
-                    "this machine knows no certificate authorities: give etcd's with --cacert",
+                    "this machine knows no certificate authorities: give etcd's as `ca` (--cacert)",
                 )
             })?;
             options

@@ -35,11 +35,13 @@ pub(super) async fn objection(address: &str, access: &Access, error: Error) -> C
     let tls = tls_objection(&error).cloned();
     match failure(&error) {
         Failure::Denied(text) if text.contains("user name is empty") => {
-            let wants = "it wants a user: give --user and --password-file";
+            let wants =
+                "it wants a user: give `user` (--user) and `password_file` (--password-file)";
             ConnectError::refused(address, Explained::new(wants, error))
         }
         Failure::Denied(text) => {
-            let check = format!("{text}: check --user and --password-file");
+            let check =
+                format!("{text}: check `user` (--user) and `password_file` (--password-file)");
             ConnectError::refused(address, Explained::new(check, error))
         }
         Failure::Unavailable if said.contains("etcdserver:") => {
@@ -90,7 +92,7 @@ async fn diagnose(
                 Some(rustls::Error::AlertReceived(_)) => refused(our_certificate(&files)),
                 Some(_) | None => refused(
                     "it closes the connection after the TLS handshake: give a certificate that \
-                     its CA has signed with --cert and --key, unless it is no etcd",
+                     its CA has signed, as `cert` (--cert) and `key` (--key), unless it is no etcd",
                 ),
             }
         }
@@ -115,16 +117,19 @@ fn its_certificate(address: &str, fault: &CertificateError) -> String {
             .into()
     } else if matches!(fault, Fault::NotValidForName | Fault::NotValidForNameContext { .. }) {
         let host = host(address);
-        format!("its certificate is not for {host} ({fault}): name it in --store as it is there")
+        format!(
+            "its certificate is not for {host} ({fault}): name it in the store's URL (--store) as it \
+             is there"
+        )
     } else if matches!(fault, Fault::UnknownIssuer | Fault::BadSignature) {
         // A CA of the right name, but with another key, gives a bad signature.
-        "its certificate is signed by nobody that we trust: give the CA that signed it with \
-         --cacert"
+        "its certificate is signed by nobody that we trust: give the CA that signed it as \
+         `ca` (--cacert)"
             .into()
     } else {
         format!(
-            "its certificate is not to be trusted ({fault}): give the CA that signed it with \
-             --cacert"
+            "its certificate cannot be trusted ({fault}): give the CA that signed it as `ca` \
+             (--cacert)"
         )
     }
 }
@@ -133,12 +138,15 @@ fn its_certificate(address: &str, fault: &CertificateError) -> String {
 fn our_certificate(files: &Files) -> &'static str {
     match &files.cert {
         None => {
-            "it wants a certificate of ours: give one that its CA has signed with --cert and --key"
+            "it wants a certificate of ours: give one that its CA has signed, as `cert` (--cert) \
+             and `key` (--key)"
         }
-        Some(cert) if has_expired(&cert.bytes) => "our certificate (--cert) has expired: renew it",
+        Some(cert) if has_expired(&cert.bytes) => {
+            "our certificate `cert` (--cert) has expired: renew it"
+        }
         Some(_) => {
-            "it does not take our certificate: give one that its CA has signed, for clients, with \
-             --cert and --key"
+            "it does not take our certificate: give one that its CA has signed, for clients, as \
+             `cert` (--cert) and `key` (--key)"
         }
     }
 }

@@ -12,7 +12,7 @@ pub enum ConnectError {
     /// A certificate or key cannot be read.
     #[error("the {what} {path} cannot be read: {source}")]
     Unreadable {
-        /// Which one, and its flag.
+        /// Which one, by its field of the credentials and by the flag of the program.
         what: &'static str,
         /// Where it was looked for.
         path: PathBuf,
@@ -22,7 +22,7 @@ pub enum ConnectError {
     /// A file holds no certificate or key that can be used.
     #[error("the {what} {path} cannot be used: {reason}")]
     Unusable {
-        /// Which one, and its flag.
+        /// Which one, by its field of the credentials and by the flag of the program.
         what: &'static str,
         /// Where it is.
         path: PathBuf,
@@ -34,7 +34,10 @@ pub enum ConnectError {
     #[error("{0}")]
     Mismatched(&'static str),
     /// Nothing answers in time.
-    #[error("no etcd answers at {endpoint} ({reason}): is it running, and is --store right?")]
+    #[error(
+        "no etcd answers at {endpoint} ({reason}): is it running, and is the URL \
+         (--store) right?"
+    )]
     Unreachable {
         /// `HOST:PORT`
         endpoint: String,
@@ -52,7 +55,7 @@ pub enum ConnectError {
         reason: Box<dyn error::Error + Send + Sync>,
     },
     /// Something answers, and it is no etcd.
-    #[error("what answers at {endpoint} is no etcd ({reason}): is --store right?")]
+    #[error("what answers at {endpoint} is no etcd ({reason}): is the URL (--store) right?")]
     NotAnEtcd {
         /// `HOST:PORT`
         endpoint: String,
