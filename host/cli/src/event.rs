@@ -123,10 +123,9 @@ impl Reporter {
                 details
             }
             Event::Leader(leader) => vec![field("leader", leader.as_ref().map(participant))],
-            Event::Trouble(failure) | Event::Withdrawn(Some(failure)) => {
-                vec![field("failure", failure_name(failure)), field("detail", failure.to_string())]
-            }
-            Event::Withdrawn(None) | _ => Vec::new(),
+            Event::Trouble(failure) => failure_fields(failure),
+            Event::Withdrawn(cause) => cause.as_ref().map(failure_fields).unwrap_or_default(),
+            _ => Vec::new(),
         };
         object(name(event), &self.election, &self.id, details)
     }
@@ -201,6 +200,10 @@ fn reason_name(reason: &Reason) -> &'static str {
         Reason::Fenced => "fenced",
         Reason::Other(_) => "other",
     }
+}
+
+fn failure_fields(failure: &Failure) -> Vec<Field> {
+    vec![field("failure", failure_name(failure)), field("detail", failure.to_string())]
 }
 
 fn failure_name(failure: &Failure) -> &'static str {

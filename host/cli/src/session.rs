@@ -182,7 +182,8 @@ fn reach(store: &StoreUrl) -> Option<String> {
             Some(reach)
         }
         StoreUrl::Memory(_) => Some("this election is for this process only".into()),
-        StoreUrl::Etcd(_) | _ => None,
+        StoreUrl::Etcd(_) => None,
+        _ => None,
     }
 }
 

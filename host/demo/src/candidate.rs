@@ -216,8 +216,8 @@ impl Worker {
                 Event::Elected(_)
                 | Event::Endangered(_)
                 | Event::Leader(_)
-                | Event::Withdrawn(_)
-                | _ => continue,
+                | Event::Withdrawn(_) => continue,
+                _ => continue,
             });
         }
         // `lead` says why there is nothing more.
