@@ -99,7 +99,38 @@ async fn give_up(
             Ok(_) | Err(_) => std::future::pending().await,
         }
     };
-    // If the store does not answer, we are not elected either.
-    let _ = tokio::time::timeout(one_try, taken).await;
-    End::new(Status::NotFound, "somebody else leads: gave up, as --wait 0 says")
+    match tokio::time::timeout(one_try, taken).await {
+        Ok(()) => End::new(Status::NotFound, "somebody else leads: gave up, as --wait 0 says"),
+        Err(_) => End::new(
+            Status::NotFound,
+            format!(
+                "not elected, and the store did not say within --command-timeout {} that \
+                 somebody else leads: gave up, as --wait 0 says",
+                humantime::format_duration(one_try)
+            ),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::stream;
+    use incumbent::{Options, Session};
+
+    use super::give_up;
+    use crate::exit::Status;
+
+    #[tokio::test]
+    async fn a_store_that_does_not_answer_is_not_taken_for_another_leader() {
+        let session = Session::connect("memory:", Options::default()).await.unwrap();
+        let election = session.election("job");
+        let one_try = Duration::from_millis(10);
+        let silent = stream::pending();
+        let end = give_up(Some(Duration::ZERO), &election, silent, one_try).await;
+        assert_eq!(end.status, Status::NotFound);
+        let said = format!("{end:?}");
+        assert!(said.contains("--command-timeout 10ms"), "{said}");
+    }
 }
