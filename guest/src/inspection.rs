@@ -131,7 +131,10 @@ impl Inspection {
     /// The next read, or the end.
     fn go_on(&mut self, context: &mut Context) -> bool {
         let too_much = if self.keys.len() + self.candidates.len() > MOST_CANDIDATES {
-            Some("there are more than 30,000 candidates, or keys that look like theirs")
+            Some(
+                "there are more than 30,000 candidates, or keys that look like theirs: list them with \
+                 the store's own tools",
+            )
         } else if self.bytes > MOST_BYTES {
             Some("the candidates' keys and values have more than 64 MiB: shorten them")
         } else {

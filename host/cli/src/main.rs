@@ -59,8 +59,11 @@ fn program(cli: &Cli) -> Result<Status, End> {
     // One thread: CMD is killed when the thread that started it ends, so the thread that lives
     // longest has to start it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| bad_input(format!("the program cannot start: {error}")))?;
+    let runtime = runtime.map_err(|error| {
+        bad_input(format!(
+            "the program cannot start ({error}): allow it more open files (ulimit -n)"
+        ))
+    })?;
     if is_run {
         run::may_write_from_the_background();
     }

@@ -41,11 +41,13 @@ pub fn print(answer: impl Into<Vec<u8>>) -> Result<Status, End> {
     match stdout.write_all(&answer).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(Status::Done),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Status::Done),
-        Err(error) => Err(End::new(
-            Status::BadInput,
-            format!("the answer cannot be written to standard output: {error}"),
-        )),
+        Err(error) => Err(not_written(&error)),
     }
+}
+
+/// Standard output takes nothing more.
+fn not_written(error: &impl fmt::Display) -> End {
+    bad_input(format!("standard output cannot be written ({error}): send it where it can"))
 }
 
 /// Takes whole lines. Clones share one thread.
@@ -165,9 +167,7 @@ impl Output {
         // Cannot fail: we hold the sender.
         let progress = progress.wait_for(|progress| progress.closed.is_some()).await;
         match progress.ok().and_then(|progress| progress.closed.clone()) {
-            Some(Closed::Failed(error)) => Err(bad_input(format!(
-                "standard output cannot be written ({error}): send it where it can"
-            ))),
+            Some(Closed::Failed(error)) => Err(not_written(&error)),
             Some(Closed::Unread) | None => Ok(Status::Done),
         }
     }

@@ -56,7 +56,9 @@ impl Asked {
 
 /// The system refuses to deliver signals to us.
 pub fn not_heard(error: io::Error) -> End {
-    bad_input(format!("the system lets us take no signals: {error}"))
+    bad_input(format!(
+        "the system lets us take no signals ({error}): allow this user more open files (ulimit -n)"
+    ))
 }
 
 /// Whether a signal was ignored when we were started. False if the system does not say.

@@ -93,9 +93,10 @@ impl<'a> Admin<'a> {
     ) -> Result<Revision, WriteError> {
         let key = key.into();
         if is_own_key(self.election, self.contest, &key) {
-            return Err(WriteError::Failed(Failure::Invalid(
-                "this key belongs to the election itself".into(),
-            )));
+            return Err(WriteError::Failed(Failure::Invalid(format!(
+                "this key belongs to the election itself (`{}`): write to another",
+                self.election
+            ))));
         }
         let leader = self
             .leader()
@@ -196,7 +197,7 @@ impl<'a> Admin<'a> {
             Ok(Response::Applied(revision)) => Ok(revision.into()),
             Ok(Response::Stale) => Err(WriteError::Stale),
             Ok(Response::Conflict) => Err(WriteError::Conflict),
-            Ok(_) => Err(WriteError::Failed(misanswered())),
+            Ok(_) => Err(WriteError::Failed(misanswered("guarded"))),
             Err(failure @ (Failure::Denied(_) | Failure::Invalid(_))) => {
                 Err(WriteError::Failed(failure))
             }

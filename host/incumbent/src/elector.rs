@@ -266,7 +266,10 @@ impl fmt::Debug for Elector {
 #[non_exhaustive]
 pub enum ComponentError {
     /// These bytes are no elector.
-    #[error("this component is no elector of the world incumbent:election/election@0.1.0")]
+    #[error(
+        "this component is no elector of the world incumbent:election/election@0.1.0: give one that \
+         is built for it, or none"
+    )]
     Unfit(#[source] Box<dyn error::Error + Send + Sync>),
     /// The elector refuses its configuration.
     #[error("{}", refusal(.0))]

@@ -161,9 +161,11 @@ pub(crate) async fn compiled(options: &Options) -> Result<Component, Error> {
     compiling.map_err(Error::Thread)?;
     match compiled.await {
         Ok(compiled) => Ok(compiled?),
-        Err(_) => {
-            Err(Error::Configuration("the elector was not compiled: its compiler broke".into()))
-        }
+        Err(_) => Err(Error::Configuration(
+            "the elector was not compiled, because its compiler panicked: report this, with what \
+             the panic printed on standard error"
+                .into(),
+        )),
     }
 }
 

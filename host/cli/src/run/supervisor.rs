@@ -206,7 +206,7 @@ impl Supervisor {
 /// The guard did not start, or could not.
 pub fn unguarded(error: &io::Error) -> End {
     bad_input(format!(
-        "the command's guard does not start ({error}): is /proc mounted, and are there not too \
-         many processes and open files?"
+        "the command's guard does not start ({error}): is /proc mounted? If it is, allow this \
+         user more processes (ulimit -u) and open files (ulimit -n)"
     ))
 }

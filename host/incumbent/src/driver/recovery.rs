@@ -157,7 +157,8 @@ impl Recovery {
         self.end_due(now, registrants);
         self.give_back();
         if let Some(culprit) = self.successor.broke(in_a_row) {
-            let sentence = "the elector breaks whenever it is told of this election";
+            let sentence = "the elector breaks whenever it is told of this election: try again, and \
+                            report this with the log";
             registrants.withdraw(culprit, Some(Failure::Other(sentence.into())));
         }
         for (_, leaving) in registrants.all.extract_if(.., |_, it| it.is_leaving()) {

@@ -42,8 +42,8 @@ impl Driver {
         if self.recovery.is_running() {
             self.events.extend(self.registrants.write(pending, event));
         } else {
-            let refused = Failure::Other("the elector is being replaced".into());
-            pending.answer(WriteOutcome::Failed(refused));
+            let sentence = "the elector broke, and is being replaced: try again in some seconds";
+            pending.answer(WriteOutcome::Failed(Failure::Other(sentence.into())));
         }
     }
 

@@ -39,11 +39,11 @@ pub(crate) async fn read(
 
 fn entries(response: Response) -> Result<Vec<Entry>, Failure> {
     let Response::Snapshot(snapshot) = response else {
-        return Err(misanswered());
+        return Err(misanswered("read"));
     };
     Ok(snapshot.found.into_iter().flatten().collect())
 }
 
-pub(crate) fn misanswered() -> Failure {
-    Failure::Other("the store gave an answer to another question".into())
+pub(crate) fn misanswered(operation: &str) -> Failure {
+    Failure::Other(format!("the store's answer does not fit the operation `{operation}`"))
 }

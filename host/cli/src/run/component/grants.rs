@@ -124,6 +124,7 @@ impl Grants {
 /// The system refused a thread, or a file.
 pub fn not_started(error: &io::Error) -> End {
     bad_input(format!(
-        "the component does not start ({error}): are there not too many processes and open files?"
+        "the component does not start ({error}): allow this user more processes (ulimit -u) and \
+         open files (ulimit -n)"
     ))
 }

@@ -118,8 +118,8 @@ fn its_certificate(address: &str, fault: &CertificateError) -> String {
     } else if matches!(fault, Fault::NotValidForName | Fault::NotValidForNameContext { .. }) {
         let host = host(address);
         format!(
-            "its certificate is not for {host} ({fault}): name it in the store's URL (--store) as it \
-             is there"
+            "its certificate is not for {host} ({fault}): name it in the store's URL (--store) as \
+             it is there"
         )
     } else if matches!(fault, Fault::UnknownIssuer | Fault::BadSignature) {
         // A CA of the right name, but with another key, gives a bad signature.

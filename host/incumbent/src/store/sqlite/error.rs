@@ -168,7 +168,9 @@ pub enum SqliteError {
     #[error("this machine does not tell one start from the next ({0}): use etcd")]
     NoBootId(#[source] Box<dyn error::Error + Send + Sync>),
     /// Anything else.
-    #[error("{path} cannot be opened: {reason}")]
+    #[error(
+        "{path} does not work as a store ({reason}): check its file system, or name another file"
+    )]
     Failed {
         /// The file.
         path: PathBuf,

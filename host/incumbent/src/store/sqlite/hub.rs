@@ -93,7 +93,9 @@ impl Hub {
         let mut state = self.state.lock();
         if !state.served {
             if let Err(error) = start() {
-                return request.refuse(&format!("no thread for a watch: {error}"));
+                return request.refuse(&format!(
+                    "no thread can be started for a watch ({error}): allow this user more (ulimit -u)"
+                ));
             }
             state.served = true;
         }

@@ -47,7 +47,8 @@ pub(super) fn check(operation: &Operation) -> Result<(), Failure> {
     };
     if bytes > MOST_BYTES {
         return invalid(&format!(
-            "{bytes} bytes in one request: etcd takes about 1.5 MB, and so does this store"
+            "{bytes} bytes in one request: write it in parts, because this store takes 1.5 MB at most, \
+             about as etcd does"
         ));
     }
     Ok(())
