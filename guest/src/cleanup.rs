@@ -117,7 +117,7 @@ impl Cleanup {
 
     /// Ends a deletion whose lease is gone, or about to be revoked, and the key with it. Returns
     /// whether the deletion goes on.
-    pub fn is_current(&mut self, context: &mut Context, id: DeletionId) -> bool {
+    pub fn check_lease(&mut self, context: &mut Context, id: DeletionId) -> bool {
         let lease = self.pending.get(&id).map(|pending| pending.abandoned.lease);
         if lease != context.lease {
             self.withdraw(context, id, None);
@@ -128,7 +128,7 @@ impl Cleanup {
 
     /// The deletion, if it goes on.
     fn current(&mut self, context: &mut Context, id: DeletionId) -> Option<&mut PendingDeletion> {
-        if self.is_current(context, id) { self.pending.get_mut(&id) } else { None }
+        if self.check_lease(context, id) { self.pending.get_mut(&id) } else { None }
     }
 
     /// The key that may turn up. The regular check of all watches reads it.
@@ -139,7 +139,7 @@ impl Cleanup {
 
     /// Takes what that check found.
     pub fn examine(&mut self, context: &mut Context, id: DeletionId, found: &[Entry]) {
-        if self.is_current(context, id)
+        if self.check_lease(context, id)
             && let Some(entry) = found.first()
         {
             self.turned_up(context, id, entry);

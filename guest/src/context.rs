@@ -48,7 +48,8 @@ pub enum Purpose {
     Recheck(Vec<(Asker, Vec<Vec<u8>>)>),
 }
 
-/// Whose watches are checked.
+/// An election or a deletion, for what goes over all of them: the check of their watches, and
+/// the sweep after a change of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Asker {
     Election(ElectionId),

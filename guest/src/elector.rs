@@ -637,7 +637,7 @@ impl Elector {
                     match asker {
                         Asker::Election(election) => self.reconcile_election(election),
                         Asker::Cleanup(id) => {
-                            self.cleanup.is_current(&mut self.context, id);
+                            self.cleanup.check_lease(&mut self.context, id);
                         }
                     }
                 }
