@@ -30,17 +30,20 @@
 //! - [`Session`]: one identity and one lease. [`Election::campaign`] for one
 //!   term, [`Election::lead`] for work in every term,
 //!   [`Election::join`] for everything else, [`Election::observe`] to watch.
+//!   [`Election::terms`] gives one [term](Terms) after the other, and [`Standing`] says how one
+//!   stands.
 //! - [`Leadership`]: one term. [`Leadership::is_valid`] asks the clock;
 //!   [`Leadership::on_end`] is called in time even where the runtime is starved.
 //! - [`admin`]: for users without a session: fenced writes, and an operator's orders.
-//! - [`StoreUrl`]: the names of the stores. [`Store`]: the contract for your own, in terms of
-//!   [`types`].
+//! - [`StoreUrl`]: the names of the stores, which [`connect`] opens. [`Store`]: the contract for
+//!   your own, in terms of [`types`].
 //! - `testing` (feature `testing`): a store and a clock that a test directs, to take the
 //!   leadership away from your own code at any line.
 //! - The crate `incumbent-plugin` is for platforms on wasmtime whose components use leadership,
 //!   the crate `incumbent-conformance` for authors of stores.
 //! - [`Component`] and [`Elector`]: the elector itself, for other hosts and for
 //!   tests.
+//! - [`Backoff`]: the pauses between attempts, as the library and its program make them.
 
 pub mod admin;
 mod backoff;
