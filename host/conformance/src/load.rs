@@ -137,12 +137,12 @@ impl Told {
     }
 
     fn is_over(&self, end: i64) -> bool {
-        let told = self.changes.iter().filter(|change| place_of(change).0 == end).count();
+        let told = self.changes.iter().filter(|change| position(change).0 == end).count();
         told >= KEYS.iter().filter(|key| self.sees(key.as_bytes())).count()
     }
 
     fn tell(&mut self, change: Change) -> Verdict {
-        let (at, key) = place_of(&change);
+        let (at, key) = position(&change);
         let is_change = matches!(change, Change::Put(_) | Change::Deleted(_));
         ensure!(
             is_change && self.sees(key) && at > self.after,
@@ -150,7 +150,7 @@ impl Told {
             self.watch.id,
             self.after
         );
-        let last = self.changes.last().map_or(0, |last| place_of(last).0);
+        let last = self.changes.last().map_or(0, |last| position(last).0);
         ensure!(
             at >= last,
             "a watch tells what one revision changed before what the next did, but after {last} \
@@ -165,7 +165,7 @@ impl Told {
         let mut told = BTreeSet::new();
         let mut keys: BTreeMap<&[u8], Option<&Entry>> = BTreeMap::new();
         for change in &self.changes {
-            let (at, key) = place_of(change);
+            let (at, key) = position(change);
             ensure!(
                 told.insert((at, key.to_vec())),
                 "a watch tells each change once, but it repeated {change:?}"
@@ -216,7 +216,7 @@ impl Told {
 }
 
 /// The revision and the key of a change.
-fn place_of(change: &Change) -> (i64, &[u8]) {
+fn position(change: &Change) -> (i64, &[u8]) {
     match change {
         Change::Put(entry) => (entry.modified, &entry.key),
         Change::Deleted(deletion) => (deletion.at, &deletion.key),

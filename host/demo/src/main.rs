@@ -172,7 +172,7 @@ fn check(args: &Args) -> Result<StoreUrl, End> {
         args.store.parse().map_err(|error| End::bad_input(format!("--store: {error}")))?;
     if matches!(store, StoreUrl::Memory(_)) {
         return Err(End::bad_input(format!(
-            "--store {store} is one process's own, and the candidates are three: leave it out"
+            "--store {store} is of one process, and the demonstration runs three: leave it out"
         )));
     }
     if let Some(file) = &args.svg {
@@ -187,8 +187,8 @@ fn check(args: &Args) -> Result<StoreUrl, End> {
     let has_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     if !args.script && !has_terminal {
         return Err(End::bad_input(
-            "the demonstration needs a terminal, and this is none: `just demo --script` tells a \
-             story as plain text",
+            "the demonstration needs a terminal as standard input and output: `just demo --script` \
+             tells a story as plain text",
         ));
     }
     Ok(store)

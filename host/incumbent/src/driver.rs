@@ -139,7 +139,7 @@ impl Driver {
 
     /// Collects what happened, up to a batch, or waits for it.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let mut found = !self.events.is_empty() || self.recovery.has_news();
+        let mut found = !self.events.is_empty() || self.recovery.has_untold();
         // The store's answers first: no crowd of users may be in the way of a renewal.
         let now = self.clock.now();
         while self.events.takes_stores()

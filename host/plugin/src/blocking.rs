@@ -1,4 +1,8 @@
 //! The same functions, where a component that waits blocks its thread.
+//!
+//! They are listed by hand, because the linker that `bindgen!` makes is for components that
+//! suspend. A new function of the WIT has to be added here, and a new version to the name of the
+//! interface.
 
 use incumbent::Fence;
 use tokio::task::block_in_place;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, pending};
+use incumbent::types::{Entry, Expectation, Put};
 use incumbent::{Clock, Epoch, Error, Failure, Fence, KeyValue, Write, WriteError, admin};
 use tracing::warn;
 use wasmtime::component::Resource;
 
 use crate::bindings::incumbent::election::leadership::{Host, HostTerm, NoTerm, Refusal, Standing};
 use crate::{LeadershipCtx, LeadershipCtxView, MOST_BYTES, MOST_CHANGES, MOST_HANDLES, Part};
-use incumbent::types::{Entry, Expectation, Put};
 
 impl Host for LeadershipCtxView<'_> {
     fn election(&mut self) -> wasmtime::Result<String> {

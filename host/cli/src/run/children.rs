@@ -33,8 +33,8 @@ impl Children {
         }
     }
 
-    /// Reaps those that have ended, and calls `changed` for each. Whether no child is left.
-    pub fn none_left(&self, mut changed: impl FnMut(Pid, ExitStatus)) -> bool {
+    /// Reaps those that have ended, and calls `changed` for each. Returns whether no child is left.
+    pub fn reap_all(&self, mut changed: impl FnMut(Pid, ExitStatus)) -> bool {
         loop {
             match reap() {
                 Reaped::One(pid, status) => changed(pid, status),

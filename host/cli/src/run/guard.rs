@@ -121,7 +121,7 @@ impl Guard {
                 }
             }
             let is_alone = !supervisor.is_open() && !is_over;
-            if !is_gone && self.is_gone(&mut supervisor) {
+            if !is_gone && self.reap_all(&mut supervisor) {
                 is_gone = true;
                 supervisor.send(&Report::Gone);
             }
@@ -154,8 +154,9 @@ impl Guard {
         }
     }
 
-    /// Reports what has become of the command. Whether nothing of the work is left.
-    fn is_gone(&mut self, supervisor: &mut Channel) -> bool {
+    /// Reaps what has ended, and reports what has become of the command. Returns whether nothing
+    /// of the work is left.
+    fn reap_all(&mut self, supervisor: &mut Channel) -> bool {
         loop {
             let reaped = reap();
             // What an init has said before its end.

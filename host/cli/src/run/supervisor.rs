@@ -23,7 +23,6 @@ use super::message::{Begin, Report};
 use super::outcome::{Assignment, Outcome};
 use super::terminal::Terminal;
 use super::work::{Heard, Work};
-
 use crate::exit::{End, bad_input};
 use crate::signals::{Asked, Signals};
 
@@ -117,7 +116,7 @@ impl Supervisor {
                     Action::KillStuckGuard if work.is_dead() => work.kill_guard(),
                     Action::KillStuckGuard => {}
                     Action::Reap => {
-                        input = work.is_gone(&self.children).then_some(Input::Gone);
+                        input = work.reap(&self.children).then_some(Input::Gone);
                     }
                     Action::Pause => {
                         self.pause().await;

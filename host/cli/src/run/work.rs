@@ -158,9 +158,9 @@ impl Work {
         self.tree.is_dead()
     }
 
-    /// Reaps what the guard has left. Whether neither work nor guard is left.
-    pub fn is_gone(&mut self, children: &Children) -> bool {
-        let is_childless = children.none_left(|child, status| self.child_changed(child, status));
+    /// Reaps what the guard has left. Returns whether neither work nor guard is left.
+    pub fn reap(&mut self, children: &Children) -> bool {
+        let is_childless = children.reap_all(|child, status| self.child_changed(child, status));
         self.tree.is_gone(is_childless)
     }
 

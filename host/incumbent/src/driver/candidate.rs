@@ -164,7 +164,7 @@ impl CandidateState {
     }
 
     /// The work of a term without an elector has stopped: it may campaign again.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn forget_orphaned(&mut self) {
         if self.orphaned().is_some() {
             self.change(Role::Waiting);
         }

@@ -104,7 +104,7 @@ impl Recovery {
     }
 
     /// Whether the elector has to be told of more elections right now.
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_untold(&self) -> bool {
         self.is_running() && self.successor.has_next()
     }
 
@@ -215,7 +215,7 @@ impl Recovery {
             term.mark_yielded();
         }
         if term.is_yielded() {
-            candidate.let_go();
+            candidate.forget_orphaned();
             if candidate.leaving || !candidate.candidacy.rejoin {
                 registrants.withdraw(id, None);
             } else {

@@ -17,7 +17,7 @@ pub(in crate::driver) struct Successor {
     untold: BTreeSet<(bool, ElectionId)>,
     portion: usize,
     /// The elector has been told of these, and has not come to rest since.
-    taking: Vec<ElectionId>,
+    being_told: Vec<ElectionId>,
     suspects: BTreeSet<ElectionId>,
     /// An elector broke when it was told of this election, and of nothing else.
     culprit: Option<ElectionId>,
@@ -29,7 +29,7 @@ impl Default for Successor {
         Self {
             untold: BTreeSet::new(),
             portion: PORTION,
-            taking: Vec::new(),
+            being_told: Vec::new(),
             suspects: BTreeSet::new(),
             culprit: None,
             closed: false,
@@ -59,20 +59,20 @@ impl Successor {
 
     /// Whether there is something to tell right now.
     pub(in crate::driver) fn has_next(&self) -> bool {
-        self.taking.is_empty() && !self.untold.is_empty()
+        self.being_told.is_empty() && !self.untold.is_empty()
     }
 
     /// The next portion, once it has dealt with the one before.
     pub(in crate::driver) fn next(&mut self, all: &BTreeMap<ElectionId, Registrant>) -> Vec<Event> {
         let mut events = Vec::new();
-        if !self.taking.is_empty() {
+        if !self.being_told.is_empty() {
             return events;
         }
         while events.len() < self.portion
             && let Some((_, election)) = self.untold.pop_first()
         {
             if let Some(event) = all.get(&election).and_then(Registrant::event) {
-                self.taking.push(election);
+                self.being_told.push(election);
                 events.push(event);
             }
         }
@@ -81,31 +81,31 @@ impl Successor {
 
     /// Whether this portion is told without anything else.
     pub(in crate::driver) fn is_told_alone(&self) -> bool {
-        self.portion == 1 && !self.taking.is_empty()
+        self.portion == 1 && !self.being_told.is_empty()
     }
 
     /// It has come to rest.
     pub(in crate::driver) fn has_taken(&mut self) {
-        self.taking.clear();
+        self.being_told.clear();
     }
 
     /// It broke. Returns the election that is to blame, if that is certain.
     pub(super) fn broke(&mut self, in_a_row: bool) -> Option<ElectionId> {
         self.untold.clear();
-        let taking = mem::take(&mut self.taking);
-        let alone = taking.first().copied().filter(|_| self.portion == 1);
+        let being_told = mem::take(&mut self.being_told);
+        let alone = being_told.first().copied().filter(|_| self.portion == 1);
         if alone.is_some() && alone == self.culprit {
             *self = Self::default();
             return alone;
         }
         self.culprit = alone;
-        self.portion = match taking.len() {
+        self.portion = match being_told.len() {
             _ if !in_a_row => PORTION,
             0 => self.portion / 2,
             many => self.portion.min(many) / 2,
         }
         .max(1);
-        self.suspects = taking.into_iter().collect();
+        self.suspects = being_told.into_iter().collect();
         None
     }
 }
