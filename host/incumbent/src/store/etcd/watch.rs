@@ -41,14 +41,14 @@ pub(super) struct EtcdWatches {
     open: BTreeSet<RequestId>,
     requests: UnboundedSender<Request>,
     seen: UnboundedReceiver<Watched>,
-    supervisor: BoxFuture<'static, Infallible>,
+    running: BoxFuture<'static, Infallible>,
 }
 
 impl EtcdWatches {
     pub(super) fn new(endpoints: Arc<Endpoints>, keyspace: Keyspace) -> Self {
         let (requests, requested) = unbounded_channel();
         let (sees, seen) = unbounded_channel();
-        let supervisor = Supervisor {
+        let watch_loop = WatchLoop {
             endpoints,
             keyspace,
             requested,
@@ -56,7 +56,7 @@ impl EtcdWatches {
             watches: BTreeMap::new(),
             next_wire_id: 1,
         };
-        Self { open: BTreeSet::new(), requests, seen, supervisor: supervisor.run().boxed() }
+        Self { open: BTreeSet::new(), requests, seen, running: watch_loop.run().boxed() }
     }
 }
 
@@ -73,7 +73,7 @@ impl Watches for EtcdWatches {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Watched> {
-        match self.supervisor.poll_unpin(context) {
+        match self.running.poll_unpin(context) {
             Poll::Pending => {}
             Poll::Ready(never) => match never {},
         }
@@ -92,19 +92,19 @@ impl Watches for EtcdWatches {
 
 impl EtcdWatches {
     fn request(&self, request: Request) {
-        // The receiver is in `supervisor`, which never ends.
+        // The receiver is in `running`, which never ends.
         let _ = self.requests.send(request);
     }
 }
 
-/// A request of the set to its supervisor.
+/// A request of the set to its loop.
 enum Request {
     Open(Watch),
     Close(RequestId),
 }
 
 /// Keeps a stream open as long as there are watches.
-struct Supervisor {
+struct WatchLoop {
     endpoints: Arc<Endpoints>,
     keyspace: Keyspace,
     requested: UnboundedReceiver<Request>,
@@ -124,7 +124,7 @@ enum Break {
     Replaced,
 }
 
-impl Supervisor {
+impl WatchLoop {
     async fn run(mut self) -> Infallible {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         loop {
