@@ -14,7 +14,7 @@ const LEASE: Duration = Duration::from_secs(10);
 async fn scene() -> (World, Process, Leadership) {
     let world = World::new();
     let process = world.process("worker").await.expect("starts");
-    let leadership = process.session().election("office").campaign().await.expect("leads");
+    let leadership = process.session().election("my-service").campaign().await.expect("leads");
     (world, process, leadership)
 }
 
@@ -61,7 +61,7 @@ fn steps(criterion: &mut Criterion) {
         assert!(leadership.is_valid());
     });
     step(criterion, "depose: until lost", async |world, _, leadership| {
-        world.depose("office").await;
+        world.depose("my-service").await;
         leadership.lost().await;
     });
     step(criterion, "cut and pass: until the deadline", async |world, process, leadership| {

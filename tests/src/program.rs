@@ -311,7 +311,7 @@ impl Lines {
         })
     }
 
-    /// How many events of this name there are by now, and whoever has asked for them.
+    /// How many events of this name there are by now, and who has asked for them.
     pub fn count(&self, name: &str) -> usize {
         let beginning = format!("{{\"event\":\"{name}\"");
         self.0.0.lock().lines.iter().filter(|line| line.starts_with(&beginning)).count()

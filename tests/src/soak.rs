@@ -2,7 +2,7 @@
 //! `counter`.
 //!
 //! A run goes by phases: one to three [faults](faults::Fault) come and go, and when all
-//! are healed, somebody has to lead within the bound of law 10. For false alarms, one long phase
+//! are healed, somebody has to lead within the promised bound. For false alarms, one long phase
 //! has nothing but lost and late packets: no leader may lose its term. Every process logs
 //! what happens, by the machine's one clock; the [judgement](terms) reads only the logs.
 //!

@@ -67,7 +67,7 @@ async fn etcd(version: Version) {
 /// A file of its own.
 struct File {
     folder: TempDir,
-    /// Whoever has the lock in our place.
+    /// What has the lock in our place.
     lock: Mutex<Option<rusqlite::Connection>>,
 }
 

@@ -100,7 +100,7 @@ async def test_an_elector_that_traps_is_reported_and_replaced(etcd: Etcd) -> Non
         outstanding = [task for driver in drivers for task in driver._watches.values()]
         for driver in drivers:
             driver.fuel = 100
-        # Whoever led is told, and whoever waited gets its turn once the old leases are over.
+        # The leader is told, and each waiter gets its turn once the old leases are over.
         assert "trap" in await soon(leadership.lost()) and not leadership.is_valid()
         await until(lambda: all(driver._elector is not old for driver, old in zip(drivers, broken, strict=True)))
         lost = now()

@@ -53,7 +53,7 @@ fn round(etcd: &Etcd, deed: &str) -> Result<Duration> {
     let file = directory.path().join("job.wasm");
     fs::write(&file, job::doing(deed))?;
     let mut run = Command::new(env!("CARGO_BIN_EXE_incumbent"))
-        .args(["run", "office", "--once", "--ttl", "2s", "-v", "--store", &etcd.url()])
+        .args(["run", "my-service", "--once", "--ttl", "2s", "-v", "--store", &etcd.url()])
         .arg("--component")
         .arg(file)
         .stdin(Stdio::piped())

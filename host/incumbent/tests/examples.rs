@@ -8,14 +8,14 @@ use incumbent_tests::program::example;
 #[test]
 fn leader_works_until_interrupted_and_the_next_one_goes_on() {
     let etcd = Etcd::start(Version::V3_5);
-    let observer = example(&etcd, "observe", &["office"]);
+    let observer = example(&etcd, "observe", &["my-service"]);
     observer.prints("nobody leads");
 
-    let first = example(&etcd, "leader", &["office", "first"]);
+    let first = example(&etcd, "leader", &["my-service", "first"]);
     first.prints("step 1 of epoch");
     observer.prints("first leads in epoch");
-    let second = example(&etcd, "leader", &["office", "second"]);
-    second.prints("waiting to lead office");
+    let second = example(&etcd, "leader", &["my-service", "second"]);
+    second.prints("waiting to lead my-service");
 
     first.interrupt();
     second.prints("step 1 of epoch");

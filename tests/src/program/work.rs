@@ -41,7 +41,7 @@ impl Work {
     }
 
     pub fn command(&self, etcd: &Etcd, more: &[&str]) -> Command {
-        let mut command = run(etcd, "office", more);
+        let mut command = run(etcd, "my-service", more);
         command.arg("--events").arg(self.path("events"));
         command.args(["--", "sh", "-c", &self.script]);
         command
@@ -60,7 +60,7 @@ impl Work {
         fs::write(&script, &self.script).unwrap();
         let ttl = if more.contains(&"--ttl") { "" } else { "--ttl 2s" };
         format!(
-            "{} run office {ttl} {} -- sh {}",
+            "{} run my-service {ttl} {} -- sh {}",
             path().display(),
             more.join(" "),
             script.display()

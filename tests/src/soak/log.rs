@@ -137,7 +137,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings of a soak, with the bound of law 10.
+    /// The settings of a soak, with the promised bound.
     pub fn new(version: Version, ttl: Duration, seed: u64) -> Self {
         // The lease of the last leader, which etcd extends by an election time-out when its own
         // leader changes, and how often etcd looks for leases that ran out.

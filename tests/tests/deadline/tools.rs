@@ -28,7 +28,7 @@ impl End {
     pub fn of(leadership: &Leadership, clock: impl Clock) -> Self {
         let (told, end) = mpsc::channel();
         leadership.on_end(move |reason| {
-            // Whoever waited may have failed.
+            // The waiter may have failed.
             let _ = told.send((clock.now(), reason));
         });
         Self(end)

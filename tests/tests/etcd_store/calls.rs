@@ -120,7 +120,7 @@ async fn pages_stay_below_the_prefix(etcd: Etcd) {
     assert_eq!(pages(&everything, "", &[0xff, 0xff, 0]).await, "");
     assert_eq!(pages(&below, "", &[0xff]).await, "");
 
-    // Whoever may read a list may read every page of it, and what is behind the last one.
+    // A user who may read a list may read every page of it, and what is behind the last one.
     etcd.enable_users("me", "mine", "my/a/");
     let store = connect_as(&format!("{}/my", etcd.url()), "me", "mine").await.unwrap();
     for (from, expected) in [("", "a/1 a/2"), ("a/2", "a/2"), ("a/3", ""), ("b", "")] {

@@ -61,7 +61,7 @@ mod blocking {
     });
 }
 
-const NAME: &str = "office";
+const NAME: &str = "my-service";
 const SECOND: Duration = Duration::from_secs(1);
 /// Not at all.
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);

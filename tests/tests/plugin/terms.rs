@@ -73,13 +73,15 @@ async fn keys_are_touched_only_where_they_are_granted() {
     let held = all.leading().expect_soon("leads").await;
     let own = String::from_utf8(cast.leadership.key().into()).expect("is text");
     // To `etcdctl`, any key below the name is a candidate.
-    for key in [NAME, own.as_str(), "office/1", "office/", "office/zz", "office/a/b"] {
+    for key in
+        [NAME, own.as_str(), "my-service/1", "my-service/", "my-service/zz", "my-service/a/b"]
+    {
         assert_eq!(all.put(held, key, b"", None).await, refused(), "{key}");
         assert_eq!(all.delete(held, key, None).await, refused(), "{key}");
         assert_eq!(all.write(held, &[], &[("jobs/a", b"")], &[key]).await, refused(), "{key}");
     }
     assert_eq!(all.get(held, own.as_str()).await.map(drop), refused().map(drop::<i64>));
-    assert_eq!(all.get(held, "office/zz").await, Ok(None), "others may have put it there");
+    assert_eq!(all.get(held, "my-service/zz").await, Ok(None), "others may have put it there");
     let _other = joins(&cast.worker.session().election("other")).await;
     assert!(invalid(&all.put(held, "other/1", b"", None).await.expect_err("is a candidate's")));
     assert_eq!(world.get("jobs/a").await, None);
@@ -88,11 +90,12 @@ async fn keys_are_touched_only_where_they_are_granted() {
 
     // What is only named alike belongs to nobody.
     let mut both =
-        Puppet::new(LeadershipCtx::of_term(&cast.leadership).grant("jobs/").grant("office")).await;
+        Puppet::new(LeadershipCtx::of_term(&cast.leadership).grant("jobs/").grant("my-service"))
+            .await;
     let held = both.leading().expect_soon("leads").await;
-    both.put(held, "office-data/a", b"", None).expect_soon("is granted").await;
-    both.put(held, "offices", b"", None).expect_soon("is granted").await;
-    let expecting = both.write(held, &[("office/zz", 0)], &[("offices", b"")], &[]).await;
+    both.put(held, "my-service-data/a", b"", None).expect_soon("is granted").await;
+    both.put(held, "my-services", b"", None).expect_soon("is granted").await;
+    let expecting = both.write(held, &[("my-service/zz", 0)], &[("my-services", b"")], &[]).await;
     expecting.expect("only looks at it");
     both.put(held, "jobs/a", b"", None).expect_soon("is granted").await;
     assert!(cast.leadership.is_valid());

@@ -1,9 +1,9 @@
-//! Components that block whoever called them.
+//! Components that block their callers.
 
 use super::*;
 use incumbent_tests::wait::LIMIT;
 
-/// A component that takes its turn, once it has `asked` for it, and blocks whoever called it.
+/// A component that takes its turn, once it has `asked` for it, and blocks its caller.
 fn take_a_turn(leadership: LeadershipCtx, asked: oneshot::Sender<()>) {
     use blocking::incumbent::election::leadership::{NoTerm, Refusal, Standing};
     use blocking::incumbent::election::types::{Expectation, Failure, Put, Reason};

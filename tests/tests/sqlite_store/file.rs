@@ -69,7 +69,7 @@ async fn others_hear_the_bell() {
         let at = claimed(&one, &key, 1).await.created;
         assert_eq!(seen(&mut watches).await, (at, key));
     }
-    // Whoever does not hear it looks every 250 ms.
+    // A process that does not hear it looks every 250 ms.
     assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
     assert_eq!(std::fs::read(place.beside("-bell")).expect("a bell"), b"!");
 }
@@ -82,7 +82,7 @@ async fn a_bell_that_was_removed_is_made_anew() {
         let key = format!("key/{number}");
         claimed(&one, &key, 1).await;
         assert_eq!(seen(&mut watches).await.1, key);
-        // Whoever looks makes it.
+        // The next process that looks makes it.
         while !place.beside("-bell").exists() {
             tokio::task::yield_now().await;
         }
@@ -108,7 +108,7 @@ async fn what_nobody_rang_for_is_seen() {
     assert_eq!(seen(&mut watches).await, (2, "a".into()));
 }
 
-/// Whoever may write the directory may put something else in its place at any time.
+/// A user who may write the directory may put something else in its place at any time.
 #[tokio::test]
 async fn a_bell_that_is_not_ours_is_not_rung() {
     let (place, one, _other, mut watches) = Place::with_two().await;
@@ -150,7 +150,7 @@ async fn who_else_may_lock_it() {
         // Nobody else gets there.
         (0o700, 0o666, 0o666, None),
         (0o710, 0o666, 0o666, Some(SharedWith::Group(group))),
-        // Whoever may write the directory may put files there.
+        // A user who may write the directory may put files there.
         (0o757, 0o600, 0o600, Some(SharedWith::All)),
         (0o1777, 0o600, 0o600, Some(SharedWith::All)),
         (0o756, 0o600, 0o600, None),

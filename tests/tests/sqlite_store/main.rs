@@ -91,7 +91,7 @@ impl Place {
         database
     }
 
-    /// Whoever drops it gives the lock back.
+    /// Dropping it gives the lock back.
     fn lock(&self) -> rusqlite::Connection {
         let database = self.database();
         database.execute_batch("BEGIN IMMEDIATE").expect("the lock");

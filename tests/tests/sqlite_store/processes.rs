@@ -289,8 +289,8 @@ async fn nobody_leads_beyond_its_time_while_the_store_is_held() {
     let session =
         async || Session::open(place.open().await, options.clone()).expect_soon("a session").await;
     let (one, other) = (session().await, session().await);
-    let leadership = one.election("office").campaign().expect_soon("leads").await;
-    let mut candidate = joins(&other.election("office")).await;
+    let leadership = one.election("my-service").campaign().expect_soon("leads").await;
+    let mut candidate = joins(&other.election("my-service")).await;
     let mut holder = Process::start("holder", &place.file());
     assert_eq!(holder.line(), "held");
     holder.signal(Signal::STOP);
@@ -302,7 +302,7 @@ async fn nobody_leads_beyond_its_time_while_the_store_is_held() {
     assert!(timeout(Duration::from_secs(1), &mut elected).await.is_err(), "nobody leads");
     holder.kill();
     // One of both leads, who got back first.
-    let again = one.election("office");
+    let again = one.election("my-service");
     let leads = async {
         tokio::select! {
             elected = elected => drop(elected.expect("leads")),
@@ -315,7 +315,7 @@ async fn nobody_leads_beyond_its_time_while_the_store_is_held() {
 // All at once.
 
 const CONTENDERS: usize = 4;
-const OFFICES: usize = 60;
+const KEYS: usize = 60;
 
 /// Claims whatever there is, and says what it got, and how long it waited at most.
 async fn contend(path: &Path) {
@@ -325,13 +325,13 @@ async fn contend(path: &Path) {
     say("ready");
     wait_for_order();
     let mut longest = Duration::ZERO;
-    for office in 0..OFFICES {
+    for key in 0..KEYS {
         let began = Instant::now();
-        let answer = ask(&store, claim(&format!("office/{office:04}"), number)).await;
+        let answer = ask(&store, claim(&format!("jobs/{key:04}"), number)).await;
         ask(&store, Operation::KeepAlive(number)).await;
         longest = longest.max(began.elapsed());
         match answer {
-            Response::Claimed(_) => say(format!("office/{office:04}")),
+            Response::Claimed(_) => say(format!("jobs/{key:04}")),
             Response::Taken(_) => {}
             other => panic!("{other:?}"),
         }
@@ -365,8 +365,8 @@ async fn of_many_processes_one_wins() {
             }
         }
     }
-    assert_eq!(winners.len(), OFFICES);
-    assert_eq!(keys(&place.open().await).await.len(), OFFICES);
+    assert_eq!(winners.len(), KEYS);
+    assert_eq!(keys(&place.open().await).await.len(), KEYS);
 }
 
 // Clocks and threads.

@@ -101,7 +101,7 @@ pub(super) async fn mounted_alone(folder: &Path) {
     super::processes::say(refusal(&folder.join("store.db"), folder).await);
 }
 
-/// Whoever made it anew meanwhile would share the memory of those who have it open.
+/// A process that made it anew meanwhile would share the memory of those who have it open.
 #[tokio::test]
 async fn a_file_that_went_without_what_lies_beside_it() {
     let (place, store) = Place::with_lease().await;

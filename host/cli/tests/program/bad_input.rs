@@ -125,7 +125,7 @@ fn what_is_too_long() {
 }
 
 /// Such a file is read again and again: the first look would take all that is in a pipe, or
-/// wait for whoever fills it. Nor may a pipe hold up whoever has work to look after.
+/// wait for a writer. Nor may a pipe hold up a program that has work to look after.
 #[test]
 fn files_that_do_not_serve() {
     let directory = TempDir::new().unwrap();

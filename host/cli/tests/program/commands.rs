@@ -30,41 +30,41 @@ incumbent_tests::on_an_etcd!(
 );
 
 fn three_candidates_take_turns(etcd: Etcd) {
-    end(on(&etcd, ["leader", "office"])).expect(1);
-    end(on(&etcd, ["candidates", "office"])).expect(1);
-    let observer = Running::start(on(&etcd, ["watch", "office", "-o", "json"]));
+    end(on(&etcd, ["leader", "my-service"])).expect(1);
+    end(on(&etcd, ["candidates", "my-service"])).expect(1);
+    let observer = Running::start(on(&etcd, ["watch", "my-service", "-o", "json"]));
     assert_eq!(observer.event("leader")["leader"], Value::Null);
 
-    let mut first = Running::campaign(&etcd, "office", &["--id", "one"]);
+    let mut first = Running::campaign(&etcd, "my-service", &["--id", "one"]);
     let joined = first.event("joined");
     let elected = first.event("elected");
-    assert_eq!(elected["election"], "office");
+    assert_eq!(elected["election"], "my-service");
     assert_eq!(elected["id"], "one");
     assert_eq!(elected["key"], joined["key"]);
     let key = elected["key"].as_str().unwrap();
-    assert_eq!(key, format!("office/{}", elected["lease"].as_str().unwrap()));
+    assert_eq!(key, format!("my-service/{}", elected["lease"].as_str().unwrap()));
     let epoch = elected["epoch"].as_i64().unwrap();
     let time = elected["time"].as_str().unwrap();
     assert!(time.ends_with('Z') && time.as_bytes()[10] == b'T', "{time}");
     assert!(elected["remaining_ms"].as_i64().unwrap() <= 1980);
     assert_eq!(first.event("extended")["epoch"], epoch);
 
-    let second = Running::campaign(&etcd, "office", &["--id", "two", "--value", "deux"]);
+    let second = Running::campaign(&etcd, "my-service", &["--id", "two", "--value", "deux"]);
     second.event("joined");
 
     let sighted = observer.event("leader");
     assert_eq!(sighted["leader"]["key"], key);
     assert_eq!(sighted["leader"]["value"], "one");
     assert_eq!(sighted["leader"]["epoch"], epoch);
-    let line = end(on(&etcd, ["leader", "office"])).expect(0).stdout;
-    assert_eq!(line, format!("one leads office in epoch {epoch} ({key})\n"));
-    let asked = end(on(&etcd, ["leader", "office", "-o", "json"])).expect(0).json();
+    let line = end(on(&etcd, ["leader", "my-service"])).expect(0).stdout;
+    assert_eq!(line, format!("one leads my-service in epoch {epoch} ({key})\n"));
+    let asked = end(on(&etcd, ["leader", "my-service", "-o", "json"])).expect(0).json();
     assert_eq!(asked["leader"], sighted["leader"]);
-    let queue = end(on(&etcd, ["candidates", "office", "-o", "json"])).expect(0).stdout;
+    let queue = end(on(&etcd, ["candidates", "my-service", "-o", "json"])).expect(0).stdout;
     let queue: Vec<Value> = queue.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(queue.len(), 2);
     assert_eq!((&queue[0]["value"], &queue[1]["value"]), (&"one".into(), &"deux".into()));
-    let lines = end(on(&etcd, ["candidates", "office"])).expect(0).stdout;
+    let lines = end(on(&etcd, ["candidates", "my-service"])).expect(0).stdout;
     assert!(lines.starts_with("1  one  epoch "), "{lines}");
 
     first.signal(Signal::TERM);
@@ -85,13 +85,13 @@ fn three_candidates_take_turns(etcd: Etcd) {
     second.interrupt();
     assert_eq!(observer.event("leader")["leader"], Value::Null);
     observer.stop();
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
     assert_eq!(etcd.etcdctl(&["lease", "list"]).trim(), "found 0 leases");
 }
 
 fn a_store_that_is_away_ends_no_campaign(etcd: Etcd) {
-    let candidate = Running::campaign(&etcd, "office", &[]);
-    let observer = Running::start(on(&etcd, ["observe", "office", "-o", "json"]));
+    let candidate = Running::campaign(&etcd, "my-service", &[]);
+    let observer = Running::start(on(&etcd, ["observe", "my-service", "-o", "json"]));
     let epoch = candidate.event("elected")["epoch"].as_i64().unwrap();
     etcd.pause();
     assert_eq!(candidate.event("endangered")["epoch"], epoch);
@@ -109,7 +109,7 @@ fn a_store_that_is_away_ends_no_campaign(etcd: Etcd) {
 }
 
 fn whatever_takes_the_leadership_is_told(etcd: Etcd) {
-    let candidate = Running::campaign(&etcd, "office", &[]);
+    let candidate = Running::campaign(&etcd, "my-service", &[]);
     let elected = candidate.event("elected");
     etcd.etcdctl(&["lease", "revoke", elected["lease"].as_str().unwrap()]);
     let demoted = candidate.event("demoted");
@@ -121,31 +121,32 @@ fn whatever_takes_the_leadership_is_told(etcd: Etcd) {
     assert_eq!(candidate.event("demoted")["reason"], "deposed");
 
     let epoch = candidate.event("elected")["epoch"].as_i64().unwrap();
-    let wrong = end(on(&etcd, ["depose", &format!("office:{}", epoch + 1000)])).expect(3);
+    let wrong = end(on(&etcd, ["depose", &format!("my-service:{}", epoch + 1000)])).expect(3);
     assert!(wrong.stderr.contains(&epoch.to_string()), "{wrong:?}");
-    let deposed = end(on(&etcd, ["depose", &format!("office:{epoch}"), "-o", "json"])).expect(0);
+    let deposed =
+        end(on(&etcd, ["depose", &format!("my-service:{epoch}"), "-o", "json"])).expect(0);
     assert_eq!(deposed.json()["epoch"], epoch);
     let demoted = candidate.event("demoted");
     assert_eq!((&demoted["reason"], &demoted["epoch"]), (&"deposed".into(), &epoch.into()));
 
     candidate.event("elected");
-    let line = end(on(&etcd, ["depose", "office"])).expect(0).stdout;
+    let line = end(on(&etcd, ["depose", "my-service"])).expect(0).stdout;
     assert!(line.starts_with("deposed "), "{line}");
     assert_eq!(candidate.event("demoted")["reason"], "deposed");
     candidate.stop();
-    for target in ["office", "office:5"] {
+    for target in ["my-service", "my-service:5"] {
         let nobody = end(on(&etcd, ["depose", target])).expect(1);
-        assert_eq!(nobody.stderr, "incumbent: nobody leads office\n");
+        assert_eq!(nobody.stderr, "incumbent: nobody leads my-service\n");
     }
 }
 
 fn wait_gives_up(etcd: Etcd) {
-    let alone = Running::campaign(&etcd, "office", &["--wait", "0"]).once("elected");
+    let alone = Running::campaign(&etcd, "my-service", &["--wait", "0"]).once("elected");
     for wait in ["0", "100ms"] {
-        let gave_up = end(on(&etcd, ["campaign", "office", "--wait", wait])).expect(1);
+        let gave_up = end(on(&etcd, ["campaign", "my-service", "--wait", wait])).expect(1);
         assert!(gave_up.stderr.contains("--wait"), "{gave_up:?}");
         assert!(!gave_up.stdout.contains("elected"), "{gave_up:?}");
-        let left = end(on(&etcd, ["candidates", "office"])).expect(0).stdout;
+        let left = end(on(&etcd, ["candidates", "my-service"])).expect(0).stdout;
         assert_eq!(left.lines().count(), 1, "{left}");
     }
     let race = ["campaign", "sprint", "--contest", "race"];
@@ -228,7 +229,7 @@ fn hostile_values_stay_on_their_line(etcd: Etcd) {
     let lease = lease.split_whitespace().nth(1).unwrap();
     let put = |value: &[u8]| {
         let mut etcdctl = etcd
-            .etcdctl_command(&["put", &format!("office/{lease}"), "--lease", lease])
+            .etcdctl_command(&["put", &format!("my-service/{lease}"), "--lease", lease])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -237,24 +238,24 @@ fn hostile_values_stay_on_their_line(etcd: Etcd) {
         assert!(etcdctl.wait().unwrap().success());
     };
     put(b"\x1b[2J\0one\ntwo\xff");
-    let line = end(on(&etcd, ["leader", "office"])).expect(0).stdout;
-    assert!(line.starts_with("\\u{1b}[2J\\0one\\ntwo\\xff leads office"), "{line:?}");
+    let line = end(on(&etcd, ["leader", "my-service"])).expect(0).stdout;
+    assert!(line.starts_with("\\u{1b}[2J\\0one\\ntwo\\xff leads my-service"), "{line:?}");
     assert_eq!(line.lines().count(), 1);
-    let object = end(on(&etcd, ["leader", "office", "-o", "json"])).expect(0).json();
+    let object = end(on(&etcd, ["leader", "my-service", "-o", "json"])).expect(0).json();
     assert_eq!(object["leader"]["value_base64"], "G1sySgBvbmUKdHdv/w==");
 
     // What a terminal obeys beyond ASCII is whole, and escaped.
     let hostile = "\u{9b}31m\u{85}\u{202e}x\u{2028}\u{7f}";
     put(hostile.as_bytes());
-    let key = format!("office/{lease}");
-    let observer = Running::start(on(&etcd, ["observe", "office", "-o", "json"]));
+    let key = format!("my-service/{lease}");
+    let observer = Running::start(on(&etcd, ["observe", "my-service", "-o", "json"]));
     let sighted = observer.stdout.line_with("leader");
     observer.stop();
     let ask = |arguments: &[&str]| end(on(&etcd, arguments)).expect(0).stdout;
     for (line, path) in [
         (sighted, "/leader/value"),
-        (ask(&["leader", "office", "-o", "json"]), "/leader/value"),
-        (ask(&["candidates", "office", "-o", "json"]), "/value"),
+        (ask(&["leader", "my-service", "-o", "json"]), "/leader/value"),
+        (ask(&["candidates", "my-service", "-o", "json"]), "/value"),
         (ask(&["get", &key, "-o", "json"]), "/value"),
     ] {
         assert!(line.trim_end().is_ascii(), "{line:?}");
@@ -264,31 +265,31 @@ fn hostile_values_stay_on_their_line(etcd: Etcd) {
     }
 
     put(&vec![b'x'; 1_000_000]);
-    let line = end(on(&etcd, ["candidates", "office"])).expect(0).stdout;
+    let line = end(on(&etcd, ["candidates", "my-service"])).expect(0).stdout;
     assert!(line.len() < 400 && line.contains("(1000000 bytes)"), "{line:?}");
-    let object = end(on(&etcd, ["leader", "office", "-o", "json"])).expect(0).json();
+    let object = end(on(&etcd, ["leader", "my-service", "-o", "json"])).expect(0).json();
     assert_eq!(object["leader"]["value"].as_str().unwrap().len(), 1_000_000);
 }
 
 fn with_a_prefix_all_keys_begin_with_it(etcd: Etcd) {
     let store = format!("{}/team", etcd.url());
-    let mut command = incumbent(["campaign", "office", "--ttl", "2s", "-o", "json"]);
+    let mut command = incumbent(["campaign", "my-service", "--ttl", "2s", "-o", "json"]);
     command.args(["--store", &store]);
     let candidate = Running::start(command);
     let elected = candidate.event("elected");
     let key = elected["key"].as_str().unwrap();
-    assert!(key.starts_with("office/"), "{key}");
+    assert!(key.starts_with("my-service/"), "{key}");
     let keys = etcd.etcdctl(&["get", "--prefix", "--keys-only", "team/"]);
     assert_eq!(keys.trim(), format!("team/{key}"));
-    let fence = format!("office:{}", elected["epoch"]);
+    let fence = format!("my-service:{}", elected["epoch"]);
     end(incumbent(["--store", &store, "put", "k", "v", "--fence", &fence])).expect(0);
     assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "team/k"]).trim(), "v");
-    end(on(&etcd, ["leader", "office"])).expect(1);
+    end(on(&etcd, ["leader", "my-service"])).expect(1);
     candidate.stop();
 }
 
 fn a_second_signal_ends_at_once(etcd: Etcd) {
-    let mut candidate = Running::campaign(&etcd, "office", &["--command-timeout", "1m"]);
+    let mut candidate = Running::campaign(&etcd, "my-service", &["--command-timeout", "1m"]);
     candidate.event("elected");
     etcd.pause();
     candidate.signal(Signal::TERM);
@@ -300,7 +301,7 @@ fn a_second_signal_ends_at_once(etcd: Etcd) {
 }
 
 fn what_nobody_confirms_is_not_waited_for_without_end(etcd: Etcd) {
-    let mut candidate = Running::campaign(&etcd, "office", &["--command-timeout", "200ms"]);
+    let mut candidate = Running::campaign(&etcd, "my-service", &["--command-timeout", "200ms"]);
     candidate.event("elected");
     etcd.pause();
     candidate.signal(Signal::TERM);
@@ -319,12 +320,12 @@ fn a_reader_that_goes_away_is_no_fault(etcd: Etcd) {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), stderr.as_str()), (Some(0), ""), "{arguments:?}");
     };
-    closed(&["campaign", "office", "--ttl", "2s"]);
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
-    closed(&["observe", "office"]);
-    let candidate = Running::campaign(&etcd, "office", &[]).once("elected");
-    closed(&["leader", "office"]);
-    closed(&["candidates", "office"]);
+    closed(&["campaign", "my-service", "--ttl", "2s"]);
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
+    closed(&["observe", "my-service"]);
+    let candidate = Running::campaign(&etcd, "my-service", &[]).once("elected");
+    closed(&["leader", "my-service"]);
+    closed(&["candidates", "my-service"]);
     closed(&["--help"]);
     candidate.stop();
 }
@@ -340,15 +341,15 @@ fn with_tls() {
         command.arg("--key").arg(&certificates.client_key);
         command
     };
-    let candidate = Running::start(with(&["campaign", "office", "--ttl", "2s", "-o", "json"]));
+    let candidate = Running::start(with(&["campaign", "my-service", "--ttl", "2s", "-o", "json"]));
     candidate.once("elected").stop();
 
     // The command inside finds the same store.
     let program = env!("CARGO_BIN_EXE_incumbent");
-    let mut command = with(&["run", "office", "--once", "--ttl", "2s"]);
-    command.args(["--", program, "leader", "office"]);
+    let mut command = with(&["run", "my-service", "--once", "--ttl", "2s"]);
+    command.args(["--", program, "leader", "my-service"]);
     let inside = end(command).expect(0);
-    assert!(inside.stdout.contains("leads office"), "{inside:?}");
+    assert!(inside.stdout.contains("leads my-service"), "{inside:?}");
 }
 
 #[test]
@@ -357,10 +358,10 @@ fn where_no_etcd_is() {
     let address = listener.local_addr().unwrap();
     let store = format!("etcd://{address}");
     let commands: [&[&str]; 4] = [
-        &["campaign", "office"],
-        &["leader", "office"],
+        &["campaign", "my-service"],
+        &["leader", "my-service"],
         &["get", "k"],
-        &["run", "office", "--", "true"],
+        &["run", "my-service", "--", "true"],
     ];
     let ask = |dial_timeout: &str, command: &[&str]| {
         end(incumbent([&["--store", &store, "--dial-timeout", dial_timeout], command].concat()))
@@ -382,7 +383,7 @@ fn where_no_etcd_is() {
 }
 
 fn every_flag_can_be_a_variable(etcd: Etcd) {
-    let mut command = incumbent(["campaign", "office"]);
+    let mut command = incumbent(["campaign", "my-service"]);
     command.envs([
         ("INCUMBENT_STORE", etcd.url().as_str()),
         ("INCUMBENT_ID", "me"),
@@ -398,23 +399,23 @@ fn every_flag_can_be_a_variable(etcd: Etcd) {
     ]);
     let candidate = Running::start(command);
     let elected = candidate.event("elected");
-    assert_eq!((&elected["id"], &elected["key"]), (&"me".into(), &"office".into()));
+    assert_eq!((&elected["id"], &elected["key"]), (&"me".into(), &"my-service".into()));
     let remaining = elected["remaining_ms"].as_i64().unwrap();
     assert!((1000..=2000).contains(&remaining), "{remaining}");
-    assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "office"]).trim(), "mine");
+    assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "my-service"]).trim(), "mine");
     candidate.stop();
 }
 
 fn candidates_of_etcdctl_stand_in_the_same_queue(etcd: Etcd) {
-    let candidate = Running::campaign(&etcd, "office", &[]).once("elected");
-    let mut etcdctl = etcd.etcdctl_command(&["elect", "office", "theirs"]);
+    let candidate = Running::campaign(&etcd, "my-service", &[]).once("elected");
+    let mut etcdctl = etcd.etcdctl_command(&["elect", "my-service", "theirs"]);
     etcdctl.stdin(Stdio::null());
     let etcdctl = Running::start(etcdctl);
     until("both are in line", || candidates(&etcd) == 2);
     candidate.stop();
     etcdctl.stdout.line_with("theirs");
-    let line = end(on(&etcd, ["leader", "office"])).expect(0).stdout;
-    assert!(line.starts_with("theirs leads office"), "{line}");
+    let line = end(on(&etcd, ["leader", "my-service"])).expect(0).stdout;
+    assert!(line.starts_with("theirs leads my-service"), "{line}");
     etcdctl.signal(Signal::INT);
 }
 

@@ -148,7 +148,7 @@ fn a_killed_supervisor_costs_no_lease_time(etcd: Etcd) {
     // Longer than any patience.
     let running = stubborn.start(&etcd, &["--ttl", "10m"]);
     let guard = guard_of(running.pid());
-    let successor = Running::campaign(&etcd, "office", &[]).once("joined");
+    let successor = Running::campaign(&etcd, "my-service", &[]).once("joined");
     assert_eq!(leases(&etcd), 2);
     running.signal(Signal::KILL);
     stubborn.expect_an_end_before(&successor);
@@ -158,7 +158,7 @@ fn a_killed_supervisor_costs_no_lease_time(etcd: Etcd) {
 }
 
 fn the_guard_logs_in_to_give_the_lease_back(etcd: Etcd) {
-    etcd.enable_users("worker", "se-cret", "office");
+    etcd.enable_users("worker", "se-cret", "my-service");
     let stubborn = Stubborn::new();
     let password = stubborn.work.path("password");
     fs::write(&password, "se-cret\n").unwrap();
@@ -169,7 +169,7 @@ fn the_guard_logs_in_to_give_the_lease_back(etcd: Etcd) {
         let shown = fs::read(format!("/proc/{guard}/{secret}")).unwrap();
         assert!(!String::from_utf8_lossy(&shown).contains("se-cret"));
     }
-    let successor = Running::campaign(&etcd, "office", &login).once("joined");
+    let successor = Running::campaign(&etcd, "my-service", &login).once("joined");
     running.signal(Signal::KILL);
     successor.event("elected");
     successor.stop();
@@ -184,7 +184,7 @@ fn a_supervisor_that_is_paused_or_hangs_does_not_hold_up_the_end(etcd: Etcd) {
         let stubborn = Stubborn::new();
         let running = stubborn.start(&etcd, if isolate { &["--isolate"] } else { &[] });
         running.signal(Signal::STOP);
-        let successor = Running::campaign(&etcd, "office", &[]);
+        let successor = Running::campaign(&etcd, "my-service", &[]);
         stubborn.expect_an_end_before(&successor);
         stubborn.expect_an_end_in_time();
         // It wakes, and has nobody to kill.
@@ -205,7 +205,7 @@ fn a_guard_that_is_killed_takes_the_work_along_and_is_replaced(etcd: Etcd) {
         let more = ["--ttl", "10m", "--stop-timeout", "300ms", "--isolate"];
         let running = stubborn.start(&etcd, &more[..4 + usize::from(isolate)]);
         let (first, command) = (guard_of(running.pid()), stubborn.pid("command"));
-        let successor = Running::campaign(&etcd, "office", &[]).once("joined");
+        let successor = Running::campaign(&etcd, "my-service", &[]).once("joined");
         kill(first, Signal::KILL);
         // It resigns, and others lead.
         successor.event("elected");
@@ -226,7 +226,7 @@ fn once_ends_with_its_guard(etcd: Etcd) {
     kill(guard_of(running.pid()), Signal::KILL);
     assert_eq!(running.wait(), 1);
     assert_eq!(stubborn.alive(), []);
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 }
 
 fn whoever_is_stopped_between_us_and_the_command_is_woken(etcd: Etcd) {
@@ -277,7 +277,7 @@ fn whoever_dies_first_the_command_does_not_outlive_both(etcd: Etcd) {
         (false, 20, true),
     ] {
         let stubborn = Stubborn::new();
-        let election = format!("office-{guard_first}-{gap}");
+        let election = format!("my-service-{guard_first}-{gap}");
         let mut command = run(&etcd, &election, &["--ttl", "10m"]);
         command.args(isolate.then_some("--isolate"));
         command.args(["--", "sh", "-c", &stubborn.work.script]);
@@ -317,7 +317,7 @@ fn work_that_flees_is_caught(etcd: Etcd) {
         let work = Work::new("sh flee & exec sleep 1000");
         let flee = "read up rest < /proc/uptime; echo $up >> seen; setsid sh flee &";
         fs::write(work.path("flee"), flee).unwrap();
-        let election = format!("office-{guard_dies}");
+        let election = format!("my-service-{guard_dies}");
         let mut command = run(&etcd, &election, &["--ttl", "10m"]);
         command.args(["--", "sh", "-c", &work.script]);
         let running = Running::start(command);
@@ -403,7 +403,7 @@ fn a_second_signal_gives_nothing_back_before_the_work_is_dead(etcd: Etcd) {
     let stubborn = Stubborn::new();
     let mut running = stubborn.start(&etcd, &["--ttl", "10m", "--stop-timeout", "4m"]);
     let guard = guard_of(running.pid());
-    let successor = Running::campaign(&etcd, "office", &[]).once("joined");
+    let successor = Running::campaign(&etcd, "my-service", &[]).once("joined");
     running.signal(Signal::INT);
     running.signal(Signal::TERM);
     assert!([130, 143].contains(&running.wait()));
@@ -415,7 +415,7 @@ fn a_second_signal_gives_nothing_back_before_the_work_is_dead(etcd: Etcd) {
 
 fn a_signal_while_the_command_starts_is_not_lost(etcd: Etcd) {
     for wait in 0..20 {
-        let mut command = run(&etcd, "office", &["--ttl", "10m"]);
+        let mut command = run(&etcd, "my-service", &["--ttl", "10m"]);
         command.args(["--", "sleep", "1000"]);
         let running = Running::start(command);
         running.stderr.line_with("joined");
@@ -474,7 +474,7 @@ fn an_isolated_command_has_the_keyboard_and_its_own_proc(etcd: Etcd) {
 fn isolation_that_the_system_does_not_allow_is_said_before_joining() {
     // A user namespace in which there may be no PID namespaces: nobody listens there,
     // but it is found out before that matters.
-    let run = ["run", "office", "--isolate", "--store", "etcd://127.0.0.1:1", "--", "true"];
+    let run = ["run", "my-service", "--isolate", "--store", "etcd://127.0.0.1:1", "--", "true"];
     let command = limited("echo 0 > /proc/sys/user/max_pid_namespaces", &incumbent(run));
     let ended = end(started_by(&["unshare", "--user", "--map-root-user"], &command));
     ended.expect(2).says(&["incumbent: --isolate: the system lets us"]);
@@ -482,7 +482,7 @@ fn isolation_that_the_system_does_not_allow_is_said_before_joining() {
 
 #[test]
 fn a_guard_that_cannot_be_is_said_before_joining() {
-    let run = ["run", "office", "--store", "etcd://127.0.0.1:1", "--", "true"];
+    let run = ["run", "my-service", "--store", "etcd://127.0.0.1:1", "--", "true"];
     let command = limited("mount -t tmpfs nothing /proc", &incumbent(run));
     let ended = end(started_by(&["unshare", "--user", "--map-root-user", "--mount"], &command));
     ended.expect(2).says(&["is /proc mounted"]);

@@ -81,7 +81,7 @@ impl Job {
     }
 
     fn command(&self, etcd: &Etcd, more: &[&str]) -> Command {
-        self.command_in(etcd, "office", more)
+        self.command_in(etcd, "my-service", more)
     }
 
     fn command_in(&self, etcd: &Etcd, election: &str, more: &[&str]) -> Command {
@@ -155,7 +155,7 @@ fn a_component_is_told_and_given_what_was_granted(etcd: Etcd) {
             "--two",
             "A=b=c",
             "INHERITED=from here",
-            "INCUMBENT_ELECTION=office",
+            "INCUMBENT_ELECTION=my-service",
             &format!("INCUMBENT_EPOCH={epoch}"),
             &format!("INCUMBENT_LEADER_KEY={key}"),
             "INCUMBENT_ID=me",
@@ -163,7 +163,7 @@ fn a_component_is_told_and_given_what_was_granted(etcd: Etcd) {
             "INCUMBENT_CONTEST=queue",
         ]
     );
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 }
 
 fn whatever_it_does_it_is_interrupted_in_time(etcd: Etcd) {
@@ -217,7 +217,7 @@ fn a_component_whose_output_nobody_reads_is_interrupted(etcd: Etcd) {
     until("the pipe is full", || rustix::io::ioctl_fionread(&reader).unwrap() >= PIPE as u64);
     kill(child.id().cast_signed(), Signal::TERM);
     assert_eq!(status_of(child.wait().unwrap()), 0);
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 }
 
 /// It may take as long as the leadership lasts.
@@ -261,7 +261,7 @@ fn its_end_is_ours_with_once(etcd: Etcd) {
     ] {
         let ended = end(Job::doing(deed).command(&etcd, &["--once"])).expect(status);
         assert!(ended.stderr.contains(&format!("the component ended with status {status}")));
-        assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+        assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
     }
 }
 
@@ -280,7 +280,7 @@ fn it_runs_again_in_the_next_term(etcd: Etcd) {
     let job = Job::doing(job::LOOPS);
     let running = job.at_work(&etcd, &["--ttl", "10m"]);
     for _ in 0..2 {
-        end(on(&etcd, ["depose", "office"])).expect(0);
+        end(on(&etcd, ["depose", "my-service"])).expect(0);
         running.stdout.line_with("at work");
     }
     running.stop();
@@ -288,7 +288,7 @@ fn it_runs_again_in_the_next_term(etcd: Etcd) {
     let reasons: Vec<_> = events.iter().filter(|event| event["event"] == "demoted").collect();
     assert_eq!(reasons[0]["reason"], "deposed");
     assert_eq!(reasons[2]["reason"], "resigned");
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_paused_process_finds_its_time_over(etcd: Etcd) {
     let mut running = job.at_work(&etcd, &["--once", "--dir", &job.path(""), "-v"]);
     running.signal(Signal::STOP);
     until("it stands still", || process(running.pid()).is_some_and(|(_, state)| state == 'T'));
-    let other = Running::campaign(&etcd, "office", &[]).once("elected");
+    let other = Running::campaign(&etcd, "my-service", &[]).once("elected");
     let before = fs::metadata(job.path("trace")).unwrap().len();
     let woken = SystemTime::now();
     running.signal(Signal::CONT);
@@ -343,7 +343,7 @@ fn one_that_listens_has_time_to_stop(etcd: Etcd) {
 
     // The term is over, and its writes are refused.
     let running = job.at_work(&etcd, &long);
-    end(on(&etcd, ["depose", "office"])).expect(0);
+    end(on(&etcd, ["depose", "my-service"])).expect(0);
     running.stdout.line_with("at work");
     running.stop();
 }
@@ -351,14 +351,15 @@ fn one_that_listens_has_time_to_stop(etcd: Etcd) {
 fn one_that_resigns_ends_by_itself(etcd: Etcd) {
     let job = Job::doing("(call $term.resign (call $term)) (call $exit-with-code (i32.const 7))");
     end(job.command(&etcd, &["--once", "--ttl", "60s"])).expect(7);
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 }
 
 fn keys_are_what_was_granted(etcd: Etcd) {
     let job = Job::doing("(call $exit-with-code (call $done (call $term)))");
     for others in [&["--once", "--allow-keys", "others/"][..], &["--once"]] {
         let not_permitted = end(job.command(&etcd, others)).expect(4);
-        let told = not_permitted.stderr.matches("not granted to it election=office key=jobs/last");
+        let told =
+            not_permitted.stderr.matches("not granted to it election=my-service key=jobs/last");
         assert_eq!(told.count(), 1, "{not_permitted:?}");
     }
     end(job.command(&etcd, &["--once", "--allow-keys", "a", "--allow-keys", "jobs/"])).expect(0);
@@ -392,22 +393,22 @@ fn one_that_listens_and_goes_on_gets_the_stop_time_out_and_no_more(etcd: Etcd) {
     assert!([130, 143].contains(&running.wait()));
 }
 
-/// Nobody can interrupt it; whoever leads next would find it at work.
+/// Nobody can interrupt it, and the next leader would find it at work.
 fn nothing_is_given_back_before_a_call_to_the_system_has_returned(etcd: Etcd) {
     let job = Job::doing(OPENS).with_a_pipe();
     let mut running = job.stuck(&etcd, &["--ttl", "60s"]);
     running.signal(Signal::TERM);
     running.stderr.line_with("the leadership is not given back before it returns");
-    assert_ne!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_ne!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
     job.read_the_pipe();
     assert_eq!(running.wait(), 0);
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 
     // Deposed, it is not in line before that.
     let running = job.stuck(&etcd, &["--ttl", "60s"]);
-    end(on(&etcd, ["depose", "office"])).expect(0);
+    end(on(&etcd, ["depose", "my-service"])).expect(0);
     running.stderr.line_with("the leadership is not given back before it returns");
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
     job.read_the_pipe();
     running.stdout.line_with("at work");
     until("it opens the pipe", || opens(running.pid()));
@@ -423,7 +424,7 @@ fn a_call_to_the_system_that_never_returns_leaves_the_lease_to_itself(etcd: Etcd
     assert_eq!(running.wait(), 0);
     let events = job.events();
     assert!(events.iter().all(|event| event["event"] != "demoted"), "{events:?}");
-    let other = Running::campaign(&etcd, "office", &[]).once("elected");
+    let other = Running::campaign(&etcd, "my-service", &[]).once("elected");
     assert!(SystemTime::now() >= last_valid(&events), "it was given back");
     other.stop();
 }
@@ -471,7 +472,7 @@ fn one_that_ends_because_its_term_is_over_has_lost_it(etcd: Etcd) {
     );
     for _ in 0..3 {
         let mut running = job.at_work(&etcd, &["--once", "--ttl", "60s"]);
-        end(on(&etcd, ["depose", "office"])).expect(0);
+        end(on(&etcd, ["depose", "my-service"])).expect(0);
         assert_eq!(running.wait(), 1);
     }
 }
@@ -479,7 +480,7 @@ fn one_that_ends_because_its_term_is_over_has_lost_it(etcd: Etcd) {
 /// A variable is for all that is started with it; what a component is granted is for one.
 fn what_is_granted_can_be_a_variable(etcd: Etcd) {
     let job = Job::doing(OPENS);
-    let mut command = on(&etcd, ["run", "office", "--once"]);
+    let mut command = on(&etcd, ["run", "my-service", "--once"]);
     command.envs([
         ("INCUMBENT_JOB", job.path("job.wasm").as_str()),
         ("INCUMBENT_DIR", &job.path("")),
@@ -494,7 +495,7 @@ fn what_is_granted_can_be_a_variable(etcd: Etcd) {
 
 /// It may be there for other runs.
 fn a_variable_that_grants_is_nothing_to_a_command(etcd: Etcd) {
-    let mut command = on(&etcd, ["run", "office", "--once", "--", "true"]);
+    let mut command = on(&etcd, ["run", "my-service", "--once", "--", "true"]);
     command.envs([("INCUMBENT_DIR", "/nowhere"), ("INCUMBENT_ALLOW_NETWORK", "yes")]);
     end(command).expect(0);
 }
@@ -507,7 +508,7 @@ fn nothing_is_left_when_the_process_is_killed(etcd: Etcd) {
     assert_eq!(running.wait(), 137);
     let length = || fs::metadata(job.path("trace")).unwrap().len();
     let left = length();
-    let other = Running::campaign(&etcd, "office", &[]).once("elected");
+    let other = Running::campaign(&etcd, "my-service", &[]).once("elected");
     assert_eq!(length(), left);
     other.stop();
 }

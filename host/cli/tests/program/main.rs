@@ -45,7 +45,7 @@ mod one_machine;
 mod run;
 mod security;
 
-/// How many candidates are in line for the office.
+/// How many candidates are in line.
 fn candidates(etcd: &Etcd) -> usize {
-    end(on(etcd, ["candidates", "office"])).stdout.lines().count()
+    end(on(etcd, ["candidates", "my-service"])).stdout.lines().count()
 }

@@ -18,7 +18,7 @@ impl Home {
         self.0.path().join(name)
     }
 
-    /// The program of whoever lives there, on the store `local`.
+    /// The program of the user who lives there, on the store `local`.
     fn local(&self, arguments: &[&str]) -> Command {
         let mut command = incumbent(arguments);
         command.env_remove("XDG_STATE_HOME").env("HOME", self.0.path());
@@ -27,7 +27,7 @@ impl Home {
     }
 
     fn campaign(&self, id: &str) -> Running {
-        let arguments = ["campaign", "office", "--id", id, "--ttl", "3s", "-o", "json"];
+        let arguments = ["campaign", "my-service", "--id", id, "--ttl", "3s", "-o", "json"];
         Running::start(self.local(&arguments))
     }
 }
@@ -44,7 +44,7 @@ fn candidates_follow_one_another() {
 
     let two = home.campaign("two").once("joined");
     let three = home.campaign("three").once("joined");
-    let listed = end(home.local(&["candidates", "office"])).expect(0);
+    let listed = end(home.local(&["candidates", "my-service"])).expect(0);
     let names: Vec<_> = listed.stdout.lines().collect();
     assert_eq!(names.len(), 3, "{listed:?}");
     assert!(names.iter().zip(["one", "two", "three"]).all(|(line, id)| line.contains(id)));
@@ -57,19 +57,19 @@ fn candidates_follow_one_another() {
     let third = three.event("elected");
     assert!(third["epoch"].as_i64() > second["epoch"].as_i64());
 
-    let leader = end(home.local(&["leader", "office", "-o", "json"])).expect(0).json();
+    let leader = end(home.local(&["leader", "my-service", "-o", "json"])).expect(0).json();
     assert_eq!(leader["leader"]["value"], "three");
-    end(home.local(&["depose", "office"])).expect(0);
+    end(home.local(&["depose", "my-service"])).expect(0);
     assert_eq!(three.event("demoted")["reason"], "deposed");
     three.event("elected");
     three.stop();
-    end(home.local(&["leader", "office"])).expect(1);
+    end(home.local(&["leader", "my-service"])).expect(1);
 }
 
 #[test]
 fn an_observer_sees_the_gap() {
     let home = Home::new();
-    let observer = Running::start(home.local(&["observe", "office", "-o", "json"]));
+    let observer = Running::start(home.local(&["observe", "my-service", "-o", "json"]));
     assert!(observer.event("leader")["leader"].is_null());
     let one = home.campaign("one");
     assert_eq!(observer.event("leader")["leader"]["value"], "one");
@@ -82,11 +82,11 @@ fn an_observer_sees_the_gap() {
 #[test]
 fn the_command_writes_as_the_leader() {
     let home = Home::new();
-    let script = "cd /; export HOME=/nowhere; \"$0\" put /k inside --fence office; \
+    let script = "cd /; export HOME=/nowhere; \"$0\" put /k inside --fence my-service; \
                   \"$0\" get /k; echo \"$INCUMBENT_EPOCH\" >\"$1\"";
     let epoch = home.path("epoch");
     let program = env!("CARGO_BIN_EXE_incumbent");
-    let arguments = ["run", "office", "--once", "--", "sh", "-c", script, program];
+    let arguments = ["run", "my-service", "--once", "--", "sh", "-c", script, program];
     let mut command = home.local(&arguments);
     command.arg(&epoch);
     let ended = end(command).expect(0);
@@ -95,7 +95,7 @@ fn the_command_writes_as_the_leader() {
 
     // The same write, after the term.
     let epoch = fs::read_to_string(epoch).unwrap();
-    let fence = format!("office:{}", epoch.trim());
+    let fence = format!("my-service:{}", epoch.trim());
     let late = end(home.local(&["put", "/k", "late", "--fence", &fence])).expect(3);
     assert!(late.stderr.contains("does not lead"), "{late:?}");
     assert_eq!(end(home.local(&["get", "/k"])).expect(0).stdout, "inside\n");
@@ -107,7 +107,7 @@ fn a_killed_supervisor_is_followed_at_once() {
     let home = Home::new();
     let run = |child: &str| {
         let script = format!("echo $$ > {child}; exec sleep 1000");
-        let arguments = ["run", "office", "--ttl", "60s", "--store", "sqlite:its.db", "--"];
+        let arguments = ["run", "my-service", "--ttl", "60s", "--store", "sqlite:its.db", "--"];
         let mut command = incumbent(arguments);
         command.args(["sh", "-c", &script]).current_dir(home.0.path());
         Running::start(command)
@@ -131,7 +131,7 @@ fn a_killed_supervisor_is_followed_at_once() {
 #[test]
 fn etcd_is_what_an_unnamed_store_means() {
     let home = Home::new();
-    let mut unnamed = home.local(&["leader", "office", "--dial-timeout", "2s"]);
+    let mut unnamed = home.local(&["leader", "my-service", "--dial-timeout", "2s"]);
     unnamed.env_remove("INCUMBENT_STORE");
     // Perhaps there is an etcd on this machine: then nobody leads there.
     let ended = end(unnamed);
@@ -142,7 +142,7 @@ fn etcd_is_what_an_unnamed_store_means() {
         ended.says(&["no etcd answers at 127.0.0.1:2379", "--store local"]);
     }
     // A named one is not talked out of.
-    let named = incumbent(["leader", "office", "--store", "etcd://127.0.0.1:1"]);
+    let named = incumbent(["leader", "my-service", "--store", "etcd://127.0.0.1:1"]);
     let ended = end(named).expect(4);
     assert!(!ended.stderr.contains("local"), "{ended:?}");
 }
@@ -155,7 +155,7 @@ fn a_file_that_cannot_serve_is_refused() {
     for (file, says) in [("other", "other"), ("no/such/directory", "no/such"), (".", "is no file")]
     {
         let store = format!("sqlite:{}", home.path(file).display());
-        end(incumbent(["leader", "office", "--store", &store])).expect(2).says(&[says]);
+        end(incumbent(["leader", "my-service", "--store", &store])).expect(2).says(&[says]);
     }
     assert!(fs::read_to_string(&other).unwrap().starts_with("this is a letter"));
 }
@@ -166,11 +166,11 @@ const FILES: [&str; 4] = ["store.db", "store.db-wal", "store.db-shm", "store.db-
 fn leader_on_a_file(home: &Home, umask: &str) -> Running {
     fs::set_permissions(home.0.path(), Permissions::from_mode(0o755)).unwrap();
     let store = format!("sqlite:{}", home.path("store.db").display());
-    let command = incumbent(["campaign", "office", "-o", "json", "--store", &store]);
+    let command = incumbent(["campaign", "my-service", "-o", "json", "--store", &store]);
     Running::start(limited(&format!("umask {umask}"), &command)).once("elected")
 }
 
-/// Whoever may read one of the files can take SQLite's locks.
+/// A user who may read one of the files can take SQLite's locks.
 #[test]
 fn the_files_are_their_owners_alone() {
     for umask in ["000", "022"] {
@@ -221,7 +221,7 @@ fn a_file_may_be_shared_on_purpose() {
 
 #[test]
 fn memory_is_for_one_process() {
-    let alone = Running::start(incumbent(["campaign", "office", "--store", "memory:"]));
+    let alone = Running::start(incumbent(["campaign", "my-service", "--store", "memory:"]));
     alone.stderr.line_with("for this process only");
     alone.stdout.line_with("elected");
     alone.stop();

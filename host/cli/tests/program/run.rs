@@ -36,7 +36,7 @@ fn the_command_knows_its_term(etcd: Etcd) {
     let events = directory.path().join("events");
     let script = "env | grep ^INCUMBENT_ | sort; \
                   \"$0\" put /k inside --fence \"$INCUMBENT_ELECTION\"; exit 7";
-    let mut command = run(&etcd, "office", &["--once", "--id", "me", "--contest", "race"]);
+    let mut command = run(&etcd, "my-service", &["--once", "--id", "me", "--contest", "race"]);
     command.arg("--events").arg(&events);
     command.args(["--", "sh", "-c", script, env!("CARGO_BIN_EXE_incumbent")]);
     command.env("INCUMBENT_CONTEST", "race");
@@ -52,18 +52,18 @@ fn the_command_knows_its_term(etcd: Etcd) {
         lines.by_ref().take(6).collect::<Vec<_>>(),
         [
             "INCUMBENT_CONTEST=race",
-            "INCUMBENT_ELECTION=office",
+            "INCUMBENT_ELECTION=my-service",
             &format!("INCUMBENT_EPOCH={epoch}"),
             "INCUMBENT_ID=me",
-            "INCUMBENT_LEADER_KEY=office",
+            "INCUMBENT_LEADER_KEY=my-service",
             &format!("INCUMBENT_STORE={}", etcd.url()),
         ]
     );
     assert!(lines.next().unwrap().starts_with("written at revision "));
     assert_eq!(lines.next(), None, "standard output is the command's");
-    assert!(ended.stderr.contains("elected: leading office"), "{ended:?}");
+    assert!(ended.stderr.contains("elected: leading my-service"), "{ended:?}");
     assert_eq!(etcd.etcdctl(&["get", "--print-value-only", "/k"]).trim(), "inside");
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 }
 
 fn the_whole_group_stops_on_a_signal(etcd: Etcd) {
@@ -73,7 +73,7 @@ fn the_whole_group_stops_on_a_signal(etcd: Etcd) {
     running.stop();
     assert!(!is_alive(child) && !is_alive(grandchild));
     assert_eq!(work.events().last().unwrap()["event"], "withdrawn");
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 }
 
 fn work_stops_in_time_while_the_store_is_away(etcd: Etcd) {
@@ -98,7 +98,7 @@ fn a_deposed_leader_stops_its_work(etcd: Etcd) {
         "trap 'echo asked >> asked; exit 0' TERM; echo $$ > child; while :; do sleep 0.01; done",
     );
     let (running, child) = work.start(&etcd, &["--ttl", "60s"]);
-    end(on(&etcd, ["depose", "office"])).expect(0);
+    end(on(&etcd, ["depose", "my-service"])).expect(0);
     until("it is started again", || work.pid("child") != child);
     assert!(!is_alive(child));
     assert_eq!(fs::read_to_string(work.path("asked")).unwrap(), "asked\n");
@@ -115,16 +115,16 @@ fn once_passes_the_status_on(etcd: Etcd) {
         ("exit 7", 7, true),
         ("kill -9 $$", 137, true),
     ] {
-        let mut command = run(&etcd, "office", &["--once"]);
+        let mut command = run(&etcd, "my-service", &["--once"]);
         command.args(isolate.then_some("--isolate"));
         command.args(["--", "sh", "-c", script]);
         end(command).expect(status);
-        assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+        assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
     }
     // A leadership that is lost is another story than the command's end.
     let work = Work::new("echo $$ > child; exec sleep 1000");
     let (mut running, _) = work.start(&etcd, &["--once"]);
-    end(on(&etcd, ["depose", "office"])).expect(0);
+    end(on(&etcd, ["depose", "my-service"])).expect(0);
     assert_eq!(running.wait(), 1);
     // And so is a signal to us.
     let work = Work::new("echo $$ > child; exec sleep 1000");
@@ -186,7 +186,7 @@ fn a_second_signal_asks_nobody(etcd: Etcd) {
 }
 
 fn a_signal_while_it_waits_leaves_the_queue(etcd: Etcd) {
-    let leader = Running::campaign(&etcd, "office", &[]).once("elected");
+    let leader = Running::campaign(&etcd, "my-service", &[]).once("elected");
     let work = Work::new("echo $$ > child; exec sleep 1000");
     let mut running = Running::start(work.command(&etcd, &[]));
     running.stderr.line_with("joined");
@@ -216,7 +216,7 @@ fn work_that_crashes_at_once_lets_others_have_their_turn(etcd: Etcd) {
 fn work_that_ends_after_a_while_resigns_and_comes_back(etcd: Etcd) {
     let work = Work::new("echo $$ > child; sleep 2.1");
     let (running, child) = work.start(&etcd, &["--restart-delay", "1m"]);
-    let other = Running::campaign(&etcd, "office", &[]).once("joined");
+    let other = Running::campaign(&etcd, "my-service", &[]).once("joined");
     other.event("elected");
     assert!(!is_alive(child));
     // It stands in line again without a pause.
@@ -235,7 +235,7 @@ fn ctrl_c_reaches_the_command_alone_and_ends_us_in_order(etcd: Etcd) {
     terminal.answers("\x03", "withdrawn");
     assert_eq!(terminal.wait(), 0);
     assert_eq!(fs::read_to_string(work.path("interrupted")).unwrap(), "interrupted\n");
-    assert_eq!(etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 }
 
 fn the_command_reads_the_terminal(etcd: Etcd) {
@@ -267,7 +267,7 @@ fn a_term_that_is_over_is_not_continued(etcd: Etcd) {
     let mut terminal = Terminal::shell(&etcd, &work.line(&[]));
     let child = work.pid("child");
     terminal.answers("\x1a", "Stopped");
-    let other = Running::campaign(&etcd, "office", &[]).once("elected");
+    let other = Running::campaign(&etcd, "my-service", &[]).once("elected");
     terminal.type_in("fg\n");
     until("the work is dead", || !is_alive(child));
     assert!(!work.path("lines").exists());
@@ -322,7 +322,7 @@ fn events_survive_a_full_disk(etcd: Etcd) {
                   rm fill; echo freed; exec sleep 1000";
     let events = ["-o", "json", "--events", "events", "--", "sh", "-c", script];
     let full = format!("mount -t tmpfs -o size=64k nothing {folder} && cd {folder}");
-    let command = limited(&full, &run(&etcd, "office", &events));
+    let command = limited(&full, &run(&etcd, "my-service", &events));
     let mut command = started_by(&["unshare", "--user", "--map-root-user", "--mount"], &command);
     command.stdin(Stdio::piped());
     let mut running = Running::start(command);
@@ -355,7 +355,7 @@ fn events_survive_a_full_disk(etcd: Etcd) {
 /// Enough is found before joining, and is enough.
 fn where_few_files_can_be_opened_it_works_or_does_not_join(etcd: Etcd) {
     for files in [20, 30, 34, 36, 38, 42, 50] {
-        let command = run(&etcd, "office", &["--once", "--", "true"]);
+        let command = run(&etcd, "my-service", &["--once", "--", "true"]);
         let ended = end(limited(&format!("ulimit -n {files}"), &command));
         println!("{files} files: {}", ended.status);
         if files < 35 || ended.status == 2 {

@@ -20,7 +20,7 @@ incumbent_tests::on_each_version!(
 
 const PASSWORD: &str = "pA55w0rd-of-ann";
 
-const LEADER: &[&str] = &["leader", "office"];
+const LEADER: &[&str] = &["leader", "my-service"];
 
 fn each_fault_of_tls_has_its_sentence(version: Version) {
     let world = World::start(version);
@@ -48,7 +48,7 @@ fn each_fault_of_tls_has_its_sentence(version: Version) {
     refused("a stranger's", &Mine::of(&ours, &theirs), says);
     let plain = format!("etcd://{}", world.etcd.address());
     let says = &["it speaks TLS", "etcds://"];
-    sentence("no TLS", 4, incumbent(["--store", &plain, "leader", "office"]), says);
+    sentence("no TLS", 4, incumbent(["--store", &plain, "leader", "my-service"]), says);
 
     // etcd reads its own certificate with each connection.
     world.serve(&world.authority.server(Validity::Now, false));
@@ -77,7 +77,7 @@ fn each_fault_of_tls_has_its_sentence(version: Version) {
 }
 
 fn each_fault_of_a_login_has_its_sentence(etcd: Etcd) {
-    etcd.enable_users("ann", PASSWORD, "office");
+    etcd.enable_users("ann", PASSWORD, "my-service");
     let (_directory, file) = password();
     let as_user = |name: &str, password: &str| {
         write_secret(&file, password);
@@ -96,7 +96,7 @@ fn each_fault_of_a_login_has_its_sentence(etcd: Etcd) {
 fn certificates_are_replaced_while_it_leads(version: Version) {
     let world = World::start(version);
     let mine = world.mine();
-    let arguments = ["campaign", "office", "--ttl", "5s", "-o", "json", "-v"];
+    let arguments = ["campaign", "my-service", "--ttl", "5s", "-o", "json", "-v"];
     let candidate = Running::start(mine.on(&world.etcd.url(), &arguments));
     let epoch = candidate.event("elected")["epoch"].clone();
     let good = world.authority.client(Validity::Now);
@@ -113,13 +113,13 @@ fn certificates_are_replaced_while_it_leads(version: Version) {
     candidate.stderr.line_with("connected with the new credentials");
     assert_eq!(candidate.event("extended")["epoch"], epoch);
     is_undisturbed(candidate);
-    assert_eq!(world.etcd.etcdctl(&["get", "--prefix", "office"]), "");
+    assert_eq!(world.etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 }
 
 fn a_password_is_replaced_while_it_leads(etcd: Etcd) {
-    etcd.enable_users("ann", PASSWORD, "office");
+    etcd.enable_users("ann", PASSWORD, "my-service");
     let (_directory, file) = password();
-    let mut command = on(&etcd, ["campaign", "office", "--ttl", "5s", "-o", "json", "-v"]);
+    let mut command = on(&etcd, ["campaign", "my-service", "--ttl", "5s", "-o", "json", "-v"]);
     command.args(["--user", "ann", "--password-file"]).arg(&file);
     let candidate = Running::start(command);
     let epoch = candidate.event("elected")["epoch"].clone();
@@ -131,11 +131,11 @@ fn a_password_is_replaced_while_it_leads(etcd: Etcd) {
     candidate.stderr.line_with("connected with the new credentials");
     assert_eq!(candidate.event("extended")["epoch"], epoch);
     is_undisturbed(candidate);
-    assert_eq!(etcd.as_root(&["get", "--prefix", "office"]), "");
+    assert_eq!(etcd.as_root(&["get", "--prefix", "my-service"]), "");
 }
 
 fn who_is_denied_is_withdrawn_with_the_reason(etcd: Etcd) {
-    etcd.enable_users("ann", PASSWORD, "office");
+    etcd.enable_users("ann", PASSWORD, "my-service");
     let (_directory, file) = password();
     for (arguments, prints) in [
         (&["campaign", "theirs", "--ttl", "2s", "-o", "json"][..], "withdrawn"),
@@ -160,7 +160,7 @@ fn a_role_may_cover_all_elections_below_a_prefix(etcd: Etcd) {
 /// searched for both, in each of the forms that a log may give them.
 fn no_secret_is_told(version: Version) {
     let world = World::start(version);
-    world.etcd.enable_users("ann", PASSWORD, "office");
+    world.etcd.enable_users("ann", PASSWORD, "my-service");
     let mine = world.mine();
     let file = mine.directory.path().join("password");
     fs::write(&file, PASSWORD).unwrap();
@@ -169,7 +169,7 @@ fn no_secret_is_told(version: Version) {
         command.env("RUST_LOG", "trace").env("RUST_BACKTRACE", "1");
         command
     };
-    let run = ["run", "office", "--ttl", "2s", "-vvv", "--", "sh", "-c", "exec sleep 100"];
+    let run = ["run", "my-service", "--ttl", "2s", "-vvv", "--", "sh", "-c", "exec sleep 100"];
     let running = Running::start(login(mine.on(&world.etcd.url(), &run)));
     running.stderr.line_with("elected");
     let child = eventually("the command runs", || Some(children(running.pid()).first()?.0));
@@ -209,7 +209,8 @@ fn no_secret_is_told(version: Version) {
         seen += &(end.stdout + &end.stderr);
     }
     fs::write(&file, format!("{PASSWORD}-wrong")).unwrap();
-    let refused = end(login(mine.on(&world.etcd.url(), &["leader", "office", "-vvv"]))).expect(4);
+    let refused =
+        end(login(mine.on(&world.etcd.url(), &["leader", "my-service", "-vvv"]))).expect(4);
     seen += &refused.stderr;
 
     assert!(!seen.contains(PASSWORD));
