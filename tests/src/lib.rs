@@ -10,10 +10,14 @@ pub mod cluster;
 pub mod counter;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "etcd")]
+pub mod floor;
 #[cfg(feature = "component")]
 pub mod hostile;
 #[cfg(feature = "component")]
 pub mod job;
+#[cfg(feature = "etcd")]
+pub mod line_process;
 #[cfg(feature = "component")]
 pub mod load;
 #[cfg(feature = "etcd")]

@@ -9,13 +9,11 @@ mod hosts;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use etcd_client::{Client, EventType, WatchOptions};
 use incumbent::{Election, Leadership, Options, Session};
 use incumbent_tests::etcd::{Etcd, SYNCED, Version};
+use incumbent_tests::floor::Floor;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-
-use self::hosts::Host;
 
 /// How long a successor has been in line when its predecessor resigns.
 const IN_LINE: Duration = Duration::from_millis(300);
@@ -40,7 +38,7 @@ async fn measure(version: Version, rounds: usize) -> Result<()> {
     let mut writers = load(&etcd).await;
     handover(&etcd, rounds, "1,000 writes a second", IN_LINE).await?;
     writers.shutdown().await;
-    hosts(&etcd, rounds.min(100)).await
+    other_hosts(&etcd, rounds.min(100)).await
 }
 
 /// From nothing to a leadership, without a rival.
@@ -71,26 +69,31 @@ async fn start(etcd: &Etcd, rounds: usize) -> Result<()> {
 }
 
 async fn handover(etcd: &Etcd, rounds: usize, what: &str, in_line: Duration) -> Result<()> {
-    let mut floor = Floor { writer: etcd.client().await, waiter: etcd.client().await };
+    let mut floor = Floor::connect(etcd).await?;
     let (mut ours, floors) =
-        in_turns(etcd, rounds, in_line, async || Ok(vec![floor.round(in_line).await?])).await?;
+        in_turns(etcd, rounds, in_line, async || {
+            floor.prepare().await?;
+            sleep(in_line).await;
+            Ok(vec![floor.hand_over().await?])
+        })
+        .await?;
     println!("  {what}");
     print(("floor", &mut floors.concat()), ("incumbent", &mut ours));
     Ok(())
 }
 
-async fn hosts(etcd: &Etcd, rounds: usize) -> Result<()> {
+async fn other_hosts(etcd: &Etcd, rounds: usize) -> Result<()> {
     println!("  one host after the other, quiet, 300 ms in line");
-    let mut others = Host::all(&etcd.url())?;
+    let mut others = hosts::all(&etcd.url())?;
     if others.len() < 2 {
         println!("    not all of them are here: ./setup.sh node python");
     }
     let (mut ours, theirs) =
-        in_turns(etcd, rounds, IN_LINE, async || others.iter_mut().map(Host::hand_over).collect())
+        in_turns(etcd, rounds, IN_LINE, async || others.iter_mut().map(hosts::hand_over).collect())
             .await?;
     for (at, host) in others.iter().enumerate() {
         let mut times: Vec<_> = theirs.iter().map(|round| round[at]).collect();
-        print(("Rust", &mut ours), (host.name, &mut times));
+        print(("Rust", &mut ours), (host.name(), &mut times));
     }
     Ok(())
 }
@@ -136,34 +139,6 @@ async fn hand_over(
     leader.resign().await?;
     let (next, elected) = campaign.await?;
     Ok((next?, elected - began))
-}
-
-/// What any election on etcd has to wait for.
-struct Floor {
-    writer: Client,
-    waiter: Client,
-}
-
-impl Floor {
-    async fn round(&mut self, in_line: Duration) -> Result<Duration> {
-        self.writer.put("floor", "", None).await?;
-        let mut stream = self.waiter.watch("floor", Some(WatchOptions::new())).await?;
-        sleep(in_line).await;
-        let began = Instant::now();
-        let mut writer = self.writer.clone();
-        let deleted = tokio::spawn(async move { writer.delete("floor", None).await });
-        'watch: while let Some(response) = stream.message().await? {
-            for event in response.events() {
-                if event.event_type() == EventType::Delete {
-                    break 'watch;
-                }
-            }
-        }
-        self.waiter.get("floor", None).await?;
-        let took = began.elapsed();
-        deleted.await??;
-        Ok(took)
-    }
 }
 
 /// Other people's writes, a thousand a second.
