@@ -2,7 +2,8 @@
 # Brings this machine to where everything builds and all tests run. Says what it
 # does, does nothing twice, and starts no service. What a known system lacks is
 # installed; for any other, it is named. `./setup.sh node python job` brings what these
-# examples need as well (examples/node, examples/python, examples/job).
+# examples need as well (examples/node, examples/python, examples/job), and `./setup.sh compare`
+# what `just bench compare` does.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -23,8 +24,8 @@ has() { command -v "$1" >/dev/null; }
 
 for example; do
   case $example in
-    node | python | job) ;;
-    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job"; exit 2 ;;
+    node | python | job | compare) ;;
+    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job compare"; exit 2 ;;
   esac
 done
 
@@ -335,6 +336,13 @@ python_example() {
   is_made "$wasm" && return
   say "making the component, as $wasm"
   just component >/dev/null || lacks "the component, for $host (just component)"
+}
+
+# The other client of `just bench compare`.
+compare_example() {
+  has go && [[ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3/concurrency ]] && return
+  install_packages "builds the peer on etcd's Go client" golang-go golang-etcd-server-dev \
+    || lacks "Go, and Debian's source of etcd's client for it (golang-go and golang-etcd-server-dev)"
 }
 
 compiler
