@@ -1,0 +1,67 @@
+//! Incumbent and the `concurrency` package of etcd's Go client side by side, in turns, on both
+//! versions of etcd: elections won and taken over by the thousand, memory, handovers, and what
+//! etcd is asked. With `--write` the figures become BENCHMARKS.md and its charts.
+//!
+//! `just bench compare [quick] [HANDOVERS] [--write]`
+
+mod charts;
+mod figures;
+mod page;
+mod peer;
+mod peers;
+mod rounds;
+mod store;
+
+use std::env;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use incumbent_tests::etcd::Version;
+use tokio::runtime::Runtime;
+
+use self::peers::Programs;
+use self::rounds::Extent;
+
+const ALL: Extent = Extent { handovers: 100, repeats: 3, elections: 10_000, sessions: 1_000 };
+const QUICK: Extent = Extent { handovers: 20, repeats: 1, elections: 1_000, sessions: 100 };
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let runtime = Runtime::new()?;
+    if let [role, url, ttl] = &arguments[..]
+        && role == "peer"
+    {
+        return runtime.block_on(peer::run(url, Duration::from_secs(ttl.parse()?)));
+    }
+    let (mut extent, mut write) = (ALL, false);
+    for argument in &arguments {
+        match argument.as_str() {
+            "quick" => extent = QUICK,
+            "--write" => write = true,
+            // Cargo adds it.
+            "--bench" => {}
+            count => {
+                extent.handovers = count.parse().with_context(|| {
+                    format!("there are quick, --write and a number of handovers, not {count}")
+                })?;
+            }
+        }
+    }
+    if let Some(lack) = Programs::lack() {
+        println!("{lack}");
+        return Ok(());
+    }
+    let programs = Programs::build()?;
+    let since = Instant::now();
+    let mut measured = Vec::new();
+    for version in Version::ALL {
+        let on_etcd = runtime.block_on(rounds::measure(&programs, version, extent))?;
+        println!("etcd {version}\n\n{}", page::table(&on_etcd, extent));
+        measured.push(on_etcd);
+    }
+    println!("measured in {:.0} s", since.elapsed().as_secs_f64());
+    if write {
+        page::write(&programs, &measured, extent)?;
+    }
+    Ok(())
+}

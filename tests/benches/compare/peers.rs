@@ -1,0 +1,127 @@
+//! The processes that are measured: one on Incumbent, one on etcd's Go client, for both of which
+//! the same lines mean the same (`peer.rs` has the list).
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use incumbent::Mark;
+use incumbent_tests::line_process::LineProcess;
+
+/// Long, so that the requests which are counted are those of a handover.
+pub const TTL: Duration = Duration::from_secs(600);
+
+/// Debian's packages, for what the Go peer needs.
+const GO_SOURCES: &str = "/usr/share/gocode";
+
+/// Whose client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Go,
+    Ours,
+}
+
+impl Side {
+    pub const ALL: [Self; 2] = [Self::Go, Self::Ours];
+}
+
+/// Both programs, ready to be started.
+pub struct Programs {
+    go: PathBuf,
+    /// What `go version` says.
+    pub go_version: String,
+}
+
+impl Programs {
+    /// What has to be installed, if anything.
+    pub fn lack() -> Option<&'static str> {
+        let client = Path::new(GO_SOURCES).join("src/go.etcd.io/etcd/clientv3/concurrency");
+        let complete = client.exists() && Command::new("go").arg("version").output().is_ok();
+        (!complete).then_some(
+            "nothing to compare with: the peer in Go is built with Debian's golang-go and \
+             golang-etcd-server-dev (./setup.sh compare)",
+        )
+    }
+
+    /// Builds the peer in Go.
+    pub fn build() -> Result<Self> {
+        let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare");
+        fs::create_dir_all(&built)?;
+        let go = built.join("peer");
+        let build = Command::new("go")
+            .args(["build", "-o"])
+            .arg(&go)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/compare/peer.go"))
+            .envs([("GO111MODULE", "off"), ("GOFLAGS", ""), ("GOPATH", GO_SOURCES)])
+            .env("GOCACHE", built.join("cache"))
+            .status()?;
+        ensure!(build.success(), "the peer in Go was not built");
+        let version = Command::new("go").arg("version").output()?;
+        let go_version = String::from_utf8(version.stdout)?.trim().to_owned();
+        Ok(Self { go, go_version })
+    }
+
+    /// Starts a peer, and waits until it has connected to the etcd of this URL.
+    pub fn start(&self, side: Side, url: &str) -> Result<Peer> {
+        let ttl = TTL.as_secs().to_string();
+        let mut process = match side {
+            Side::Go => {
+                let address = url.trim_start_matches("etcd://");
+                LineProcess::start("the peer in Go", Command::new(&self.go).args([address, &ttl]))?
+            }
+            Side::Ours => {
+                let mut command = Command::new(env::current_exe()?);
+                LineProcess::start("our peer", command.args(["peer", url, &ttl]))?
+            }
+        };
+        match process.answer()?.as_str() {
+            "ready" => Ok(Peer { process }),
+            other => bail!("{} answers {other}", process.name()),
+        }
+    }
+}
+
+/// A peer that runs.
+pub struct Peer {
+    process: LineProcess,
+}
+
+impl Peer {
+    pub fn campaign(&mut self, name: &str, count: usize) -> Result<Mark> {
+        self.mark(&format!("campaign {name} {count}"))
+    }
+
+    pub fn queue(&mut self, name: &str, count: usize) -> Result<Mark> {
+        self.mark(&format!("queue {name} {count}"))
+    }
+
+    pub fn resign(&mut self) -> Result<Mark> {
+        self.mark("resign")
+    }
+
+    pub fn close(&mut self) -> Result<Mark> {
+        self.mark("close")
+    }
+
+    /// Waits for so many more elections, and tells how long after this mark each was won.
+    pub fn elected(&mut self, count: usize, began: Mark) -> Result<Vec<Duration>> {
+        let marks = self.process.ask(&format!("elected {count}"))?;
+        let after = |mark: &str| anyhow::Ok(Duration::from_nanos(mark.parse::<Mark>()? - began));
+        marks.split_whitespace().map(after).collect()
+    }
+
+    /// Resident memory, in bytes.
+    pub fn resident(&self) -> Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        Ok(kilobytes.context("a process has a VmRSS")?.parse::<f64>()? * 1_024.0)
+    }
+
+    fn mark(&mut self, line: &str) -> Result<Mark> {
+        Ok(self.process.ask(line)?.parse()?)
+    }
+}
