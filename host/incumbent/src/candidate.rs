@@ -6,17 +6,16 @@ use std::sync::Arc;
 use futures_util::stream::{self, StreamExt};
 use futures_util::{FutureExt, Stream};
 use parking_lot::Mutex;
-use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 
 use crate::driver::{
-    CandidateReceiver, CandidateState, Handle, Registrant, Registration, Stage, Told, channel, over,
+    CandidateReceiver, CandidateState, Handle, Registrant, Registration, Stage, Told, broadcast,
+    channel, over,
 };
 use crate::error::Error;
 use crate::event::{Event, TermInfo};
 use crate::leadership::Leadership;
-use crate::observer::passed;
 use crate::term::Term;
 use crate::types::{Candidacy, ElectionId, Failure, Mark};
 
@@ -178,11 +177,7 @@ impl Listener {
             }
             tokio::select! {
                 biased;
-                told = self.events.recv() => match told {
-                    Ok(told) => return Some(self.take(&told)),
-                    Err(RecvError::Lagged(passed_over)) => passed(passed_over),
-                    Err(RecvError::Closed) => return None,
-                },
+                told = self.events.recv() => return told.map(|told| self.take(&told)),
                 until = extended(&self.led) => if let Some(event) = self.extended(until) {
                     return Some(event);
                 },

@@ -23,6 +23,7 @@ use crate::store::Store;
 use crate::term::Deadlines;
 use crate::types::{Command, Config, Event, Mark, Notice, Step};
 
+pub(crate) mod broadcast;
 mod calls;
 mod candidate;
 mod channel;
@@ -37,7 +38,7 @@ mod verify;
 
 use calls::Calls;
 pub(crate) use candidate::CandidateState;
-pub(crate) use channel::{CandidateReceiver, EVENTS, Stage, Told, channel, over};
+pub(crate) use channel::{CandidateReceiver, Stage, Told, channel, over};
 pub(crate) use handle::{Handle, Registration, Request};
 use queue::{BATCH, Queue};
 use recovery::Recovery;

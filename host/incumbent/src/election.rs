@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::oneshot;
 
 use crate::backoff::Backoff;
 use crate::candidate::Candidate;
 use crate::clock::{Clock, nanoseconds};
-use crate::driver::{EVENTS, Handle, Registrant, Registration, over};
+use crate::driver::{Handle, Registrant, Registration, broadcast, over};
 use crate::error::Error;
 use crate::event::Participant;
 use crate::leadership::Leadership;
@@ -189,7 +189,7 @@ impl Election {
 
     /// Follows who leads, from now on, without being a candidate.
     pub fn observe(&self) -> Leaders {
-        let (sightings, receiver) = broadcast::channel(EVENTS);
+        let (sightings, receiver) = broadcast::channel();
         let registration = Registration::new(&self.handle, |id| Registrant::Observer {
             observation: self.observation(id),
             sightings,

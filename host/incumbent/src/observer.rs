@@ -6,9 +6,8 @@ use std::task::{Context, Poll};
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt};
-use tokio::sync::broadcast::{self, error::RecvError};
 
-use crate::driver::{Observed, Registration};
+use crate::driver::{Observed, Registration, broadcast};
 use crate::error::Error;
 use crate::event::Participant;
 
@@ -50,23 +49,9 @@ impl fmt::Debug for Leaders {
     }
 }
 
-/// What comes through a channel; what was too slow to be taken is passed over.
+/// What comes through a channel.
 pub(crate) fn received<T: Clone + Send + 'static>(
     channel: broadcast::Receiver<T>,
 ) -> BoxStream<'static, T> {
-    stream::unfold(channel, |mut channel| async {
-        loop {
-            match channel.recv().await {
-                Ok(item) => return Some((item, channel)),
-                Err(RecvError::Lagged(passed_over)) => passed(passed_over),
-                Err(RecvError::Closed) => return None,
-            }
-        }
-    })
-    .boxed()
-}
-
-/// Says that a reader was too slow, for this many events.
-pub(crate) fn passed(passed_over: u64) {
-    tracing::warn!(passed_over, "a stream of events is not read fast enough");
+    stream::unfold(channel, async |mut channel| Some((channel.recv().await?, channel))).boxed()
 }

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
+use super::broadcast;
 use crate::event::Event;
 use crate::term::Term;
 use crate::types::Failure;
-
-/// How many events wait for a reader.
-pub(crate) const EVENTS: usize = 256;
 
 /// How far a candidate has come, as its users see it.
 #[derive(Clone, Debug)]
@@ -49,15 +47,14 @@ pub(crate) struct CandidateReceiver {
 
 pub(crate) fn channel() -> (CandidateSender, CandidateReceiver) {
     let (stage, stages) = watch::channel(Stage::Joining);
-    let (sender, events) = broadcast::channel(EVENTS);
+    let (sender, events) = broadcast::channel();
     let receiver = CandidateReceiver { stage: stages, events, sender: sender.downgrade() };
     (CandidateSender { stage, events: sender }, receiver)
 }
 
 impl CandidateSender {
     pub(super) fn send(&self, event: Event, begun: Option<Term>) {
-        // Nobody has to listen.
-        let _ = self.events.send(Arc::new(Told { event, begun }));
+        self.events.send(Arc::new(Told { event, begun }));
     }
 }
 

@@ -1,15 +1,16 @@
 //! How the users of a session reach its driver.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::channel::EVENTS;
+use super::broadcast;
 use super::registrants::{Pending, Registrant};
 use crate::clock::Clock;
 use crate::store::{Store, read};
@@ -22,11 +23,14 @@ const AT_ONCE: usize = 256;
 
 /// How the users of a session reach its driver. A cheap clone.
 #[derive(Clone)]
-pub(crate) struct Handle {
+pub(crate) struct Handle(Arc<Shared>);
+
+/// What all handles of a session share.
+pub(crate) struct Shared {
     requests: mpsc::UnboundedSender<Request>,
-    elections: Arc<AtomicU32>,
+    elections: AtomicU32,
     writes: Arc<Semaphore>,
-    reads: Arc<Semaphore>,
+    reads: Semaphore,
     troubles: broadcast::WeakSender<Failure>,
     /// Its sender is gone once the session closes.
     open: watch::Receiver<()>,
@@ -55,12 +59,12 @@ impl Handle {
     ) -> (Self, Inbox) {
         let (requests, requested) = mpsc::unbounded_channel();
         let (open, is_open) = watch::channel(());
-        let (troubles, _) = broadcast::channel(EVENTS);
-        let handle = Self {
+        let (troubles, _) = broadcast::channel();
+        let handle = Shared {
             requests,
-            elections: Arc::new(AtomicU32::new(1)),
+            elections: AtomicU32::new(1),
             writes: Arc::new(Semaphore::new(AT_ONCE)),
-            reads: Arc::new(Semaphore::new(AT_ONCE)),
+            reads: Semaphore::new(AT_ONCE),
             troubles: troubles.downgrade(),
             open: is_open,
             identity: identity.into(),
@@ -69,7 +73,7 @@ impl Handle {
             timeout,
             runtime: runtime::Handle::current(),
         };
-        (handle, Inbox { requests: requested, open, troubles })
+        (Self(Arc::new(handle)), Inbox { requests: requested, open, troubles })
     }
 
     /// False if the driver is gone.
@@ -145,6 +149,14 @@ impl Handle {
     /// None if the driver is gone.
     pub(crate) fn troubles(&self) -> Option<broadcast::Receiver<Failure>> {
         Some(self.troubles.upgrade()?.subscribe())
+    }
+}
+
+impl Deref for Handle {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
     }
 }
 

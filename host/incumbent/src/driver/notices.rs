@@ -116,8 +116,7 @@ impl Registrants {
             Registrant::Observer { observation, sightings } => {
                 let epoch = leader.as_ref().map(|leader| i64::from(leader.epoch));
                 debug!(election = observation.name, epoch, "leader seen");
-                // The observer may be on its way out.
-                let _ = sightings.send(Ok(leader));
+                sightings.send(Ok(leader));
             }
             Registrant::Inspector { .. } => return Err(misnamed(sighting.election)),
         }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, broadcast, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::warn;
 
+use super::broadcast;
 use super::candidate::CandidateState;
 use super::queue::too_large;
 use super::verify::{Verified, misnamed};
@@ -143,8 +144,7 @@ impl Registrants {
             // Said once for a row of failures.
             None => self.all.values().for_each(tell),
         }
-        // Nobody has to listen.
-        let _ = self.troubles.send(failure);
+        self.troubles.send(failure);
     }
 
     pub(super) fn get(&mut self, election: ElectionId) -> Verified<&mut Registrant> {
@@ -191,7 +191,7 @@ impl Registrant {
                 let done = candidate.last_epoch != Epoch::default() && !candidate.candidacy.rejoin;
                 candidate.is_idle() && (done || candidate.leaving)
             }
-            Self::Observer { sightings, .. } => sightings.receiver_count() == 0,
+            Self::Observer { sightings, .. } => !sightings.has_receivers(),
             Self::Inspector { listed, .. } => listed.is_closed(),
         }
     }
@@ -201,8 +201,7 @@ impl Registrant {
             (Self::Candidate(candidate), cause) => candidate.withdraw(cause),
             (Self::Observer { observation, sightings }, Some(failure)) => {
                 warn!(election = observation.name, %failure, "withdrawn");
-                // The observer may have gone.
-                let _ = sightings.send(Err(failure));
+                sightings.send(Err(failure));
             }
             (Self::Inspector { listed, .. }, Some(failure)) => {
                 // The caller may have gone.
