@@ -31,6 +31,9 @@ pub(crate) mod url;
 ///   before; one that changes nothing gets none. A key's `created` is the revision that made
 ///   it: a key that is made again has a greater one. Revisions never go back, not even over a
 ///   restart: they are the epochs.
+/// - **Together.** Operations that are under way at once may be done in one transaction, and then
+///   share its revision. No two of them claim keys of one queue, whose order is that of their
+///   revisions, and none changes what another one changes or compares.
 /// - **One order.** Transactions happen one after the other, each whole or not at all. An
 ///   acknowledged change shows in every [`Operation::Read`] that is sent later, and is not
 ///   lost.

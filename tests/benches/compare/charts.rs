@@ -21,6 +21,9 @@ struct Curve {
     points: Vec<(f64, f64)>,
 }
 
+/// Its name, its unit, and what it shows of a peer with so many elections.
+type Panel<'a> = (&'a str, &'a str, &'a dyn Fn(&Measured, usize) -> f64);
+
 /// The share of handovers that took so long at most: quiet, fresh and in a queue.
 pub fn handovers(path: &Path, measured: &OnEtcd) -> Result<()> {
     let panels = [
@@ -57,7 +60,7 @@ pub fn elections(path: &Path, measured: &OnEtcd) -> Result<()> {
         };
         curve(side, counts.iter().map(|count| (*count as f64, of(peer, *count))).collect())
     };
-    let panels: [(_, _, &dyn Fn(&Measured, usize) -> f64); 3] = [
+    let panels: [Panel<'_>; 3] = [
         ("won by one process", "seconds", &|peer, count| peer.won(count)),
         ("taken over after a close", "seconds", &|peer, count| peer.taken_over(count, 100)),
         ("resident memory", "MiB", &|peer, count| peer.resident(count) / 1_048_576.0),

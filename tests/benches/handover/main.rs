@@ -70,13 +70,12 @@ async fn start(etcd: &Etcd, rounds: usize) -> Result<()> {
 
 async fn handover(etcd: &Etcd, rounds: usize, what: &str, in_line: Duration) -> Result<()> {
     let mut floor = Floor::connect(etcd).await?;
-    let (mut ours, floors) =
-        in_turns(etcd, rounds, in_line, async || {
-            floor.prepare().await?;
-            sleep(in_line).await;
-            Ok(vec![floor.hand_over().await?])
-        })
-        .await?;
+    let (mut ours, floors) = in_turns(etcd, rounds, in_line, async || {
+        floor.prepare().await?;
+        sleep(in_line).await;
+        Ok(vec![floor.hand_over().await?])
+    })
+    .await?;
     println!("  {what}");
     print(("floor", &mut floors.concat()), ("incumbent", &mut ours));
     Ok(())

@@ -12,8 +12,8 @@ use super::SECOND;
 #[path = "../../../host/incumbent/src/store/memory/contents.rs"]
 mod contents;
 
-pub use contents::Contents as Store;
 use contents::Rules;
+pub use contents::{Contents as Store, Together};
 
 /// How often leases are looked through for those that ran out.
 pub const EXPIRY_TICK: Duration = 500_000_000;

@@ -3,6 +3,7 @@
 //! is said where there is no etcd.
 
 mod access;
+mod batches;
 mod calls;
 mod members;
 mod renewals;

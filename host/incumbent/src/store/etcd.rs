@@ -11,10 +11,12 @@
 //! | `endpoint` | one member, and the renewal of its credentials |
 //! | `endpoints` | all members: the first connection to one, and which one is asked |
 //! | `request` | the operations that are one request each |
+//! | `batch`, `joint` | what waits while requests are under way, and goes together in one |
 //! | `keep_alive` | renewals |
 //! | `watch`, `watch_stream` | all watches of a set on one stream, and its repair |
 
 mod access;
+mod batch;
 mod connection;
 mod credentials;
 mod diagnosis;
@@ -22,6 +24,7 @@ mod endpoint;
 mod endpoints;
 mod error;
 mod failure;
+mod joint;
 mod keep_alive;
 mod keyspace;
 mod request;
@@ -34,9 +37,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use self::batch::Batches;
 pub use self::credentials::Credentials;
 use self::endpoints::Endpoints;
 pub use self::error::ConnectError;
+use self::joint::Joint;
 use self::keep_alive::Renewals;
 use self::keyspace::Keyspace;
 use self::watch::EtcdWatches;
@@ -52,6 +57,8 @@ use crate::types::{Answer, Entry, Failure, Operation};
 pub struct EtcdStore {
     endpoints: Arc<Endpoints>,
     renewals: Arc<Renewals>,
+    writes: Arc<Batches>,
+    reads: Arc<Batches>,
     keyspace: Keyspace,
 }
 
@@ -73,15 +80,34 @@ impl EtcdStore {
         // with each future around it, and three sessions in one test overflowed the stack.
         let connecting = Box::pin(Endpoints::connect(url, credentials, &keyspace, dial_timeout));
         let endpoints = connecting.await?;
-        Ok(Self { endpoints: Arc::new(endpoints), renewals: Arc::default(), keyspace })
+        Ok(Self {
+            endpoints: Arc::new(endpoints),
+            renewals: Arc::default(),
+            writes: Arc::new(Batches::new()),
+            reads: Arc::new(Batches::new()),
+            keyspace,
+        })
     }
 
     async fn perform(&self, operation: Operation, within: Duration) -> Answer {
-        let Self { endpoints, renewals, keyspace } = self;
         // etcd refuses an empty key itself, but not below a prefix.
         if keys_of(&operation).0.iter().any(|key| key.is_empty()) {
             return Err(Failure::Invalid("etcdserver: key is not provided".into()));
         }
+        let batches = match &operation {
+            Operation::Claim(_) | Operation::Guarded(_) => &self.writes,
+            Operation::Read(selections) if joint::is_small(selections) => &self.reads,
+            Operation::Read(_)
+            | Operation::Grant(_)
+            | Operation::KeepAlive(_)
+            | Operation::Revoke(_) => return self.alone(operation, within).await,
+        };
+        batches.send(self, operation, within).await
+    }
+
+    /// Sends one operation by itself.
+    async fn alone(&self, operation: Operation, within: Duration) -> Answer {
+        let Self { endpoints, renewals, keyspace, .. } = self;
         match operation {
             Operation::Grant(grant) => {
                 endpoints.request(within, |client| request::grant(client, grant)).await
@@ -104,6 +130,18 @@ impl EtcdStore {
                 let write = |client| request::guarded(client, keyspace, guarded);
                 endpoints.request(within, write).await
             }
+        }
+    }
+
+    /// Sends several operations in one request: either reads or writes.
+    async fn together(&self, operations: &[&Operation], within: Duration) -> Answer<Joint> {
+        let Self { endpoints, keyspace, .. } = self;
+        if let Some(Operation::Read(_)) = operations.first() {
+            let read = |client| joint::read(client, keyspace, operations);
+            endpoints.request_twice(within, read).await
+        } else {
+            let write = |client| joint::write(client, keyspace, operations);
+            endpoints.request(within, write).await
         }
     }
 }

@@ -9,10 +9,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-#[cfg(any(feature = "etcd", feature = "sqlite"))]
-pub(super) use self::contents::keys_of;
 #[doc(hidden)]
 pub use self::contents::{Contents, Rules};
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+pub(super) use self::contents::{Together, keys_of};
 use self::watches::{MemoryWatches, Seen};
 use super::{Store, Watches};
 use crate::clock::{BootClock, Clock};

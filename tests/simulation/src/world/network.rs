@@ -6,6 +6,10 @@ use super::{Happening, Held, Request, Sender, World};
 use crate::SECOND;
 use crate::laws::Broken;
 use crate::plan::Kind;
+use crate::store::Together;
+
+/// How much of what happens next is looked through for what goes together.
+const SOON: usize = 16;
 
 impl World<'_> {
     pub(super) fn call(&mut self, process: usize, now: Mark, call: Call) -> Result<(), Broken> {
@@ -135,20 +139,44 @@ impl World<'_> {
             }
             return;
         }
-        let outcome = match &request.operation {
-            Operation::Grant(_)
-            | Operation::Revoke(_)
-            | Operation::Claim(_)
-            | Operation::Read(_)
-            | Operation::Guarded(_)
-                if self.is_active(Kind::Denied(process)) =>
-            {
-                Err(Failure::Denied("permission denied".into()))
-            }
-            operation => self.cluster.store.perform(self.now, operation),
-        };
+        let is_denied = self.is_active(Kind::Denied(process));
+        if is_denied && !matches!(request.operation, Operation::KeepAlive(_)) {
+            let denied = Failure::Denied("permission denied".into());
+            return self.reply(member, request, Err(denied));
+        }
+        let batch = self.batch(member, request);
+        let operations = batch.iter().map(|request| &request.operation);
+        let outcomes = self.cluster.store.perform_together(self.now, operations);
         self.changed();
-        self.reply(member, request, outcome);
+        for (request, outcome) in batch.into_iter().zip(outcomes) {
+            self.reply(member, request, outcome);
+        }
+    }
+
+    /// A request, and perhaps others of its process that arrive soon, in one transaction.
+    fn batch(&mut self, member: usize, first: Request) -> Vec<Request> {
+        let process = first.process;
+        let mut together = Together::default();
+        let mut is_part = |request: &Request| {
+            let is_write = matches!(request.operation, Operation::Claim(_) | Operation::Guarded(_));
+            is_write && request.process == process && together.admits(&request.operation)
+        };
+        if !is_part(&first) || self.rng.bool() {
+            return vec![first];
+        }
+        let soon = self.queue.range(..).take(SOON).filter_map(|(at, what)| match what {
+            Happening::Arrive { member: to, request } if *to == member && is_part(request) => {
+                Some(*at)
+            }
+            _ => None,
+        });
+        let mut batch = vec![first];
+        for at in soon.collect::<Vec<_>>() {
+            if let Some(Happening::Arrive { request, .. }) = self.queue.remove(&at) {
+                batch.push(request);
+            }
+        }
+        batch
     }
 
     pub(super) fn reply(

@@ -134,6 +134,25 @@ pub(super) fn is_revision_unreadable(error: &Error) -> bool {
         .any(|text| is_status(error, Code::OutOfRange, text))
 }
 
+/// Whether etcd itself has refused a request, and has done nothing.
+pub(super) fn is_refused(error: &Error) -> bool {
+    let Some((code, text)) = status(error) else { return false };
+    let is_its_word =
+        text.starts_with("etcdserver: ") || text.starts_with("grpc: received message");
+    is_its_word && !matches!(said(code, text), Failure::Timeout | Failure::Unavailable)
+}
+
+/// Whether a transaction has more operations than this etcd takes.
+pub(super) fn is_too_many_operations(error: &Error) -> bool {
+    is_status(error, Code::InvalidArgument, "too many operations")
+}
+
+/// Whether a request has more bytes than this etcd takes.
+pub(super) fn is_request_too_large(error: &Error) -> bool {
+    is_status(error, Code::InvalidArgument, "request is too large")
+        || is_status(error, Code::ResourceExhausted, "received message larger than max")
+}
+
 /// Whether a user was named to an etcd without users.
 pub(super) fn is_without_users(error: &Error) -> bool {
     is_status(error, Code::FailedPrecondition, "authentication is not enabled")

@@ -46,10 +46,9 @@ pub(super) async fn claim(
     claim: Claim,
 ) -> Result<Response, Error> {
     let key = keyspace.wire(&claim.key);
-    let under_lease = PutOptions::new().with_lease(claim.lease);
     let txn = Txn::new()
-        .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
-        .and_then([TxnOp::put(key.clone(), claim.value.clone(), Some(under_lease))])
+        .when([is_absent(key.clone())])
+        .and_then([put(key.clone(), &claim)])
         .or_else([TxnOp::get(key, None)]);
     let answer = match kv(&client).txn(txn).await {
         Ok(answer) => answer,
@@ -57,14 +56,7 @@ pub(super) async fn claim(
     };
     let at = revision(answer.header())?;
     if answer.succeeded() {
-        let entry = Entry {
-            key: claim.key,
-            value: claim.value,
-            lease: claim.lease,
-            created: at,
-            modified: at,
-        };
-        return Ok(Response::Claimed(Claimed { entry, at }));
+        return Ok(claimed(claim, at));
     }
     let entry = found(keyspace, &answer)?
         .into_iter()
@@ -156,7 +148,7 @@ pub(super) async fn guarded(
         mutations.into_iter().map(|mutation| change(keyspace, &leader_key, mutation)).collect();
     // One transaction within the other tells a guard that does not hold from an
     // expectation that does not.
-    let inner = Txn::new().when(expectations(keyspace, expect)).and_then(changes);
+    let inner = Txn::new().when(expectations(keyspace, &expect)).and_then(changes);
     let txn = Txn::new().when(guards(leader_key, &guard)).and_then([TxnOp::txn(inner)]);
     let answer = kv(&client).txn(txn).await?;
     if !answer.succeeded() {
@@ -190,12 +182,12 @@ pub(super) fn time_to_live(seconds: i64) -> u64 {
 
 /// A client with a limit on the length of an answer, because other applications may put large
 /// values beside the candidates. The call of a longer answer fails.
-fn kv(client: &Client) -> etcd_client::KvClient {
+pub(super) fn kv(client: &Client) -> etcd_client::KvClient {
     client.kv_client().max_decoding_message_size(LONGEST_ANSWER)
 }
 
 /// What etcd is asked for one selection.
-fn range(keyspace: &Keyspace, selection: &Selection) -> (Vec<u8>, GetOptions) {
+pub(super) fn range(keyspace: &Keyspace, selection: &Selection) -> (Vec<u8>, GetOptions) {
     let key = keyspace.wire(&selection.key);
     let from = selection.from.as_ref().map(|from| keyspace.wire(from));
     let from = from.filter(|from| *from > key);
@@ -234,15 +226,30 @@ fn non_empty(key: Vec<u8>) -> Vec<u8> {
     if key.is_empty() { vec![0] } else { key }
 }
 
-fn guards(leader_key: Vec<u8>, guard: &Guard) -> Vec<Compare> {
+pub(super) fn is_absent(key: Vec<u8>) -> Compare {
+    Compare::create_revision(key, CompareOp::Equal, 0)
+}
+
+/// Makes a candidate's key.
+pub(super) fn put(key: Vec<u8>, claim: &Claim) -> TxnOp {
+    let under_lease = PutOptions::new().with_lease(claim.lease);
+    TxnOp::put(key, claim.value.clone(), Some(under_lease))
+}
+
+pub(super) fn claimed(claim: Claim, at: i64) -> Response {
+    let Claim { key, value, lease } = claim;
+    Response::Claimed(Claimed { entry: Entry { key, value, lease, created: at, modified: at }, at })
+}
+
+pub(super) fn guards(leader_key: Vec<u8>, guard: &Guard) -> Vec<Compare> {
     let created = Compare::create_revision(leader_key.clone(), CompareOp::Equal, guard.epoch);
     let leased = guard.lease.map(|lease| Compare::lease(leader_key, CompareOp::Equal, lease));
     [Some(created), leased].into_iter().flatten().collect()
 }
 
-fn expectations(keyspace: &Keyspace, expect: Vec<Expectation>) -> Vec<Compare> {
+pub(super) fn expectations(keyspace: &Keyspace, expect: &[Expectation]) -> Vec<Compare> {
     expect
-        .into_iter()
+        .iter()
         .map(|expectation| {
             let key = keyspace.wire(&expectation.key);
             Compare::mod_revision(key, CompareOp::Equal, expectation.modified)
@@ -250,7 +257,7 @@ fn expectations(keyspace: &Keyspace, expect: Vec<Expectation>) -> Vec<Compare> {
         .collect()
 }
 
-fn change(keyspace: &Keyspace, leader_key: &[u8], mutation: Mutation) -> TxnOp {
+pub(super) fn change(keyspace: &Keyspace, leader_key: &[u8], mutation: Mutation) -> TxnOp {
     match mutation {
         Mutation::Put(put) => TxnOp::put(keyspace.wire(&put.key), put.value, None),
         Mutation::Proclaim(value) => {
@@ -274,12 +281,12 @@ fn found(keyspace: &Keyspace, answer: &TxnResponse) -> Result<Vec<Entry>, Error>
 
 /// What each operation of a transaction came to. etcd-client panics where an answer
 /// does not say of what operation it is.
-fn operations(answer: &TxnResponse) -> Result<Vec<TxnOpResponse>, Error> {
+pub(super) fn operations(answer: &TxnResponse) -> Result<Vec<TxnOpResponse>, Error> {
     catch_unwind(|| answer.op_responses())
         .map_err(|_| unexpected("answers, and does not say of what operation"))
 }
 
-fn revision(header: Option<&ResponseHeader>) -> Result<i64, Error> {
+pub(super) fn revision(header: Option<&ResponseHeader>) -> Result<i64, Error> {
     header.map(ResponseHeader::revision).ok_or_else(|| unexpected("answers without a revision"))
 }
 
@@ -287,6 +294,6 @@ fn expired(error: Error) -> Result<Response, Error> {
     if is_lease_missing(&error) { Ok(Response::Expired) } else { Err(error) }
 }
 
-fn unexpected(what: &str) -> Error {
+pub(super) fn unexpected(what: &str) -> Error {
     Error::Internal(format!("etcd {what}"))
 }

@@ -15,6 +15,8 @@ use super::types::{
 
 /// The longest lease.
 const LONGEST_LEASE: Duration = 9_000_000_000_000_000_000;
+/// A key that ends in so many hexadecimal digits is taken for that of a candidate in a queue.
+const LEASE_DIGITS: usize = 8;
 
 /// What a store holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +31,8 @@ pub struct Contents {
     pub(super) log: Vec<(i64, Change)>,
     /// How many changes are no longer in the log.
     pub(super) dropped: usize,
+    /// The revision of what goes together.
+    joint: Option<i64>,
     /// No space is left: grants, claims and an operator's puts fail.
     pub full: bool,
 }
@@ -59,6 +63,7 @@ impl Contents {
             leases: BTreeMap::new(),
             log: Vec::new(),
             dropped: 0,
+            joint: None,
             full: false,
         }
     }
@@ -124,6 +129,19 @@ impl Contents {
             })),
             Operation::Guarded(guarded) => self.guarded(guarded),
         }
+    }
+
+    /// Does operations that [go together](Together), in one revision.
+    pub fn perform_together<'a>(
+        &mut self,
+        now: Mark,
+        operations: impl IntoIterator<Item = &'a Operation>,
+    ) -> Vec<Result<Response, Failure>> {
+        self.joint = Some(self.revision + 1);
+        let outcomes =
+            operations.into_iter().map(|operation| self.perform(now, operation)).collect();
+        self.joint = None;
+        outcomes
     }
 
     fn grant(&mut self, now: Mark, grant: &Grant) -> Result<Response, Failure> {
@@ -294,7 +312,7 @@ impl Contents {
 
     /// Makes changes in one revision; in none if nothing changed.
     fn change(&mut self, make: impl FnOnce(&mut Changes<'_>)) {
-        let at = self.revision + 1;
+        let at = self.joint.unwrap_or(self.revision + 1);
         let before = self.log.len();
         make(&mut Changes { at, keys: &mut self.keys, log: &mut self.log });
         if self.log.len() > before {
@@ -323,6 +341,69 @@ impl Changes<'_> {
             let deletion = Deletion { key: key.into(), at: self.at };
             self.log.push((self.at, Change::Deleted(deletion)));
         }
+    }
+}
+
+/// Which operations may be done in one transaction, and so in one revision, and still mean what
+/// they mean one after the other.
+#[derive(Debug, Default)]
+pub struct Together {
+    changed: BTreeSet<Vec<u8>>,
+    compared: BTreeSet<Vec<u8>>,
+}
+
+impl Together {
+    /// Whether an operation may be done with all before it: none changes what another one changes
+    /// or compares, and no two candidates join one queue, because the revisions of their keys
+    /// are their order.
+    ///
+    /// It counts from now on as one of them. Where it is left out, what would conflict with it is
+    /// left out behind it.
+    pub fn admits(&mut self, operation: &Operation) -> bool {
+        let (changed, compared) = touched(operation);
+        let is_changed = |place: &&[u8]| self.changed.contains(*place);
+        let is_compared = |place: &&[u8]| self.compared.contains(*place);
+        let conflicts = changed.iter().any(|it| is_changed(it) || is_compared(it))
+            || compared.iter().any(is_changed);
+        self.changed.extend(changed.into_iter().map(Into::into));
+        self.compared.extend(compared.into_iter().map(Into::into));
+        !conflicts
+    }
+}
+
+/// What an operation changes, and what it compares: keys, and in place of a candidate's key the
+/// name of its queue.
+fn touched(operation: &Operation) -> (Vec<&[u8]>, Vec<&[u8]>) {
+    match operation {
+        Operation::Claim(Claim { key, lease, .. }) => {
+            let own = format!("/{lease:x}");
+            (vec![key.strip_suffix(own.as_bytes()).unwrap_or(key)], Vec::new())
+        }
+        Operation::Guarded(Guarded { guard, expect, mutations }) => {
+            let changed = mutations.iter().map(|mutation| match mutation {
+                Mutation::Put(Put { key, .. }) | Mutation::Delete(key) => key,
+                Mutation::Proclaim(_) => &guard.key,
+            });
+            let compared = expect.iter().map(|expect| &expect.key).chain([&guard.key]);
+            (
+                changed.map(|key| queue_or_key(key)).collect(),
+                compared.map(|key| queue_or_key(key)).collect(),
+            )
+        }
+        Operation::Read(_)
+        | Operation::Grant(_)
+        | Operation::KeepAlive(_)
+        | Operation::Revoke(_) => (Vec::new(), Vec::new()),
+    }
+}
+
+/// The name of the queue that a key is in, if it ends in a lease as candidates' keys do.
+fn queue_or_key(key: &[u8]) -> &[u8] {
+    let digits = key.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let name = key.len().saturating_sub(digits + 1);
+    match key.get(name) {
+        Some(b'/') if digits >= LEASE_DIGITS => key.get(..name).unwrap_or(key),
+        _ => key,
     }
 }
 
