@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
-use crate::store::sqlite::SqliteError;
+use crate::store::sqlite::{SqliteError, SqliteStore};
 use crate::store::url::{EtcdUrl, StoreUrl};
 
 /// Opens the store that a URL names, with the credentials and the dial time-out of the options.
@@ -32,7 +32,8 @@ pub async fn connect(url: &StoreUrl, options: &Options) -> Result<Arc<dyn Store>
 #[cfg(feature = "etcd")]
 async fn etcd(url: &EtcdUrl, options: &Options) -> Result<Arc<dyn Store>, Error> {
     let Options { credentials, dial_timeout, .. } = options;
-    Ok(Arc::new(crate::store::etcd::EtcdStore::connect(url, credentials, *dial_timeout).await?))
+    let store = crate::store::etcd::EtcdStore::shared(url, credentials, *dial_timeout).await?;
+    Ok(Arc::new(store))
 }
 
 #[cfg(not(feature = "etcd"))]
@@ -47,7 +48,7 @@ async fn file(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
         make(directory)
             .map_err(|source| SqliteError::NotMade { directory: directory.to_owned(), source })?;
     }
-    Ok(Arc::new(crate::store::sqlite::sharing::open(path).await?))
+    Ok(Arc::new(SqliteStore::shared(path).await?))
 }
 
 /// For its owner alone: the store is no other user's.

@@ -18,6 +18,8 @@ use crate::types::{Answer, Entry, Operation, RequestId, Watch, Watched};
 pub(crate) mod etcd;
 pub(crate) mod memory;
 pub(crate) mod read;
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+pub(crate) mod sharing;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 pub(crate) mod url;
@@ -77,7 +79,7 @@ pub(crate) mod url;
 /// [`Failure::Invalid`]: crate::Failure::Invalid
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Starts one operation: one request, or one transaction, whole or not at
-    /// all. The request is sent in the order of the first polls.
+    /// all. Operations that change the same keys are sent in the order of the first polls.
     ///
     /// Without an answer, the future ends with [`Failure::Timeout`] when `within` is over. Only
     /// that of a [`Operation::KeepAlive`] ends when the answer comes or can no longer come,

@@ -13,6 +13,35 @@ on_each_version! {
     what_is_denied_is_denied_alone,
     etcds_limits_are_learned,
     no_answer_is_given_for_what_kept_silent,
+    what_is_done_is_not_done_again_for_want_of_space,
+    large_answers_come_one_by_one,
+    many_writes_of_one_key_hold_up_nothing,
+}
+
+#[test]
+fn what_waits_ends_with_its_runtime() {
+    for version in Version::ALL {
+        let etcd = Etcd::start(version);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mut calls = runtime.block_on(async {
+            let store = connect(&etcd.url()).await;
+            let epoch = leader(&store, "k", 7).await;
+            etcd.pause();
+            let entry = Entry {
+                key: b"k".into(),
+                value: Vec::new(),
+                lease: 7,
+                created: epoch,
+                modified: epoch,
+            };
+            let write = operations::guarded(&entry, vec![operations::put("one", "v")]);
+            let calls = (0..10_000).map(|_| store.call(write.clone(), LIMIT));
+            calls.map(tokio::spawn).collect::<Vec<_>>()
+        });
+        drop(runtime);
+        assert!(calls.iter_mut().all(|call| call.is_finished()));
+        etcd.resume();
+    }
 }
 
 /// Asks all of them at once, in this order.
@@ -212,4 +241,78 @@ async fn no_answer_is_given_for_what_kept_silent(version: Version) {
         };
         assert_eq!(claimed.entry.lease, 7);
     }
+}
+
+async fn what_is_done_is_not_done_again_for_want_of_space(version: Version) {
+    let etcd = Etcd::start_with(version, &["--quota-backend-bytes", "8000000"]);
+    let store = connect(&etcd.url()).await;
+    let epoch = leader(&store, "leader", 7).await;
+    let write = |number: usize| {
+        Operation::Guarded(Guarded {
+            guard: Guard { key: b"leader".into(), epoch, lease: None },
+            expect: vec![Expectation { key: format!("{number}").into(), modified: 0 }],
+            mutations: vec![operations::put(&format!("{number}"), vec![b'v'; 4_000])],
+        })
+    };
+    for round in 0..40 {
+        let asked = (round * 100..(round + 1) * 100).map(write).collect();
+        for (number, answer) in (round * 100..).zip(all_at_once(&store, asked).await) {
+            // It is there once, or the caller does not know.
+            match answer {
+                Ok(Response::Applied(_)) | Err(Failure::Other(_)) => {}
+                other => panic!("{number}: {other:?}"),
+            }
+        }
+    }
+    let keys = Selection { keys_only: true, ..all("") };
+    let found = snapshot(&store, vec![keys]).await.found.concat();
+    assert!(found.iter().all(|entry| entry.created == entry.modified), "each was written once");
+    if version == Version::V3_5 {
+        // It refuses deletions as well, also by themselves.
+        return;
+    }
+    let delete = |entry: &Entry| Mutation::Delete(entry.key.clone());
+    let leader_key = found.iter().find(|entry| entry.key == b"leader").unwrap();
+    let others = found.iter().filter(|entry| entry.key != b"leader").take(200);
+    let asked = others.map(|entry| operations::guarded(leader_key, vec![delete(entry)])).collect();
+    for answer in all_at_once(&store, asked).await {
+        assert!(matches!(answer, Ok(Response::Applied(_))), "{answer:?}");
+    }
+}
+
+async fn large_answers_come_one_by_one(version: Version) {
+    let (etcd, store) = started(version).await;
+    let mut client = etcd.client().await;
+    for number in 0..30 {
+        client.put(format!("{number}"), vec![b'v'; 1_000_000], None).await.unwrap();
+    }
+    let reads = (0..30).map(|number| Operation::Read(vec![one(&format!("{number}"))]));
+    for answer in all_at_once(&store, reads.collect()).await {
+        match answer {
+            Ok(Response::Snapshot(snapshot)) => {
+                assert_eq!(snapshot.found.concat()[0].value.len(), 1_000_000);
+            }
+            other => panic!("{:?}", other.map(|_| "an answer")),
+        }
+    }
+}
+
+/// A renewal beside them is answered meanwhile.
+async fn many_writes_of_one_key_hold_up_nothing(version: Version) {
+    let (_etcd, store) = started(version).await;
+    let epoch = leader(&store, "leader", 7).await;
+    let write = Operation::Guarded(Guarded {
+        guard: Guard { key: b"leader".into(), epoch, lease: None },
+        expect: Vec::new(),
+        mutations: vec![operations::put("one", "v")],
+    });
+    let writes = all_at_once(&store, vec![write; 5_000]);
+    let renewals = async {
+        for _ in 0..20 {
+            let renewed = store.call(Operation::KeepAlive(7), Duration::from_secs(5)).await;
+            assert!(matches!(renewed, Ok(Response::Renewed(_))), "{renewed:?}");
+        }
+    };
+    let (answers, ()) = tokio::join!(writes, renewals);
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Response::Applied(_)))));
 }

@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::runtime::{Handle, Id};
 
 use self::batch::Batches;
 pub use self::credentials::Credentials;
@@ -46,6 +47,7 @@ use self::keep_alive::Renewals;
 use self::keyspace::Keyspace;
 use self::watch::EtcdWatches;
 use super::memory::keys_of;
+use super::sharing::Opened;
 use super::url::EtcdUrl;
 use super::{Store, Watches};
 use crate::types::{Answer, Entry, Failure, Operation};
@@ -55,8 +57,14 @@ use crate::types::{Answer, Entry, Failure, Operation};
 /// Lives on the tokio runtime that it was made on.
 #[derive(Clone, Debug)]
 pub struct EtcdStore {
+    shared: Arc<Shared>,
+}
+
+/// What clones share.
+#[derive(Debug)]
+struct Shared {
     endpoints: Arc<Endpoints>,
-    renewals: Arc<Renewals>,
+    renewals: Renewals,
     writes: Arc<Batches>,
     reads: Arc<Batches>,
     keyspace: Keyspace,
@@ -80,13 +88,31 @@ impl EtcdStore {
         // with each future around it, and three sessions in one test overflowed the stack.
         let connecting = Box::pin(Endpoints::connect(url, credentials, &keyspace, dial_timeout));
         let endpoints = connecting.await?;
-        Ok(Self {
+        let shared = Shared {
             endpoints: Arc::new(endpoints),
-            renewals: Arc::default(),
+            renewals: Renewals::default(),
             writes: Arc::new(Batches::new()),
             reads: Arc::new(Batches::new()),
             keyspace,
-        })
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The store that other sessions on this runtime have with the same credentials, if etcd
+    /// answers; otherwise as [`connect`](Self::connect).
+    pub(crate) async fn shared(
+        url: &EtcdUrl,
+        credentials: &Credentials,
+        dial_timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        static OPENED: Opened<(EtcdUrl, Credentials, Duration, Id), Shared> = Opened::new();
+        let key = (url.clone(), credentials.clone(), dial_timeout, Handle::current().id());
+        let serves = async |shared: &Arc<Shared>| {
+            let store = Self { shared: Arc::clone(shared) };
+            matches!(store.peek(vec![0], dial_timeout).await, Ok(_) | Err(Failure::Denied(_)))
+        };
+        let open = async || Ok(Self::connect(url, credentials, dial_timeout).await?.shared);
+        Ok(Self { shared: OPENED.get(key, serves, open).await? })
     }
 
     async fn perform(&self, operation: Operation, within: Duration) -> Answer {
@@ -95,19 +121,19 @@ impl EtcdStore {
             return Err(Failure::Invalid("etcdserver: key is not provided".into()));
         }
         let batches = match &operation {
-            Operation::Claim(_) | Operation::Guarded(_) => &self.writes,
-            Operation::Read(selections) if joint::is_small(selections) => &self.reads,
+            Operation::Claim(_) | Operation::Guarded(_) => &self.shared.writes,
+            Operation::Read(selections) if joint::is_small(selections) => &self.shared.reads,
             Operation::Read(_)
             | Operation::Grant(_)
             | Operation::KeepAlive(_)
-            | Operation::Revoke(_) => return self.alone(operation, within).await,
+            | Operation::Revoke(_) => return Box::pin(self.alone(operation, within)).await,
         };
         batches.send(self, operation, within).await
     }
 
     /// Sends one operation by itself.
     async fn alone(&self, operation: Operation, within: Duration) -> Answer {
-        let Self { endpoints, renewals, keyspace, .. } = self;
+        let Shared { endpoints, renewals, keyspace, .. } = &*self.shared;
         match operation {
             Operation::Grant(grant) => {
                 endpoints.request(within, |client| request::grant(client, grant)).await
@@ -135,7 +161,7 @@ impl EtcdStore {
 
     /// Sends several operations in one request: either reads or writes.
     async fn together(&self, operations: &[&Operation], within: Duration) -> Answer<Joint> {
-        let Self { endpoints, keyspace, .. } = self;
+        let Shared { endpoints, keyspace, .. } = &*self.shared;
         if let Some(Operation::Read(_)) = operations.first() {
             let read = |client| joint::read(client, keyspace, operations);
             endpoints.request_twice(within, read).await
@@ -153,15 +179,17 @@ impl Store for EtcdStore {
     }
 
     fn peek(&self, key: Vec<u8>, within: Duration) -> BoxFuture<'static, Answer<Option<Entry>>> {
-        let Self { endpoints, keyspace, .. } = self.clone();
+        let store = self.clone();
         async move {
-            let peek = |client| request::peek(client, &keyspace, &key);
+            let Shared { endpoints, keyspace, .. } = &*store.shared;
+            let peek = |client| request::peek(client, keyspace, &key);
             endpoints.request_twice(within, peek).await
         }
         .boxed()
     }
 
     fn watches(&self) -> Box<dyn Watches> {
-        Box::new(EtcdWatches::new(Arc::clone(&self.endpoints), self.keyspace.clone()))
+        let Shared { endpoints, keyspace, .. } = &*self.shared;
+        Box::new(EtcdWatches::new(Arc::clone(endpoints), keyspace.clone()))
     }
 }

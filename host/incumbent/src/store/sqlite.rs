@@ -17,7 +17,6 @@
 //! | `writer` | the thread that does the operations, all that wait in one commit |
 //! | `watcher` | the thread that serves the watches, and has leases swept |
 //! | `watch` | the sets of watches |
-//! | `sharing` | one store for all sessions of a process |
 
 mod database;
 mod error;
@@ -27,7 +26,6 @@ mod notification;
 mod place;
 mod quota;
 mod reading;
-pub(crate) mod sharing;
 mod time;
 mod waker;
 mod watch;
@@ -48,11 +46,13 @@ use tokio::time::timeout;
 use self::database::Database;
 pub use self::error::SqliteError;
 use self::hub::Hub;
+use self::place::Identity;
 pub use self::place::SharedWith;
 use self::quota::QUOTA;
 use self::time::Time;
 use self::watch::SqliteWatches;
 use self::writer::{Job, Writer, WriterRequest};
+use super::sharing::Opened;
 use super::{Store, Watches};
 use crate::clock::Clock;
 use crate::types::{Answer, Failure, Operation};
@@ -97,6 +97,8 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
+    /// Which file that was.
+    identity: Option<Identity>,
     time: Time,
     /// The writer ends with the last sender.
     writer: mpsc::Sender<WriterRequest>,
@@ -148,6 +150,19 @@ impl SqliteStore {
         Self::start(path.into(), Time::new(clock, boot), QUOTA).await
     }
 
+    /// The store that other sessions of this process have open, if the file still has that name;
+    /// otherwise as [`open`](Self::open).
+    pub(crate) async fn shared(path: PathBuf) -> Result<Self, SqliteError> {
+        static OPENED: Opened<PathBuf, Shared> = Opened::new();
+        // An empty name is refused when it is opened.
+        let name = std::path::absolute(&path).unwrap_or_default();
+        let serves = async |shared: &Arc<Shared>| {
+            shared.identity.is_some() && shared.identity == Identity::of(&shared.path).ok()
+        };
+        let open = async || Ok(Self::open(path).await?.shared);
+        Ok(Self { shared: OPENED.get(name, serves, open).await? })
+    }
+
     /// The file, without links.
     pub fn path(&self) -> &Path {
         &self.shared.path
@@ -180,7 +195,8 @@ impl SqliteStore {
         another.map_err(|source| SqliteError::TooFewThreads { path: path.clone(), source })?;
         let ended = |_| SqliteError::Failed { path, reason: "its thread has ended".into() };
         let path = opened.await.map_err(ended)??;
-        Ok(Self { shared: Arc::new(Shared { path, time, writer, hub }) })
+        let identity = Identity::of(&path).ok();
+        Ok(Self { shared: Arc::new(Shared { path, identity, time, writer, hub }) })
     }
 }
 

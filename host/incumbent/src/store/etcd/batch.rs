@@ -7,13 +7,14 @@
 //! - Only parts that [go together](Together) are in one batch. The others wait for the next one.
 //! - If one comparison of a transaction fails, nothing is changed, and etcd shows for which parts
 //!   it failed. These are answered, and the others go in the next one.
-//! - If etcd refuses a batch, nothing was done, and each part is sent by itself: a part that is
+//! - If etcd refuses a batch before it does anything, each part is sent by itself: a part that is
 //!   refused for a reason of its own is refused alone.
-//! - If no answer comes, any part may have happened, and each caller is told so, as it is of a
-//!   single request.
+//! - After any other error, or without an answer, each part may have happened, and each caller is
+//!   told so, as it is of a single request. Reads are sent again by themselves.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,18 +25,23 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::EtcdStore;
-use super::joint::{self, Joint, Size};
+use super::joint::{Joint, Refusal, Size};
 use crate::store::memory::Together;
-use crate::types::{Answer, Failure, Operation};
+use crate::types::{Answer, Failure, Guarded, Mutation, Operation};
 
 /// How many requests of a kind are under way before the next ones wait for each other.
 const SIDE_BY_SIDE: usize = 2;
-/// How long an operation waits for requests that are under way. A request that hangs holds up
-/// nothing else for longer.
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
+/// How long all requests that are under way may hang before one more is sent.
+const STALL: Duration = Duration::from_millis(100);
 /// What one transaction holds at first: as many operations as etcd takes by default, and a part
 /// of the bytes.
 const LIMIT: Size = Size { operations: 128, bytes: 512 * 1024 };
+/// How many operations are looked at for one batch. Many of one key, which never go together,
+/// would otherwise cost the square of their number.
+const LOOKED_AT: usize = 512;
+/// How long each operation is sent by itself where a batch had an error that its parts may not
+/// have.
+const APART: Duration = Duration::from_secs(10);
 
 /// The requests of one kind that wait for each other.
 pub(super) struct Batches {
@@ -46,9 +52,13 @@ pub(super) struct Batches {
 struct State {
     /// How many requests are under way.
     under_way: usize,
+    /// When one of them began or ended last.
+    progress: Instant,
     waiting: VecDeque<Part>,
     /// What etcd takes, as far as it has said.
     limit: Size,
+    /// Nothing goes together until then.
+    apart_until: Instant,
 }
 
 /// An operation that waits for the next request.
@@ -67,16 +77,29 @@ struct Batch {
     together: Together,
 }
 
-/// A request that is under way. Once it is over, what waits goes in the next one.
+/// A request that is under way by itself. Once it is over, what waits goes in the next one.
 struct Turn {
     store: EtcdStore,
     batches: Arc<Batches>,
 }
 
+/// Sends one batch after the other, as long as something waits.
+struct Sender {
+    store: EtcdStore,
+    batches: Arc<Batches>,
+    is_done: bool,
+}
+
 impl Batches {
     /// None yet. Those that wait are sent on the present runtime.
     pub(super) fn new() -> Self {
-        let state = State { under_way: 0, waiting: VecDeque::new(), limit: LIMIT };
+        let state = State {
+            under_way: 0,
+            progress: Instant::now(),
+            waiting: VecDeque::new(),
+            limit: LIMIT,
+            apart_until: Instant::now(),
+        };
         Self { runtime: Handle::current(), state: Mutex::new(state) }
     }
 
@@ -88,69 +111,97 @@ impl Batches {
         within: Duration,
     ) -> Answer {
         let turn = || Turn { store: store.clone(), batches: Arc::clone(self) };
-        if self.may_begin() {
-            let _turn = turn();
-            return store.alone(operation, within).await;
-        }
-        let (answer, mut told) = oneshot::channel();
         // A very long time is as good as none.
         let now = Instant::now();
         let give_up = now.checked_add(within).unwrap_or(now + Duration::from_secs(1 << 30));
-        self.state.lock().waiting.push_back(Part { operation, give_up, answer });
-        let first = timeout_at(give_up.min(now + LONGEST_WAIT), &mut told).await;
-        let answer = match first {
-            Ok(answer) => Ok(answer),
-            Err(_) => {
-                self.state.lock().under_way += 1;
-                drop(turn());
-                timeout_at(give_up, told).await
+        let (answer, mut told) = oneshot::channel();
+        if let Some(operation) = self.wait(Part { operation, give_up, answer }) {
+            let _turn = turn();
+            // On the heap: thousands may wait, and only a few are sent by themselves.
+            return Box::pin(store.alone(operation, within)).await;
+        }
+        loop {
+            let look = give_up.min(Instant::now() + STALL);
+            match timeout_at(look, &mut told).await {
+                Ok(Ok(answer)) => return answer,
+                Ok(Err(_)) => return Err(Failure::Timeout),
+                Err(_) if look == give_up => return Err(Failure::Timeout),
+                Err(_) => {
+                    if self.begin_in_a_stall() {
+                        drop(turn());
+                    }
+                }
             }
-        };
-        match answer {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) | Err(_) => Err(Failure::Timeout),
         }
     }
 
-    /// Whether one more request may be sent at once: if so, it is under way.
-    fn may_begin(&self) -> bool {
+    /// Has an operation wait for the next request; or gives it back, if few enough requests are
+    /// under way for one more.
+    fn wait(&self, part: Part) -> Option<Operation> {
         let mut state = self.state.lock();
-        let may_begin = state.under_way < SIDE_BY_SIDE;
-        state.under_way += usize::from(may_begin);
-        may_begin
+        if state.under_way < SIDE_BY_SIDE {
+            state.begin();
+            return Some(part.operation);
+        }
+        state.waiting.push_back(part);
+        None
     }
 
-    /// The parts of the next request. If there are none, there is one request less.
+    /// Whether one more request has to begin, because all that are under way hang.
+    fn begin_in_a_stall(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_stalled = state.progress.elapsed() >= STALL;
+        if is_stalled {
+            state.begin();
+        }
+        is_stalled
+    }
+
+    /// A request has ended. The parts of the next one, if there are any.
     fn next(&self) -> Vec<Part> {
         let mut state = self.state.lock();
-        let mut batch = Batch::new(state.limit);
+        state.under_way -= 1;
+        state.progress = Instant::now();
+        let limit = if state.apart_until > Instant::now() {
+            Size { operations: 1, ..state.limit }
+        } else {
+            state.limit
+        };
+        let mut batch = Batch::new(limit);
         let mut left = VecDeque::new();
         while !batch.is_full
+            && left.len() < LOOKED_AT
             && let Some(part) = state.waiting.pop_front()
         {
             if part.is_wanted() {
                 left.extend(batch.take(part));
             }
         }
-        left.append(&mut state.waiting);
-        state.waiting = left;
-        if batch.parts.is_empty() {
-            state.under_way -= 1;
+        for part in left.into_iter().rev() {
+            state.waiting.push_front(part);
+        }
+        if !batch.parts.is_empty() {
+            state.begin();
         }
         batch.parts
     }
 
-    /// etcd has refused a batch of this size: one that is half as large may pass.
-    fn refused(&self, what: joint::Refusal, size: Size) {
+    /// etcd has refused a batch of this size.
+    fn refused(&self, why: Refusal, size: Size) {
         let mut state = self.state.lock();
-        let Size { operations, bytes } = &mut state.limit;
-        match what {
-            joint::Refusal::TooManyOperations => {
-                *operations = (*operations).min(size.operations / 2).max(1);
+        let Size { operations, bytes } = state.limit;
+        match why {
+            Refusal::TooManyOperations => {
+                state.limit.operations = operations.min(size.operations / 2).max(1);
             }
-            joint::Refusal::TooLarge => *bytes = (*bytes).min(size.bytes / 2).max(1),
-            joint::Refusal::Other => {}
+            Refusal::TooLarge => state.limit.bytes = bytes.min(size.bytes / 2).max(1),
+            Refusal::Other => {}
         }
+    }
+
+    /// A batch had an error that its parts, each by itself, may not have.
+    fn keep_apart(&self) {
+        self.state.lock().apart_until = Instant::now() + APART;
     }
 
     /// Parts of which etcd has said that they did not happen go in the next request.
@@ -159,6 +210,13 @@ impl Batches {
         for part in parts.into_iter().rev() {
             state.waiting.push_front(part);
         }
+    }
+}
+
+impl State {
+    fn begin(&mut self) {
+        self.under_way += 1;
+        self.progress = Instant::now();
     }
 }
 
@@ -178,25 +236,46 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let parts = self.batches.next();
         if !parts.is_empty() {
-            let turn = Self { store: self.store.clone(), batches: Arc::clone(&self.batches) };
-            self.batches.runtime.spawn(turn.send(parts));
+            let (store, batches) = (self.store.clone(), Arc::clone(&self.batches));
+            let sender = Sender { store, batches, is_done: false };
+            self.batches.runtime.spawn(sender.run(parts));
         }
     }
 }
 
-impl Turn {
-    async fn send(self, parts: Vec<Part>) {
-        let operations = parts.iter().map(|part| &part.operation);
-        let size = operations.clone().fold(Size::default(), |size, part| size + Size::of(part));
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        // The runtime ends, and with it the store.
+        let mut state = self.batches.state.lock();
+        state.under_way -= 1;
+        let waiting = mem::take(&mut state.waiting);
+        drop(state);
+        drop(waiting);
+    }
+}
+
+impl Sender {
+    async fn run(mut self, mut parts: Vec<Part>) {
+        while !parts.is_empty() {
+            self.send(parts).await;
+            parts = self.batches.next();
+        }
+        self.is_done = true;
+    }
+
+    async fn send(&self, parts: Vec<Part>) {
+        if parts.len() == 1 {
+            return self.each_alone(parts).await;
+        }
+        let operations: Vec<&Operation> = parts.iter().map(|part| &part.operation).collect();
+        let size = operations.iter().fold(Size::default(), |size, part| size + Size::of(part));
+        let are_reads = matches!(operations.first(), Some(Operation::Read(_)));
         let now = Instant::now();
         let within = parts.iter().map(|part| part.give_up.saturating_duration_since(now)).max();
-        let operations: Vec<&Operation> = operations.collect();
-        let answer = match parts.len() {
-            // Alone, it is what it would have been.
-            0 | 1 => Ok(Joint::Refused(joint::Refusal::Other)),
-            _ => self.store.together(&operations, within.unwrap_or_default()).await,
-        };
-        match answer {
+        match self.store.together(&operations, within.unwrap_or_default()).await {
             Ok(Joint::Answers(answers)) => {
                 let mut undone = Vec::new();
                 for (part, answer) in parts.into_iter().zip(answers) {
@@ -209,21 +288,34 @@ impl Turn {
             }
             Ok(Joint::Refused(why)) => {
                 self.batches.refused(why, size);
-                join_all(parts.into_iter().map(|part| self.alone(part))).await;
+                self.each_alone(parts).await;
             }
-            Err(failure) => parts.into_iter().for_each(|part| part.answer(Err(failure.clone()))),
+            Err(failure) => {
+                // The answer is too large, for instance, or etcd has no space left.
+                let is_of_the_batch = matches!(failure, Failure::Other(_));
+                if is_of_the_batch {
+                    self.batches.keep_apart();
+                }
+                if is_of_the_batch && are_reads {
+                    return self.each_alone(parts).await;
+                }
+                parts.into_iter().for_each(|part| part.answer(Err(failure.clone())));
+            }
         }
     }
 
-    async fn alone(&self, Part { operation, give_up, mut answer }: Part) {
-        let within = give_up.saturating_duration_since(Instant::now());
-        tokio::select! {
-            outcome = self.store.alone(operation, within) => {
-                // The caller may have gone.
-                let _ = answer.send(outcome);
+    async fn each_alone(&self, parts: Vec<Part>) {
+        join_all(parts.into_iter().map(async |Part { operation, give_up, mut answer }| {
+            let within = give_up.saturating_duration_since(Instant::now());
+            tokio::select! {
+                outcome = Box::pin(self.store.alone(operation, within)) => {
+                    // The caller may have gone.
+                    let _ = answer.send(outcome);
+                }
+                () = answer.closed() => {}
             }
-            () = answer.closed() => {}
-        }
+        }))
+        .await;
     }
 }
 
@@ -243,7 +335,11 @@ impl Batch {
         let conflicts = !self.together.admits(&part.operation);
         let size = self.size + Size::of(&part.operation);
         self.is_full = !self.parts.is_empty() && !size.is_within(self.limit);
-        if conflicts || self.is_full {
+        let first = self.parts.first();
+        // An etcd without space still deletes, unless there is a write beside it.
+        let differs = first
+            .is_some_and(|first| needs_space(&first.operation) != needs_space(&part.operation));
+        if conflicts || differs || self.is_full {
             return Some(part);
         }
         self.size = size;
@@ -252,14 +348,28 @@ impl Batch {
     }
 }
 
+/// Whether an operation puts something there.
+fn needs_space(operation: &Operation) -> bool {
+    match operation {
+        Operation::Claim(_) => true,
+        Operation::Guarded(Guarded { mutations, .. }) => {
+            mutations.iter().any(|mutation| !matches!(mutation, Mutation::Delete(_)))
+        }
+        Operation::Read(_)
+        | Operation::Grant(_)
+        | Operation::KeepAlive(_)
+        | Operation::Revoke(_) => false,
+    }
+}
+
 impl fmt::Debug for Batches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
-        let State { under_way, waiting, limit } = &*state;
+        let State { under_way, waiting, limit, .. } = &*state;
         f.debug_struct("Batches")
             .field("under_way", under_way)
             .field("waiting", &waiting.len())
             .field("limit", limit)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -17,7 +17,7 @@ use crate::explained::Explained;
 /// use, within seconds, and no leadership is lost. If they cannot be used, or etcd refuses
 /// them, a warning is logged, and the store goes on with the old ones.
 #[non_exhaustive]
-#[derive(Default, Clone)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Credentials {
     /// The authorities that signed etcd's certificate: a PEM file. The system's authorities
     /// unless given.

@@ -134,12 +134,16 @@ pub(super) fn is_revision_unreadable(error: &Error) -> bool {
         .any(|text| is_status(error, Code::OutOfRange, text))
 }
 
-/// Whether etcd itself has refused a request, and has done nothing.
+/// Whether etcd has refused a request before it did anything. That it has no space left it may
+/// also say when the request is done.
 pub(super) fn is_refused(error: &Error) -> bool {
-    let Some((code, text)) = status(error) else { return false };
-    let is_its_word =
-        text.starts_with("etcdserver: ") || text.starts_with("grpc: received message");
-    is_its_word && !matches!(said(code, text), Failure::Timeout | Failure::Unavailable)
+    let is_checked_first = status(error).is_some_and(|(code, text)| {
+        let codes = [Code::InvalidArgument, Code::PermissionDenied, Code::Unauthenticated];
+        codes.contains(&code) && text.starts_with("etcdserver: ")
+    });
+    is_checked_first && !is_login_outdated(error)
+        || is_lease_missing(error)
+        || is_request_too_large(error)
 }
 
 /// Whether a transaction has more operations than this etcd takes.

@@ -276,7 +276,7 @@ mod tests {
         let (writer, _) = mpsc::channel();
         let hub = Arc::new(Hub::new().unwrap());
         let time = Time::new(Arc::new(ManualClock::default()), "boot");
-        Watcher::new(&Shared { path: "/nowhere".into(), time, writer, hub })
+        Watcher::new(&Shared { path: "/nowhere".into(), identity: None, time, writer, hub })
     }
 
     fn followed(key: &str, prefix: bool) -> Followed {
