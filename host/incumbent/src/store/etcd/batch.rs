@@ -31,6 +31,8 @@ use crate::types::{Answer, Failure, Guarded, Mutation, Operation};
 
 /// How many requests of a kind are under way before the next ones wait for each other.
 const SIDE_BY_SIDE: usize = 2;
+/// How many are under way at most, where some of those that wait do not go together.
+const MOST_SIDE_BY_SIDE: usize = 64;
 /// How long all requests that are under way may hang before one more is sent.
 const STALL: Duration = Duration::from_millis(100);
 /// What one transaction holds at first: as many operations as etcd takes by default, and a part
@@ -54,6 +56,9 @@ struct State {
     under_way: usize,
     /// When one of them began or ended last.
     progress: Instant,
+    /// The last batch left some behind, which would not have gone together with it: nothing is
+    /// gained by having them wait for it.
+    conflicts: bool,
     waiting: VecDeque<Part>,
     /// What etcd takes, as far as it has said.
     limit: Size,
@@ -96,6 +101,7 @@ impl Batches {
         let state = State {
             under_way: 0,
             progress: Instant::now(),
+            conflicts: false,
             waiting: VecDeque::new(),
             limit: LIMIT,
             apart_until: Instant::now(),
@@ -157,33 +163,20 @@ impl Batches {
         is_stalled
     }
 
-    /// A request has ended. The parts of the next one, if there are any.
+    /// A request has ended. The parts of the next one, if there is any.
     fn next(&self) -> Vec<Part> {
         let mut state = self.state.lock();
         state.under_way -= 1;
         state.progress = Instant::now();
-        let limit = if state.apart_until > Instant::now() {
-            Size { operations: 1, ..state.limit }
-        } else {
-            state.limit
-        };
-        let mut batch = Batch::new(limit);
-        let mut left = VecDeque::new();
-        while !batch.is_full
-            && left.len() < LOOKED_AT
-            && let Some(part) = state.waiting.pop_front()
-        {
-            if part.is_wanted() {
-                left.extend(batch.take(part));
-            }
-        }
-        for part in left.into_iter().rev() {
-            state.waiting.push_front(part);
-        }
-        if !batch.parts.is_empty() {
-            state.begin();
-        }
-        batch.parts
+        if state.under_way < SIDE_BY_SIDE || state.conflicts { state.gather() } else { Vec::new() }
+    }
+
+    /// The parts of a request beside those that are under way, if some of what waits do not go
+    /// together.
+    fn beside(&self) -> Vec<Part> {
+        let mut state = self.state.lock();
+        let may_begin = state.conflicts && state.under_way < MOST_SIDE_BY_SIDE;
+        if may_begin { state.gather() } else { Vec::new() }
     }
 
     /// etcd has refused a batch of this size.
@@ -218,6 +211,30 @@ impl State {
         self.under_way += 1;
         self.progress = Instant::now();
     }
+
+    /// Takes the parts of a request, which begins if there are any.
+    fn gather(&mut self) -> Vec<Part> {
+        let is_apart = self.apart_until > Instant::now();
+        let operations = if is_apart { 1 } else { self.limit.operations };
+        let mut batch = Batch::new(Size { operations, ..self.limit });
+        let mut left = VecDeque::new();
+        while !batch.is_full
+            && left.len() < LOOKED_AT
+            && let Some(part) = self.waiting.pop_front()
+        {
+            if part.is_wanted() {
+                left.extend(batch.take(part));
+            }
+        }
+        self.conflicts = is_apart || left.len() > usize::from(batch.is_full);
+        for part in left.into_iter().rev() {
+            self.waiting.push_front(part);
+        }
+        if !batch.parts.is_empty() {
+            self.begin();
+        }
+        batch.parts
+    }
 }
 
 impl Part {
@@ -234,12 +251,7 @@ impl Part {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let parts = self.batches.next();
-        if !parts.is_empty() {
-            let (store, batches) = (self.store.clone(), Arc::clone(&self.batches));
-            let sender = Sender { store, batches, is_done: false };
-            self.batches.runtime.spawn(sender.run(parts));
-        }
+        Sender::start(&self.store, &self.batches, self.batches.next());
     }
 }
 
@@ -258,8 +270,18 @@ impl Drop for Sender {
 }
 
 impl Sender {
+    /// Sends these parts first, if there are any.
+    fn start(store: &EtcdStore, batches: &Arc<Batches>, parts: Vec<Part>) {
+        if !parts.is_empty() {
+            let sender =
+                Self { store: store.clone(), batches: Arc::clone(batches), is_done: false };
+            batches.runtime.spawn(sender.run(parts));
+        }
+    }
+
     async fn run(mut self, mut parts: Vec<Part>) {
         while !parts.is_empty() {
+            Self::start(&self.store, &self.batches, self.batches.beside());
             self.send(parts).await;
             parts = self.batches.next();
         }
