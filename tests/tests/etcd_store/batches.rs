@@ -309,7 +309,7 @@ async fn many_writes_of_one_key_hold_up_nothing(version: Version) {
     let writes = all_at_once(&store, vec![write; 5_000]);
     let renewals = async {
         for _ in 0..20 {
-            let renewed = store.call(Operation::KeepAlive(7), Duration::from_secs(5)).await;
+            let renewed = store.call(Operation::KeepAlive(7), LIMIT).await;
             assert!(matches!(renewed, Ok(Response::Renewed(_))), "{renewed:?}");
         }
     };

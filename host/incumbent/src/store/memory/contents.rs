@@ -371,13 +371,13 @@ impl Together {
     }
 }
 
-/// What an operation changes, and what it compares: keys, and in place of a candidate's key the
-/// name of its queue.
-fn touched(operation: &Operation) -> (Vec<&[u8]>, Vec<&[u8]>) {
+/// What an operation changes, and what it compares: keys, and the names of the queues that they
+/// are in.
+fn touched<'a>(operation: &'a Operation) -> (Vec<&'a [u8]>, Vec<&'a [u8]>) {
     match operation {
         Operation::Claim(Claim { key, lease, .. }) => {
             let own = format!("/{lease:x}");
-            (vec![key.strip_suffix(own.as_bytes()).unwrap_or(key)], Vec::new())
+            (vec![key, key.strip_suffix(own.as_bytes()).unwrap_or(key)], Vec::new())
         }
         Operation::Guarded(Guarded { guard, expect, mutations }) => {
             let changed = mutations.iter().map(|mutation| match mutation {
@@ -385,10 +385,8 @@ fn touched(operation: &Operation) -> (Vec<&[u8]>, Vec<&[u8]>) {
                 Mutation::Proclaim(_) => &guard.key,
             });
             let compared = expect.iter().map(|expect| &expect.key).chain([&guard.key]);
-            (
-                changed.map(|key| queue_or_key(key)).collect(),
-                compared.map(|key| queue_or_key(key)).collect(),
-            )
+            let places = |key: &'a Vec<u8>| [&**key, queue_or_key(key)];
+            (changed.flat_map(places).collect(), compared.flat_map(places).collect())
         }
         Operation::Read(_)
         | Operation::Grant(_)
