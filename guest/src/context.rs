@@ -48,8 +48,8 @@ pub enum Purpose {
     Recheck(Vec<(Asker, Vec<Vec<u8>>)>),
 }
 
-/// An election or a deletion, for what goes over all of them: the check of their watches, and
-/// the sweep after a change of the lease.
+/// An election or a pending deletion: the check of the watches and the sweep after a change of
+/// the lease visit each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Asker {
     Election(ElectionId),

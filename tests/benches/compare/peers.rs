@@ -14,7 +14,7 @@ use incumbent_tests::line_process::LineProcess;
 /// Long, so that the requests which are counted are those of a handover.
 pub const TTL: Duration = Duration::from_secs(600);
 
-/// Debian's packages, for what the Go peer needs.
+/// Where Debian's packages put the Go sources that the peer is built with.
 const GO_SOURCES: &str = "/usr/share/gocode";
 
 /// Whose client.

@@ -224,7 +224,7 @@ async fn the_end_of_a_component_that_campaigns_leaves_the_election() {
 }
 
 #[tokio::test]
-async fn whoever_never_leads_again_is_told_why() {
+async fn a_candidate_that_never_leads_again_is_told_why() {
     let Campaign { world, worker, mut puppet, term, .. } = campaign().await;
     let unacceptable = worker.session().election("of\tfice");
     let mut refused = Puppet::new(LeadershipCtx::of_election(unacceptable)).await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn whoever_waits_is_woken_by_the_end_of_the_term() {
+async fn a_waiter_is_woken_by_the_end_of_the_term() {
     let Scene { world, mut puppet, term, cast: _cast } = scene().await;
     {
         let mut change = Box::pin(puppet.changed(term, &Standing::Firm, None));
@@ -18,7 +18,7 @@ async fn whoever_waits_is_woken_by_the_end_of_the_term() {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_told_of_danger_and_of_its_end() {
+async fn a_waiter_is_told_of_danger_and_of_its_end() {
     let Scene { world, mut puppet, term, cast } = scene().await;
     world.pass(SECOND).await;
     cast.worker.cut().await;
@@ -39,7 +39,7 @@ async fn whoever_waits_is_told_of_danger_and_of_its_end() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_time_is_woken_after_it() {
+async fn a_waiter_for_a_time_is_woken_after_it() {
     let Campaign { world, mut puppet, term, worker: _worker, mut next, _rival } = campaign().await;
     {
         let change = not_yet(puppet.changed(term, &Standing::Firm, Some(SECOND)));

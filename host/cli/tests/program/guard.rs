@@ -18,9 +18,9 @@ incumbent_tests::on_an_etcd!(
     a_supervisor_that_is_paused_or_hangs_does_not_hold_up_the_end,
     a_guard_that_is_killed_takes_the_work_along_and_is_replaced,
     once_ends_with_its_guard,
-    whoever_is_stopped_between_us_and_the_command_is_woken,
+    a_process_stopped_between_us_and_the_command_is_woken,
     a_stopped_guard_holds_up_nothing,
-    whoever_dies_first_the_command_does_not_outlive_both,
+    the_command_does_not_outlive_both_guard_and_supervisor,
     the_guard_hears_of_every_renewal,
     work_that_flees_is_caught,
     what_the_command_leaves_behind_is_asked_and_killed_before_others_lead,
@@ -28,7 +28,7 @@ incumbent_tests::on_an_etcd!(
     who_is_killed_again_and_again_lets_others_have_their_turn,
     a_second_signal_gives_nothing_back_before_the_work_is_dead,
     a_signal_while_the_command_starts_is_not_lost,
-    whoever_reads_what_the_command_writes_sees_its_end,
+    a_reader_of_the_commands_output_sees_its_end,
     signals_to_all_of_us_are_the_supervisors_business,
     an_isolated_command_has_the_keyboard_and_its_own_proc,
 );
@@ -229,7 +229,7 @@ fn once_ends_with_its_guard(etcd: Etcd) {
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "my-service"]), "");
 }
 
-fn whoever_is_stopped_between_us_and_the_command_is_woken(etcd: Etcd) {
+fn a_process_stopped_between_us_and_the_command_is_woken(etcd: Etcd) {
     for isolate in [false, true] {
         let work = Work::new("touch begun; read line; exit 7");
         let more = ["--once", "--ttl", "10m", "--isolate"];
@@ -266,7 +266,7 @@ fn a_stopped_guard_holds_up_nothing(etcd: Etcd) {
     running.stop();
 }
 
-fn whoever_dies_first_the_command_does_not_outlive_both(etcd: Etcd) {
+fn the_command_does_not_outlive_both_guard_and_supervisor(etcd: Etcd) {
     for (guard_first, gap, isolate) in [
         (true, 0, false),
         (true, 2, true),
@@ -425,7 +425,7 @@ fn a_signal_while_the_command_starts_is_not_lost(etcd: Etcd) {
     }
 }
 
-fn whoever_reads_what_the_command_writes_sees_its_end(etcd: Etcd) {
+fn a_reader_of_the_commands_output_sees_its_end(etcd: Etcd) {
     let work = Work::new("echo $$ > child; echo here; exec sleep 1000");
     let (running, _) = work.start(&etcd, &["--ttl", "10m"]);
     let guard = guard_of(running.pid());

@@ -120,7 +120,7 @@ fn a_lease_ends_by_the_clock_and_whoever_watches_is_woken() {
 }
 
 #[test]
-fn whoever_watches_is_woken_for_that_alone_and_for_the_earliest_end() {
+fn a_watcher_is_woken_for_its_changes_and_for_the_earliest_end() {
     let (store, clock) = store();
     let mut watches = store.watches();
     watches.open(watch(7, "job", None));

@@ -114,8 +114,11 @@ impl World {
             Notice::Extended(extension) => self.extended(&extension),
             Notice::Endangered(leadership) => {
                 let held = self.held(leadership.term);
-                assert!(!held.over, "what is over is in no danger");
-                assert_eq!(held.leadership, leadership, "what is said is what was said");
+                assert!(!held.over, "only a term that stands is endangered");
+                assert_eq!(
+                    held.leadership, leadership,
+                    "the danger names the leadership as it was told"
+                );
                 held.endangered = true;
             }
             Notice::Demoted(demotion) => {
