@@ -17,6 +17,7 @@ mod idle;
 mod leading;
 mod lost_race;
 mod over;
+mod place;
 mod waiting;
 
 use alloc::collections::VecDeque;

@@ -107,14 +107,14 @@ impl Layout {
         Selection { prefix, limit: 1, ..point(key) }
     }
 
-    /// Selects the newest key before a revision. It is the predecessor's, unless it is
-    /// other data.
-    pub fn predecessor(&self, created: Revision) -> Selection {
+    /// Selects the newest two keys up to a revision. For a candidate whose key was created then,
+    /// these are its own and its predecessor's, unless other data lie there.
+    pub fn newest_two(&self, created: Revision) -> Selection {
         Selection {
             prefix: true,
-            created_before: Some(created),
+            created_before: Some(created.saturating_add(1)),
             order: Order::NewestFirst,
-            limit: 1,
+            limit: 2,
             keys_only: true,
             ..point(self.prefix())
         }

@@ -35,11 +35,11 @@ pub enum Found {
 }
 
 impl Search {
-    /// What to read. With a revision it looks for the newest candidate before it, else for the
-    /// leader.
+    /// What to read. With a revision it looks for the newest candidate before it, and at first
+    /// finds what was created at that revision as well; else for the leader.
     pub fn selection(&self, layout: &Layout, before: Option<Revision>) -> Selection {
         match (self, before) {
-            (Search::First, Some(before)) => layout.predecessor(before),
+            (Search::First, Some(before)) => layout.newest_two(before),
             (Search::First, None) => layout.oldest(),
             (Search::Page { from, limit, .. }, _) => layout.page(from.clone(), *limit),
             (Search::Value(entry), _) => point(entry.key.clone()),
@@ -50,15 +50,26 @@ impl Search {
     pub fn take(&mut self, layout: &Layout, before: Option<Revision>, found: Vec<Entry>) -> Found {
         match self {
             Search::First => match found.into_iter().next() {
-                Some(entry) if layout.counts(&entry.key) => Found::One(entry),
+                Some(entry)
+                    if layout.counts(&entry.key)
+                        && before.is_none_or(|before| entry.created < before) =>
+                {
+                    Found::One(entry)
+                }
                 None => Found::Nobody,
                 // Other data.
-                Some(_) => self.turn_pages(layout),
+                Some(_) => {
+                    self.turn_pages(layout);
+                    Found::Unfinished
+                }
             },
             Search::Value(leader) => match found.into_iter().next() {
                 Some(entry) if entry.created == leader.created => Found::One(entry),
                 // The leader has gone since.
-                Some(_) | None => self.turn_pages(layout),
+                Some(_) | None => {
+                    self.turn_pages(layout);
+                    Found::Unfinished
+                }
             },
             Search::Page { from, limit, largest, best } => {
                 let last = found.last().filter(|_| found.len() >= *limit as usize);
@@ -91,10 +102,9 @@ impl Search {
     }
 
     /// Goes on with the first page.
-    fn turn_pages(&mut self, layout: &Layout) -> Found {
+    pub fn turn_pages(&mut self, layout: &Layout) {
         let from = layout.followed().0;
         *self = Search::Page { from, limit: PAGE, largest: LARGEST_PAGE, best: None };
-        Found::Unfinished
     }
 
     /// A read failed, perhaps because the answer was too large. No later page is larger than the

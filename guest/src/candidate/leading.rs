@@ -3,13 +3,14 @@
 use alloc::vec::Vec;
 
 use super::common::{CandidateContext, Check, Inputs, Next, OwnKey, Reading, WENT_BACK, other};
-use crate::context::{Answer, snapshot};
+use super::place::{self, Place};
+use crate::context::{Answer, snapshot, unfit};
 use crate::layout::point_of_key;
-use crate::search::{Found, Search};
+use crate::search::Search;
 use crate::session::Validity;
 use crate::types::{
-    Change, Contest, Entry, Epoch, Guard, Leadership, Mark, Notice, Reason, Revision, Selection,
-    Snapshot, Term,
+    Change, Entry, Epoch, Guard, Leadership, Mark, Notice, Reason, Revision, Selection, Snapshot,
+    Term,
 };
 
 /// Leads until the lease's deadline. The term's epoch is the key's create revision.
@@ -110,34 +111,28 @@ impl Leading {
 
     /// Reads our key, and whom a restored backup may have put in front of it.
     fn check(&mut self, cx: &mut CandidateContext<'_>) -> Next {
-        let mut selections = self.selections();
-        let layout = &cx.common.layout;
-        if layout.contest == Contest::Queue {
-            selections.push(self.search.selection(layout, Some(self.own.created)));
-        }
+        let selections = place::selections(&cx.common.layout, &self.own, &self.search);
         self.check.start(cx, selections)
     }
 
     fn take_check(&mut self, cx: &mut CandidateContext<'_>, snapshot: Snapshot) -> Next {
         let Snapshot { at, found } = snapshot;
         let mut found = found.into_iter();
-        let own = found.next().unwrap_or_default();
-        if !self.own.is_intact(own.first()) {
-            return self.displaced(cx, own.first());
-        }
+        let place = Place::take(&cx.common.layout, &self.own, &mut self.search, &mut found);
         self.check.seen = self.check.seen.max(at);
-        let in_front = found.next().unwrap_or_default();
-        match self.search.take(&cx.common.layout, Some(self.own.created), in_front) {
-            Found::One(_) => {
+        match place {
+            Some(Place::First) => {
+                self.search = Search::First;
+                self.cover(cx)
+            }
+            Some(Place::Behind(_)) => {
                 let sentence = "a restored backup has put somebody in front of the leader";
                 cx.record_failure(other(sentence));
                 self.end(cx, Reason::Deposed, true)
             }
-            Found::Nobody => {
-                self.search = Search::First;
-                self.cover(cx)
-            }
-            Found::Unfinished => self.check(cx),
+            Some(Place::Displaced(entry)) => self.displaced(cx, entry.as_ref()),
+            Some(Place::Unfinished) => self.check(cx),
+            None => cx.try_later(unfit("read")),
         }
     }
 }
@@ -177,8 +172,9 @@ impl Inputs for Leading {
             // The read was sent when our key was there.
             Ok(snapshot) if snapshot.at < self.own.created => {
                 cx.record_failure(other(WENT_BACK));
-                let own = snapshot.found.first().and_then(|found| found.first());
-                self.displaced(cx, own)
+                let mut found = snapshot.found.iter().flatten();
+                let at_own = found.find(|entry| entry.key == self.own.key).cloned();
+                self.displaced(cx, at_own.as_ref())
             }
             Ok(snapshot) => {
                 cx.common.failed = 0;

@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 use super::common::{
     CandidateContext, Check, Inputs, Next, OwnKey, Pause, Reading, WENT_BACK, other,
 };
+use super::place::{self, Place};
 use crate::context::{Answer, Context, Purpose, WatchHandle, Watcher, snapshot, unfit};
 use crate::layout::point_of_key;
-use crate::search::{Found, Search};
+use crate::search::Search;
 use crate::types::{
     Change, Contest, Entry, Epoch, Operation, RequestId, Revision, Selection, Snapshot,
 };
@@ -58,11 +59,7 @@ impl Waiting {
         self.position.release(cx.context);
         cx.context.timers.cancel(cx.timer());
         let layout = &cx.common.layout;
-        let mut selections = Vec::new();
-        if layout.contest == Contest::Queue {
-            selections.push(search.selection(layout, Some(self.own.created)));
-        }
-        selections.push(point_of_key(self.own.key.clone()));
+        let mut selections = place::selections(layout, &self.own, &search);
         if !cx.common.layouts_compared {
             selections.push(layout.other_layout());
         }
@@ -139,37 +136,26 @@ impl Waiting {
     fn predecessor_read(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
         let Position::Unknown { search, call } = &mut self.position else { return Next::Stay };
         *call = None;
-        let unpacked = snapshot(outcome).and_then(|Snapshot { at, found }| {
+        let (layout, own) = (&cx.common.layout, &self.own);
+        let read = snapshot(outcome).and_then(|Snapshot { at, found }| {
             let mut found = found.into_iter();
-            let in_front = match cx.common.layout.contest {
-                Contest::Queue => found.next(),
-                Contest::Race => Some(Vec::new()),
-            };
-            let (in_front, own) = in_front.zip(found.next()).ok_or_else(|| unfit("read"))?;
-            Ok((at, in_front, own, found.next().unwrap_or_default()))
+            let place =
+                Place::take(layout, own, search, &mut found).ok_or_else(|| unfit("read"))?;
+            Ok((at, place, found.next().unwrap_or_default()))
         });
-        let (at, in_front, own, other_layout) = match unpacked {
-            Ok(unpacked) => unpacked,
+        let (at, place, other_layout) = match read {
+            Ok(read) => read,
             Err(failure) => {
                 search.failed(&failure);
                 return cx.try_later(failure);
             }
         };
-        if !self.own.is_intact(own.first()) {
-            return self.displaced(cx, own.into_iter().next());
-        }
-        if !cx.common.layouts_compared {
-            cx.common.layouts_compared = true;
-            if cx.common.layout.is_mixed(&other_layout) {
-                let sentence = "a queue and a race are held under this name, and may have a \
-                                leader each: let all candidates use one contest";
-                cx.context.trouble(Some(cx.common.election), other(sentence));
-            }
-        }
-        match search.take(&cx.common.layout, Some(self.own.created), in_front) {
-            Found::One(entry) => self.wait_behind(cx, entry, at),
-            Found::Nobody => self.come_first(cx, at),
-            Found::Unfinished => {
+        compare_layouts(cx, &other_layout);
+        match place {
+            Place::First => self.come_first(cx, at),
+            Place::Behind(entry) => self.wait_behind(cx, entry, at),
+            Place::Displaced(entry) => self.displaced(cx, entry),
+            Place::Unfinished => {
                 let search = search.clone();
                 self.check_predecessor(cx, search)
             }
@@ -307,5 +293,17 @@ impl Inputs for Waiting {
 
     fn selections(&mut self) -> Vec<Selection> {
         self.keys().into_iter().map(point_of_key).collect()
+    }
+}
+
+/// Says, once, if both layouts are used under this name.
+fn compare_layouts(cx: &mut CandidateContext<'_>, other_layout: &[Entry]) {
+    if core::mem::replace(&mut cx.common.layouts_compared, true) {
+        return;
+    }
+    if cx.common.layout.is_mixed(other_layout) {
+        let sentence = "a queue and a race are held under this name, and may have a leader \
+                        each: let all candidates use one contest";
+        cx.context.trouble(Some(cx.common.election), other(sentence));
     }
 }

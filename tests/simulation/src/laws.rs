@@ -439,13 +439,15 @@ pub fn shows(
     let mut own = false;
     let mut free = key == name.as_bytes();
     for (selection, found) in selections.iter().zip(&snapshot.found) {
+        let is_own = |entry: &Entry| {
+            entry.created == term.epoch && entry.lease == *lease && entry.key == *key
+        };
         if !selection.prefix && selection.key == *key {
-            own = found
-                .first()
-                .is_some_and(|entry| entry.created == term.epoch && entry.lease == *lease);
-        } else if selection.created_before == Some(term.epoch) {
-            free = !found.iter().any(|entry| in_queue(name, &entry.key))
-                && (selection.limit == 0 || found.len() < selection.limit as usize);
+            own = found.first().is_some_and(is_own);
+        } else if selection.created_before == Some(term.epoch + 1) {
+            // Of the newest keys up to the leader's, only its own.
+            own = found.iter().any(is_own);
+            free = found.len() == 1 && selection.limit > 1;
         } else if selection.order == Order::ByKey && selection.key == format!("{name}/").as_bytes()
         {
             // The last page: `OneLeader` would find somebody in front on an earlier one.

@@ -39,7 +39,7 @@ const BREAKS: &[Break] = &[
     Break {
         law: Law::ElectedByARead,
         what: "does not look at its own key in the predecessor check",
-        edits: &[("candidate/waiting.rs", "if !self.own.is_intact(own.first()) {", "if false {")],
+        edits: &[("candidate/place.rs", "if !own.is_intact(at_own.as_ref()) {", "if false {")],
     },
     Break {
         law: Law::ByTheClock,
