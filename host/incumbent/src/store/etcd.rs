@@ -28,6 +28,7 @@ mod joint;
 mod keep_alive;
 mod keyspace;
 mod request;
+mod version;
 mod watch;
 mod watch_stream;
 
@@ -39,6 +40,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::{Handle, Id};
 
 use self::batch::Batches;
+use self::endpoint::Contact;
 pub use self::credentials::Credentials;
 use self::endpoints::Endpoints;
 pub use self::error::ConnectError;
@@ -149,7 +151,7 @@ impl EtcdStore {
                 endpoints.request(within, |client| request::claim(client, keyspace, claim)).await
             }
             Operation::Read(selections) => {
-                let read = |client| request::read(client, keyspace, &selections);
+                let read = |contact: Contact| request::read(contact.client, keyspace, &selections);
                 endpoints.request_twice(within, read).await
             }
             Operation::Guarded(guarded) => {
@@ -163,7 +165,7 @@ impl EtcdStore {
     async fn together(&self, operations: &[&Operation], within: Duration) -> Answer<Joint> {
         let Shared { endpoints, keyspace, .. } = &*self.shared;
         if let Some(Operation::Read(_)) = operations.first() {
-            let read = |client| joint::read(client, keyspace, operations);
+            let read = |contact| joint::read(contact, keyspace, operations);
             endpoints.request_twice(within, read).await
         } else {
             let write = |client| joint::write(client, keyspace, operations);
@@ -182,7 +184,7 @@ impl Store for EtcdStore {
         let store = self.clone();
         async move {
             let Shared { endpoints, keyspace, .. } = &*store.shared;
-            let peek = |client| request::peek(client, keyspace, &key);
+            let peek = |contact: Contact| request::peek(contact.client, keyspace, &key);
             endpoints.request_twice(within, peek).await
         }
         .boxed()

@@ -30,7 +30,7 @@ use crate::store::memory::Together;
 use crate::types::{Answer, Failure, Guarded, Mutation, Operation};
 
 /// How many requests of a kind are under way before the next ones wait for each other.
-const SIDE_BY_SIDE: usize = 2;
+const SIDE_BY_SIDE: usize = 4;
 /// How many are under way at most, where some of those that wait do not go together.
 const MOST_SIDE_BY_SIDE: usize = 64;
 /// How long all requests that are under way may hang before one more is sent.

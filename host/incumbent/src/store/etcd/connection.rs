@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::access::Access;
 use super::credentials::Secrets;
 use super::failure::{failure, is_key_forbidden, is_without_users};
+use super::version::Version;
 use crate::types::Failure;
 
 /// etcd closes connections that are pinged more often than every 5 s.
@@ -24,6 +25,7 @@ pub(super) struct Connection {
     pub(super) made: OnceCell<Made>,
     /// When a request was answered on it last.
     pub(super) answered: Mutex<Option<Instant>>,
+    pub(super) version: Version,
 }
 
 /// What a connection is once it is made.

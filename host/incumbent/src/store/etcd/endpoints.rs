@@ -107,7 +107,7 @@ impl Endpoints {
     pub(super) async fn request_twice<T, F>(
         &self,
         within: Duration,
-        request: impl Fn(Client) -> F,
+        request: impl Fn(Contact) -> F,
     ) -> Answer<T>
     where
         F: Future<Output = Result<T, Error>>,
@@ -115,7 +115,7 @@ impl Endpoints {
         let answer = timeout(within, async {
             let _permit = self.permits.acquire().await;
             let ask = |contact: Contact| {
-                let answer = request(contact.client.clone());
+                let answer = request(contact.clone());
                 async move { contact.judge(answer.await).await }
             };
             self.ask_twice(SECOND_REQUEST.min(within / 2), ask).await

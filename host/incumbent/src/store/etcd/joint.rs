@@ -7,6 +7,7 @@ use std::ops::Add;
 
 use etcd_client::{Client, Error, GetOptions, Txn, TxnOp, TxnOpResponse};
 
+use super::endpoint::Contact;
 use super::failure::{is_refused, is_request_too_large, is_too_many_operations};
 use super::keyspace::Keyspace;
 use super::request::{
@@ -174,13 +175,10 @@ fn undone(
     })
 }
 
-/// Reads at one revision.
-///
-/// The transaction is not one that only reads, because etcd 3.5.0 to 3.5.4 panic when such a one
-/// is given up: see [`request::read`](super::request::read). It holds an empty transaction, where
-/// it never comes to.
+/// Reads at one revision. Where a transaction that only reads would be a danger to the member, an
+/// empty transaction, which is never reached, makes it another kind.
 pub(super) async fn read(
-    client: Client,
+    contact: Contact,
     keyspace: &Keyspace,
     reads: &[&Operation],
 ) -> Result<Joint, Error> {
@@ -195,8 +193,11 @@ pub(super) async fn read(
         let (key, options) = range(keyspace, selection);
         TxnOp::get(key, Some(options))
     });
-    let txn = Txn::new().and_then(gets.collect::<Vec<_>>()).or_else([TxnOp::txn(Txn::new())]);
-    let answer = match kv(&client).txn(txn).await {
+    let mut txn = Txn::new().and_then(gets.collect::<Vec<_>>());
+    if !contact.connection.version.reads_in_transactions(&contact.client) {
+        txn = txn.or_else([TxnOp::txn(Txn::new())]);
+    }
+    let answer = match kv(&contact.client).txn(txn).await {
         Ok(answer) => answer,
         Err(error) => return refused(error),
     };

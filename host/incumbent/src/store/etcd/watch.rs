@@ -122,6 +122,8 @@ enum Break {
     LoggedOut(Option<Failure>),
     /// There is another connection to this member.
     Replaced,
+    /// Its many watches have all been closed. etcd forgets them with the stream.
+    Unused,
 }
 
 impl WatchLoop {
@@ -159,7 +161,7 @@ impl WatchLoop {
                 }
             }
             match ended {
-                Break::Replaced => continue,
+                Break::Replaced | Break::Unused => continue,
                 Break::LoggedOut(_) => {}
                 Break::Broken(reason) => {
                     let endpoint = &contact.endpoint.address;
@@ -208,6 +210,9 @@ impl WatchLoop {
                                 Some(watch) => stream.open(&mut self.next_wire_id, id, watch),
                                 None => stream.cancel(id),
                             }
+                        }
+                        if self.watches.is_empty() && stream.has_many_unwanted() {
+                            return Break::Unused;
                         }
                     }
                     None => pending().await,

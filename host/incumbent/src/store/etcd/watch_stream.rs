@@ -21,6 +21,11 @@ pub(super) const OPENING: Duration = Duration::from_secs(5);
 /// being quiet.
 pub(super) const QUIET: Duration = Duration::from_secs(5);
 const TEST_AGAIN: Duration = Duration::from_secs(1);
+/// How long a watch that nobody wants any more stays at etcd. Thousands end in the moment in which
+/// a process takes over thousands of elections, and then other messages are more urgent.
+const LINGERING: Duration = Duration::from_secs(1);
+/// From how many such watches on it is better to end a stream on which nothing else is.
+const MANY: usize = 64;
 /// How many tests may stay without an answer.
 const UNANSWERED: u32 = 2;
 /// etcd's id for a watch that it never made.
@@ -48,6 +53,9 @@ pub(super) struct WatchStream {
     watches: BTreeMap<i64, RequestId>,
     wire_ids: BTreeMap<RequestId, i64>,
     outbox: VecDeque<Message>,
+    /// Watches to cancel once nothing else is to be sent, but not before `cancel_at`.
+    unwanted: VecDeque<i64>,
+    cancel_at: Instant,
     /// Requested and not answered. etcd answers in the order of the requests.
     awaited: VecDeque<i64>,
     /// When the next of these answers is overdue. Each answer moves it, because each shows that
@@ -60,7 +68,6 @@ pub(super) struct WatchStream {
 
 pub(super) enum Message {
     Watch(Vec<u8>, WatchOptions),
-    Cancel(i64),
     Progress,
 }
 
@@ -70,6 +77,8 @@ impl WatchStream {
             watches: BTreeMap::new(),
             wire_ids: BTreeMap::new(),
             outbox: VecDeque::new(),
+            unwanted: VecDeque::new(),
+            cancel_at: Instant::now(),
             awaited: VecDeque::new(),
             answer_by: Instant::now() + OPENING,
             test_at: Instant::now() + QUIET,
@@ -98,13 +107,15 @@ impl WatchStream {
     pub(super) fn first(&mut self) -> Option<(Vec<u8>, WatchOptions)> {
         match self.outbox.pop_front()? {
             Message::Watch(key, options) => Some((key, options)),
-            Message::Cancel(_) | Message::Progress => None,
+            Message::Progress => None,
         }
     }
 
-    /// The first message in the outbox was sent.
+    /// What [`send`](Self::send) sends was sent.
     pub(super) fn sent(&mut self) {
-        self.outbox.pop_front();
+        if self.outbox.pop_front().is_none() {
+            self.unwanted.pop_front();
+        }
     }
 
     /// The watch that etcd knows by this number, if it is on this stream.
@@ -135,8 +146,16 @@ impl WatchStream {
 
     pub(super) fn cancel(&mut self, id: RequestId) {
         if let Some(wire_id) = self.forget(id) {
-            self.outbox.push_back(Message::Cancel(wire_id));
+            if self.unwanted.is_empty() {
+                self.cancel_at = Instant::now() + LINGERING;
+            }
+            self.unwanted.push_back(wire_id);
         }
+    }
+
+    /// Whether to cancel all of them would be more work than to end the stream.
+    pub(super) fn has_many_unwanted(&self) -> bool {
+        self.unwanted.len() >= MANY
     }
 
     /// Drops a watch from this stream, and returns the number by which etcd knows it.
@@ -146,16 +165,21 @@ impl WatchStream {
         Some(wire_id)
     }
 
-    /// Sends the first message of the outbox, which stays there until it is
-    /// [`sent`](Self::sent). Cancel safe: nothing is sent then.
+    /// Sends the next message, which stays the next one until it is [`sent`](Self::sent). Cancel
+    /// safe: nothing is sent then.
     pub(super) async fn send(&self, sender: &mut WatchRequestSender) -> Result<(), Error> {
         match self.outbox.front() {
             Some(Message::Watch(key, options)) => {
                 sender.watch(key.clone(), Some(options.clone())).await
             }
-            Some(Message::Cancel(wire_id)) => sender.cancel(*wire_id).await,
             Some(Message::Progress) => sender.request_progress().await,
-            None => pending().await,
+            None => match self.unwanted.front() {
+                Some(wire_id) => {
+                    sleep_until(self.cancel_at).await;
+                    sender.cancel(*wire_id).await
+                }
+                None => pending().await,
+            },
         }
     }
 
@@ -203,9 +227,16 @@ mod tests {
         assert!(stream.test());
         assert!(matches!(
             stream.outbox.make_contiguous(),
-            [Message::Watch(a, _), Message::Watch(b, _), Message::Cancel(5), Message::Progress]
+            [Message::Watch(a, _), Message::Watch(b, _), Message::Progress]
                 if a == b"a" && b == b"b"
         ));
+        assert_eq!(stream.unwanted, [5]);
+        assert!(stream.cancel_at >= before + LINGERING);
+        // What is more urgent goes first.
+        for left in [1, 1, 1, 0] {
+            stream.sent();
+            assert_eq!(stream.unwanted.len(), left);
+        }
         assert_eq!((stream.forget(100), stream.forget(200)), (None, Some(6)));
         assert!(stream.watches.is_empty());
     }
