@@ -6,7 +6,6 @@ use std::sync::Arc;
 use futures_util::stream::{self, StreamExt};
 use futures_util::{FutureExt, Stream};
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 
 use crate::driver::{
@@ -16,6 +15,7 @@ use crate::driver::{
 use crate::error::Error;
 use crate::event::{Event, TermInfo};
 use crate::leadership::Leadership;
+use crate::observable::Observable;
 use crate::term::Term;
 use crate::types::{Candidacy, ElectionId, Failure, Mark};
 
@@ -27,7 +27,7 @@ use crate::types::{Candidacy, ElectionId, Failure, Mark};
 #[derive(Debug)]
 pub struct Candidate {
     registration: Registration,
-    stage: watch::Receiver<Stage>,
+    stage: Arc<Observable<Stage>>,
     /// Holds what happened since the start, until the first call of [`events`](Self::events).
     first: Mutex<Option<broadcast::Receiver<Arc<Told>>>>,
     later: broadcast::WeakSender<Arc<Told>>,
@@ -48,11 +48,12 @@ impl Candidate {
     ///
     /// As for [`elected`](Self::elected).
     pub async fn joined(&mut self) -> Result<(), Error> {
-        let stage = self.stage.wait_for(|stage| !matches!(stage, Stage::Joining)).await;
-        match &*stage.map_err(|_| Error::Closed)? {
-            Stage::Joining | Stage::Waiting | Stage::Leading(_) => Ok(()),
-            Stage::Over(cause) => Err(ended(cause.clone())),
-        }
+        let joined = self.stage.wait_for(|stage| match stage {
+            Stage::Joining => None,
+            Stage::Waiting | Stage::Leading(_) => Some(Ok(())),
+            Stage::Over(cause) => Some(Err(ended(cause.clone()))),
+        });
+        joined.await
     }
 
     /// Waits for this candidate's next term. Call it again after each term: each is handed out
@@ -66,19 +67,12 @@ impl Candidate {
     /// [`Error::Withdrawn`] if the store refuses the candidate for good,
     /// [`Error::Closed`] if the session is closed.
     pub async fn elected(&mut self) -> Result<Leadership, Error> {
-        loop {
-            let stage = self.stage.borrow_and_update().clone();
-            match stage {
-                Stage::Joining | Stage::Waiting => {}
-                Stage::Leading(term) => {
-                    if term.is_valid() && term.take() {
-                        return Ok(Leadership::new(term, self.registration.handle.clone()));
-                    }
-                }
-                Stage::Over(cause) => return Err(ended(cause)),
-            }
-            self.stage.changed().await.map_err(|_| Error::Closed)?;
-        }
+        let elected = self.stage.wait_for(|stage| match stage {
+            Stage::Joining | Stage::Waiting => None,
+            Stage::Leading(term) => (term.is_valid() && term.take()).then(|| Ok(term.clone())),
+            Stage::Over(cause) => Some(Err(ended(cause.clone()))),
+        });
+        Ok(Leadership::new(elected.await?, self.registration.handle.clone()))
     }
 
     /// What happens to this candidate. The first stream has everything since the
@@ -94,10 +88,10 @@ impl Candidate {
                 };
                 // In this order: a term that begins in between is told of.
                 let events = later.subscribe();
-                let led = match &*self.stage.borrow() {
+                let led = self.stage.read(|stage| match stage {
                     Stage::Leading(term) => Some((term.clone(), term.deadline())),
                     Stage::Joining | Stage::Waiting | Stage::Over(_) => None,
-                };
+                });
                 Listener { events, led, next: None }
             }
         };
@@ -128,9 +122,9 @@ impl Candidate {
     /// # Errors
     ///
     /// [`Error::Withdrawn`] if the candidacy ended otherwise.
-    pub async fn leave(mut self) -> Result<(), Error> {
+    pub async fn leave(self) -> Result<(), Error> {
         self.registration.leave();
-        over(&mut self.stage).await.map_err(Error::Withdrawn)
+        over(&self.stage).await.map_err(Error::Withdrawn)
     }
 
     /// Whether a candidacy for one term, which is over without a reason, was in line. Then its
@@ -145,8 +139,8 @@ impl Candidate {
     }
 
     /// How far it has come, for a caller that gives the candidate away.
-    pub(crate) fn stage(&self) -> watch::Receiver<Stage> {
-        self.stage.clone()
+    pub(crate) fn stage(&self) -> Arc<Observable<Stage>> {
+        Arc::clone(&self.stage)
     }
 
     /// Ties the candidacy to its only term.

@@ -257,5 +257,6 @@ impl Drop for Driver {
                 candidate.end("the session has ended");
             }
         }
+        self.registrants.deadlines.finish();
     }
 }

@@ -156,7 +156,7 @@ impl Election {
                 Err(error) => return Err(error),
             };
             let term = leadership.term();
-            let mut stage = candidate.stage();
+            let stage = candidate.stage();
             let early = leadership.remaining() / 40;
             let leadership = candidate.tie_to(leadership);
 
@@ -166,7 +166,7 @@ impl Election {
                 () = work(leadership) => true,
             };
             // The next round says what went wrong.
-            let _ = over(&mut stage).await;
+            let _ = over(&stage).await;
             // The work may have given the leadership to a task. Without a next term, nobody
             // waits for that.
             tokio::select! {

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use crate::clock::Clock;
 use crate::driver::{Handle, Registration, Request, Stage, over};
 use crate::error::Error;
 use crate::event::KeyValue;
+use crate::observable::Observable;
 use crate::term::{Standing, Term};
 use crate::types::{Epoch, Failure, LeaseId, Mark, Reason, Revision};
 use crate::write::{Write, WriteError};
@@ -48,7 +47,7 @@ pub struct Leadership {
     term: Term,
     handle: Handle,
     /// The candidacy that was made for this term alone.
-    candidacy: Option<(Registration, watch::Receiver<Stage>)>,
+    candidacy: Option<(Registration, Arc<Observable<Stage>>)>,
 }
 
 impl Leadership {
@@ -59,7 +58,7 @@ impl Leadership {
     pub(crate) fn with_candidacy(
         mut self,
         registration: Registration,
-        stage: watch::Receiver<Stage>,
+        stage: Arc<Observable<Stage>>,
     ) -> Self {
         self.candidacy = Some((registration, stage));
         self
@@ -200,8 +199,8 @@ impl Leadership {
         let candidacy = self.candidacy.take();
         drop(self);
         let reason = term.lost().await;
-        if let Some((_registration, mut stage)) = candidacy {
-            over(&mut stage).await.map_err(Error::Withdrawn)?;
+        if let Some((_registration, stage)) = candidacy {
+            over(&stage).await.map_err(Error::Withdrawn)?;
         }
         if reason == Reason::Resigned { Ok(()) } else { Err(Error::Lost(reason)) }
     }

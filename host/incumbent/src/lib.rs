@@ -59,6 +59,7 @@ mod event;
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
 mod explained;
 mod leadership;
+mod observable;
 mod observer;
 mod options;
 mod session;

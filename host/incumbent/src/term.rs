@@ -61,7 +61,7 @@ impl Term {
     /// How it stands at this moment, by the clock.
     pub(crate) fn standing(&self) -> Standing {
         if self.is_valid() {
-            self.as_extended(&self.state.standing.borrow())
+            self.said.read(|said| self.as_extended(&said.standing))
         } else {
             Standing::Over(self.end(Reason::Expired))
         }
@@ -69,17 +69,15 @@ impl Term {
 
     /// Waits until it stands otherwise, or is over.
     pub(crate) async fn changed(&self, last: &Standing) -> Standing {
-        let mut changes = self.state.standing.subscribe();
         loop {
-            changes.mark_unchanged();
+            let changed = self.said.changed();
             let deadline = self.deadline();
             let standing = self.standing();
             if standing != *last || matches!(standing, Standing::Over(_)) {
                 return standing;
             }
             tokio::select! {
-                // The sender is in this very term.
-                _ = changes.changed() => {}
+                () = changed => {}
                 _ = self.extended(deadline) => {}
                 () = self.sleep_until(deadline) => {}
             }

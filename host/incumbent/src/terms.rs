@@ -1,5 +1,7 @@
 //! One term after the other, for an application that asks for each of them.
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 
 use crate::candidate::Candidate;
@@ -7,6 +9,7 @@ use crate::driver::{Handle, Stage, over};
 use crate::election::Election;
 use crate::error::Error;
 use crate::leadership::{Fence, Leadership};
+use crate::observable::Observable;
 
 /// One term after the other, each asked for by [`next`](Self::next).
 ///
@@ -26,7 +29,7 @@ pub struct Terms {
     given: watch::Sender<Option<Fence>>,
     /// The candidacy of that term, and of nothing else: it has to be over before another one
     /// of this name begins.
-    last: Option<watch::Receiver<Stage>>,
+    last: Option<Arc<Observable<Stage>>>,
 }
 
 impl Election {
@@ -62,7 +65,7 @@ impl Terms {
         }
         self.let_go();
         loop {
-            if let Some(stage) = &mut self.last {
+            if let Some(stage) = &self.last {
                 // The next candidacy says what went wrong.
                 let _ = over(stage).await;
                 self.last = None;
@@ -103,14 +106,15 @@ impl Terms {
 
 /// Gives back a term that nobody asks for within the time of one lease: from its beginning
 /// to its first deadline. That ends the candidacy.
-async fn give_back(mut stage: watch::Receiver<Stage>, handle: Handle) {
-    let begun = |stage: &Stage| matches!(stage, Stage::Leading(_) | Stage::Over(_));
-    let begun = stage.wait_for(begun).await.map(|stage| stage.clone());
-    let Ok(Stage::Leading(term)) = begun else {
-        return;
-    };
+async fn give_back(stage: Arc<Observable<Stage>>, handle: Handle) {
+    let begun = stage.wait_for(|stage| match stage {
+        Stage::Joining | Stage::Waiting => None,
+        Stage::Leading(term) => Some(Some(term.clone())),
+        Stage::Over(_) => Some(None),
+    });
+    let Some(term) = begun.await else { return };
     tokio::select! {
-        _ = over(&mut stage) => {}
+        _ = over(&stage) => {}
         () = handle.clock.sleep_until(term.deadline()) => if term.take() {
             drop(Leadership::new(term, handle));
         }

@@ -198,7 +198,10 @@ impl CandidateState {
         }
         self.end("the candidacy has ended");
         self.tell(Event::Withdrawn(cause.clone()));
-        self.sender.stage.send_replace(Stage::Over(cause));
+        self.sender.stage.change_if(|stage| {
+            *stage = Stage::Over(cause);
+            true
+        });
     }
 
     /// Takes the role that follows a term, and tells the users of its end, unless they know.
@@ -215,7 +218,7 @@ impl CandidateState {
     fn change(&mut self, role: Role) {
         self.role = role;
         let stage = self.role.stage();
-        self.sender.stage.send_if_modified(|seen| {
+        self.sender.stage.change_if(|seen| {
             let differs = mem::discriminant(seen) != mem::discriminant(&stage);
             if differs {
                 *seen = stage;

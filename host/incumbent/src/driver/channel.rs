@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
 use super::broadcast;
 use crate::event::Event;
+use crate::observable::Observable;
 use crate::term::Term;
 use crate::types::Failure;
 
@@ -31,14 +30,14 @@ pub(crate) struct Told {
 /// The driver's end.
 #[derive(Debug)]
 pub(crate) struct CandidateSender {
-    pub(super) stage: watch::Sender<Stage>,
+    pub(super) stage: Arc<Observable<Stage>>,
     events: broadcast::Sender<Arc<Told>>,
 }
 
 /// The user's end.
 #[derive(Debug)]
 pub(crate) struct CandidateReceiver {
-    pub(crate) stage: watch::Receiver<Stage>,
+    pub(crate) stage: Arc<Observable<Stage>>,
     /// Everything from the start on.
     pub(crate) events: broadcast::Receiver<Arc<Told>>,
     /// Gives further receivers while the driver keeps its end.
@@ -46,9 +45,10 @@ pub(crate) struct CandidateReceiver {
 }
 
 pub(crate) fn channel() -> (CandidateSender, CandidateReceiver) {
-    let (stage, stages) = watch::channel(Stage::Joining);
+    let stage = Arc::new(Observable::new(Stage::Joining));
     let (sender, events) = broadcast::channel();
-    let receiver = CandidateReceiver { stage: stages, events, sender: sender.downgrade() };
+    let receiver =
+        CandidateReceiver { stage: Arc::clone(&stage), events, sender: sender.downgrade() };
     (CandidateSender { stage, events: sender }, receiver)
 }
 
@@ -58,12 +58,24 @@ impl CandidateSender {
     }
 }
 
-/// Waits for the end of a candidacy. Without its driver it is over as well.
-pub(crate) async fn over(stage: &mut watch::Receiver<Stage>) -> Result<(), Failure> {
-    match stage.wait_for(|stage| matches!(stage, Stage::Over(_))).await.as_deref() {
-        Ok(Stage::Over(Some(failure))) => Err(failure.clone()),
-        Ok(Stage::Joining | Stage::Waiting | Stage::Leading(_) | Stage::Over(None)) | Err(_) => {
-            Ok(())
-        }
+/// Without its driver, a candidacy is over.
+impl Drop for CandidateSender {
+    fn drop(&mut self) {
+        self.stage.change_if(|stage| {
+            let goes_on = !matches!(stage, Stage::Over(_));
+            if goes_on {
+                *stage = Stage::Over(None);
+            }
+            goes_on
+        });
     }
+}
+
+/// Waits for the end of a candidacy.
+pub(crate) async fn over(stage: &Observable<Stage>) -> Result<(), Failure> {
+    let cause = stage.wait_for(|stage| match stage {
+        Stage::Over(cause) => Some(cause.clone()),
+        Stage::Joining | Stage::Waiting | Stage::Leading(_) => None,
+    });
+    cause.await.map_or(Ok(()), Err)
 }

@@ -82,7 +82,9 @@ impl Deadlines {
         }
     }
 
-    /// Has the thread call the endings of a term that is over.
+    /// Forgets a term that is over, and has the thread call its endings. Otherwise the thread is
+    /// not woken: after the last term it is there up to a deadline that it had, or until the
+    /// session ends.
     pub(super) fn ended(self: &Arc<Self>, term: &Arc<TermState>) {
         let mut schedule = self.schedule.lock();
         let serial = term.validity.serial;
@@ -94,8 +96,15 @@ impl Deadlines {
                 schedule.standing.remove(&serial);
             }
         }
-        schedule.over.push(Arc::clone(term));
-        self.call_thread(schedule);
+        if term.has_endings() {
+            schedule.over.push(Arc::clone(term));
+            self.call_thread(schedule);
+        }
+    }
+
+    /// Lets the thread end, if no term stands.
+    pub(crate) fn finish(&self) {
+        self.notifier.notify();
     }
 
     /// Has the thread look again, and starts it if it is not there.

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tracing::error;
 
 use super::validity::Validity;
 use crate::clock::nanoseconds;
+use crate::observable::Observable;
 use crate::types::{self, Epoch, LeaseId, Mark, Reason};
 
 /// One term, from its election to its end, which is final.
@@ -23,17 +23,22 @@ pub(crate) struct TermState {
     pub(super) validity: Arc<Validity>,
     /// The deadline that it had at its end; 0 before.
     end: AtomicU64,
-    /// What the driver or the deadline thread has said. An extension takes a danger away
-    /// without saying so.
-    pub(super) standing: watch::Sender<Standing>,
+    pub(super) said: Observable<Said>,
     /// The deadline at which the danger was said.
     endangered: AtomicU64,
     endings: Mutex<Vec<Ending>>,
     /// A [`Leadership`](crate::Leadership) of it was handed out, or never will be.
     taken: AtomicBool,
-    yielded: watch::Sender<bool>,
     /// Its work has to stop, whatever renewals come.
     asked_to_stop: AtomicBool,
+}
+
+/// What was said of a term.
+pub(super) struct Said {
+    /// By the driver or the deadline thread. An extension takes a danger away without saying so.
+    pub(super) standing: Standing,
+    /// By whoever holds the term: its work has stopped.
+    yielded: bool,
 }
 
 /// A call that is made at the end.
@@ -63,11 +68,10 @@ impl TermState {
             key,
             validity,
             end: AtomicU64::new(0),
-            standing: watch::Sender::new(Standing::Firm),
+            said: Observable::new(Said { standing: Standing::Firm, yielded: false }),
             endangered: AtomicU64::new(0),
             endings: Mutex::default(),
             taken: AtomicBool::new(false),
-            yielded: watch::Sender::new(false),
             asked_to_stop: AtomicBool::new(false),
         }
     }
@@ -105,7 +109,7 @@ impl TermState {
 
     /// Whether the driver or the deadline thread has ended it.
     pub(super) fn is_over(&self) -> bool {
-        matches!(*self.standing.borrow(), Standing::Over(_))
+        self.said.read(|said| matches!(said.standing, Standing::Over(_)))
     }
 
     /// True for the first caller, who has to say `yielded`.
@@ -114,25 +118,24 @@ impl TermState {
     }
 
     pub(crate) fn mark_yielded(&self) {
-        self.yielded.send_replace(true);
+        self.said.change_if(|said| !mem::replace(&mut said.yielded, true));
     }
 
     pub(crate) fn is_yielded(&self) -> bool {
-        *self.yielded.borrow()
+        self.said.read(|said| said.yielded)
     }
 
     /// Waits until its work has stopped.
     pub(crate) async fn yielded(&self) {
-        // The sender is in this very term.
-        let _ = self.yielded.subscribe().wait_for(|yielded| *yielded).await;
+        self.said.wait_for(|said| said.yielded.then_some(())).await;
     }
 
     pub(crate) fn endanger(&self) {
-        self.standing.send_if_modified(|standing| {
-            let stands = !matches!(standing, Standing::Over(_));
+        self.said.change_if(|said| {
+            let stands = !matches!(said.standing, Standing::Over(_));
             if stands {
                 self.endangered.store(self.validity.deadline(), Ordering::Release);
-                *standing = Standing::Endangered;
+                said.standing = Standing::Endangered;
             }
             stands
         });
@@ -159,13 +162,13 @@ impl TermState {
     /// Ends it, unless it is over, and returns the reason of its end. The endings are called
     /// separately.
     pub(super) fn conclude(&self, mut reason: Reason) -> Reason {
-        self.standing.send_if_modified(|standing| {
-            if let Standing::Over(earlier) = standing {
+        self.said.change_if(|said| {
+            if let Standing::Over(earlier) = &said.standing {
                 reason.clone_from(earlier);
                 return false;
             }
             self.end.store(self.validity.deadline(), Ordering::Release);
-            *standing = Standing::Over(reason.clone());
+            said.standing = Standing::Over(reason.clone());
             true
         });
         reason
@@ -176,9 +179,13 @@ impl TermState {
         self.endings.lock().push(ending);
     }
 
+    pub(super) fn has_endings(&self) -> bool {
+        !self.endings.lock().is_empty()
+    }
+
     /// Calls what is to be called at the end; nothing before the end.
     pub(super) fn call_endings(&self) {
-        let Standing::Over(reason) = self.standing.borrow().clone() else {
+        let Standing::Over(reason) = self.said.read(|said| said.standing.clone()) else {
             return;
         };
         let endings = mem::take(&mut *self.endings.lock());
@@ -191,20 +198,16 @@ impl TermState {
     }
 
     pub(crate) async fn lost(&self) -> Reason {
-        let mut standing = self.standing.subscribe();
-        loop {
-            if let Standing::Over(reason) = &*standing.borrow_and_update() {
-                return reason.clone();
-            }
-            // The sender is in this very term.
-            let _ = standing.changed().await;
-        }
+        let over = |said: &Said| match &said.standing {
+            Standing::Over(reason) => Some(reason.clone()),
+            Standing::Firm | Standing::Endangered => None,
+        };
+        self.said.wait_for(over).await
     }
 
     pub(crate) async fn endangered(&self) {
-        let mut standing = self.standing.subscribe();
-        // As above.
-        let _ = standing.wait_for(|said| self.as_extended(said) != Standing::Firm).await;
+        let firm = |said: &Said| self.as_extended(&said.standing) == Standing::Firm;
+        self.said.wait_for(|said| (!firm(said)).then_some(())).await;
     }
 
     /// Waits until the deadline is later than this. For ever, once the term is over.
@@ -263,7 +266,7 @@ impl fmt::Debug for TermState {
         f.debug_struct("TermState")
             .field("id", &self.id)
             .field("deadline", &self.deadline())
-            .field("standing", &*self.standing.borrow())
+            .field("standing", &self.said.read(|said| said.standing.clone()))
             .finish_non_exhaustive()
     }
 }
