@@ -32,6 +32,7 @@ mod version;
 mod watch;
 mod watch_stream;
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,8 +41,8 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::{Handle, Id};
 
 use self::batch::Batches;
-use self::endpoint::Contact;
 pub use self::credentials::Credentials;
+use self::endpoint::Contact;
 use self::endpoints::Endpoints;
 pub use self::error::ConnectError;
 use self::joint::Joint;
@@ -117,22 +118,6 @@ impl EtcdStore {
         Ok(Self { shared: OPENED.get(key, serves, open).await? })
     }
 
-    async fn perform(&self, operation: Operation, within: Duration) -> Answer {
-        // etcd refuses an empty key itself, but not below a prefix.
-        if keys_of(&operation).0.iter().any(|key| key.is_empty()) {
-            return Err(Failure::Invalid("etcdserver: key is not provided".into()));
-        }
-        let batches = match &operation {
-            Operation::Claim(_) | Operation::Guarded(_) => &self.shared.writes,
-            Operation::Read(selections) if joint::is_small(selections) => &self.shared.reads,
-            Operation::Read(_)
-            | Operation::Grant(_)
-            | Operation::KeepAlive(_)
-            | Operation::Revoke(_) => return Box::pin(self.alone(operation, within)).await,
-        };
-        batches.send(self, operation, within).await
-    }
-
     /// Sends one operation by itself.
     async fn alone(&self, operation: Operation, within: Duration) -> Answer {
         let Shared { endpoints, renewals, keyspace, .. } = &*self.shared;
@@ -176,8 +161,22 @@ impl EtcdStore {
 
 impl Store for EtcdStore {
     fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
-        let store = self.clone();
-        async move { store.perform(operation, within).await }.boxed()
+        // etcd refuses an empty key itself, but not below a prefix.
+        if keys_of(&operation).0.iter().any(|key| key.is_empty()) {
+            return ready(Err(Failure::Invalid("etcdserver: key is not provided".into()))).boxed();
+        }
+        let batches = match &operation {
+            Operation::Claim(_) | Operation::Guarded(_) => &self.shared.writes,
+            Operation::Read(selections) if joint::is_small(selections) => &self.shared.reads,
+            Operation::Read(_)
+            | Operation::Grant(_)
+            | Operation::KeepAlive(_)
+            | Operation::Revoke(_) => {
+                let store = self.clone();
+                return async move { store.alone(operation, within).await }.boxed();
+            }
+        };
+        batches.send(self, operation, within)
     }
 
     fn peek(&self, key: Vec<u8>, within: Duration) -> BoxFuture<'static, Answer<Option<Entry>>> {

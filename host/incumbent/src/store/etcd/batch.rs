@@ -18,7 +18,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -110,34 +110,26 @@ impl Batches {
     }
 
     /// Sends an operation, by itself or with others. Dropping the future gives up the answer.
-    pub(super) async fn send(
+    ///
+    /// Thousands may wait, so the future of one that waits is small, without the operation.
+    pub(super) fn send(
         self: &Arc<Self>,
         store: &EtcdStore,
         operation: Operation,
         within: Duration,
-    ) -> Answer {
-        let turn = || Turn { store: store.clone(), batches: Arc::clone(self) };
+    ) -> BoxFuture<'static, Answer> {
         // A very long time is as good as none.
         let now = Instant::now();
         let give_up = now.checked_add(within).unwrap_or(now + Duration::from_secs(1 << 30));
-        let (answer, mut told) = oneshot::channel();
-        if let Some(operation) = self.wait(Part { operation, give_up, answer }) {
-            let _turn = turn();
-            // On the heap: thousands may wait, and only a few are sent by themselves.
-            return Box::pin(store.alone(operation, within)).await;
-        }
-        loop {
-            let look = give_up.min(Instant::now() + STALL);
-            match timeout_at(look, &mut told).await {
-                Ok(Ok(answer)) => return answer,
-                Ok(Err(_)) => return Err(Failure::Timeout),
-                Err(_) if look == give_up => return Err(Failure::Timeout),
-                Err(_) => {
-                    if self.begin_in_a_stall() {
-                        drop(turn());
-                    }
-                }
+        let (answer, told) = oneshot::channel();
+        let alone = self.wait(Part { operation, give_up, answer });
+        let (store, batches) = (store.clone(), Arc::clone(self));
+        match alone {
+            Some(operation) => {
+                let turn = Turn { store, batches };
+                Box::pin(async move { turn.store.alone(operation, within).await })
             }
+            None => Box::pin(told_by(told, give_up, store, batches)),
         }
     }
 
@@ -202,6 +194,28 @@ impl Batches {
         let mut state = self.state.lock();
         for part in parts.into_iter().rev() {
             state.waiting.push_front(part);
+        }
+    }
+}
+
+/// Waits for the answer, and has one more request sent while all others hang.
+async fn told_by(
+    mut told: oneshot::Receiver<Answer>,
+    give_up: Instant,
+    store: EtcdStore,
+    batches: Arc<Batches>,
+) -> Answer {
+    loop {
+        let look = give_up.min(Instant::now() + STALL);
+        match timeout_at(look, &mut told).await {
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(_)) => return Err(Failure::Timeout),
+            Err(_) if look == give_up => return Err(Failure::Timeout),
+            Err(_) => {
+                if batches.begin_in_a_stall() {
+                    drop(Turn { store: store.clone(), batches: Arc::clone(&batches) });
+                }
+            }
         }
     }
 }
