@@ -113,6 +113,11 @@ impl Cluster {
         self.members[member].etcd.log()
     }
 
+    /// A member's own figures, in Prometheus' form.
+    pub fn metrics(&self, member: usize) -> String {
+        self.members[member].etcd.metrics()
+    }
+
     /// Makes a member fail, until [`recover`](Self::recover).
     pub fn fail(&mut self, member: usize, failure: Failure) {
         match failure {
