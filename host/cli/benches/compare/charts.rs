@@ -7,7 +7,7 @@ use anyhow::Result;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
-use crate::figures::name;
+use crate::figures::{grouped, name};
 use crate::peers::Side;
 use crate::rounds::{Measured, OnEtcd};
 
@@ -24,28 +24,27 @@ struct Curve {
 /// Its name, its unit, and what it shows of a peer with so many elections.
 type Panel<'a> = (&'a str, &'a str, &'a dyn Fn(&Measured, usize) -> f64);
 
-/// The share of handovers that took so long at most: quiet, fresh and in a queue.
+/// The share of handovers that took so long at most.
 pub fn handovers(path: &Path, measured: &OnEtcd) -> Result<()> {
-    let panels = [
-        ("quiet", [&measured.go.quiet, &measured.ours.quiet], Some(&measured.floor)),
-        ("20 ms after joining", [&measured.go.fresh, &measured.ours.fresh], None),
-        ("in a queue", [&measured.go.herd, &measured.ours.herd], None),
+    let (go, ours) = (&measured.go, &measured.ours);
+    let mut panels = [
+        ("quiet", curves([&go.quiet, &ours.quiet])),
+        ("20 ms after joining", curves([&go.fresh, &ours.fresh])),
+        ("without a rest", curves([&go.churn, &ours.churn])),
+        ("in a queue", curves([&go.herd, &ours.herd])),
     ];
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+    let color = RGBColor(128, 128, 128);
+    let floor = Curve { name: "etcd-client alone", color, points: share(&measured.floor) };
+    panels[0].1.push(floor);
+    let points = panels.iter().flat_map(|(_, curves)| curves).flat_map(|curve| &curve.points);
+    let (least, most) = bounds(points, |point| point.0);
+    let root = SVGBackend::new(path, (SIZE.0, 2 * SIZE.1)).into_drawing_area();
     root.fill(&WHITE)?;
-    for (area, (caption, times, floor)) in root.split_evenly((1, 3)).iter().zip(panels) {
-        let mut curves: Vec<_> = Side::ALL
-            .into_iter()
-            .zip(times)
-            .map(|(side, times)| curve(side, share(times)))
-            .collect();
-        if let Some(floor) = floor {
-            let color = RGBColor(128, 128, 128);
-            curves.push(Curve { name: "etcd-client alone", color, points: share(floor) });
-        }
-        let (least, most) = bounds(curves.iter().flat_map(|curve| &curve.points), |point| point.0);
+    for (area, (caption, curves)) in root.split_evenly((2, 2)).iter().zip(panels) {
         let labels = (caption, "milliseconds", "% of handovers");
-        panel(area, labels, (least..most).log_scale(), 0.0..100.0, curves)?;
+        // The names of the curves are where no curve is.
+        let columns = (least / 4.0..most).log_scale();
+        panel(area, labels, columns, 0.0..100.0, (SeriesLabelPosition::UpperLeft, curves))?;
     }
     Ok(root.present()?)
 }
@@ -72,7 +71,8 @@ pub fn elections(path: &Path, measured: &OnEtcd) -> Result<()> {
         let (left, right) = bounds(curves.iter().flat_map(|curve| &curve.points), |point| point.0);
         let (low, high) = bounds(curves.iter().flat_map(|curve| &curve.points), |point| point.1);
         let labels = (caption, "elections", unit);
-        panel(area, labels, (left..right).log_scale(), (low..high).log_scale(), curves)?;
+        let (columns, rows) = ((left..right).log_scale(), (low..high).log_scale());
+        panel(area, labels, columns, rows, (SeriesLabelPosition::LowerRight, curves))?;
     }
     Ok(root.present()?)
 }
@@ -82,7 +82,7 @@ fn panel<X, Y>(
     (caption, x, y): (&str, &str, &str),
     columns: X,
     rows: Y,
-    curves: Vec<Curve>,
+    (names, curves): (SeriesLabelPosition, Vec<Curve>),
 ) -> Result<()>
 where
     X: AsRangedCoord<Value = f64, CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>>,
@@ -91,21 +91,24 @@ where
     let mut chart = ChartBuilder::on(area)
         .caption(caption, (FONT, 18))
         .margin(10)
+        .margin_right(30)
         .x_label_area_size(40)
         .y_label_area_size(55)
         .build_cartesian_2d(columns, rows)?;
-    chart.configure_mesh().x_desc(x).y_desc(y).x_labels(5).y_labels(6).draw()?;
+    let number = |value: &f64| match value {
+        1.0.. => grouped(value.round() as usize),
+        _ => value.to_string(),
+    };
+    let mut mesh = chart.configure_mesh();
+    mesh.x_desc(x).y_desc(y).x_labels(5).y_labels(6);
+    mesh.x_label_formatter(&number).y_label_formatter(&number).draw()?;
     for Curve { name, color, points } in curves {
         chart
             .draw_series(LineSeries::new(points, color.stroke_width(2)))?
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], color.stroke_width(2)));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.8))
-        .draw()?;
+    chart.configure_series_labels().position(names).background_style(WHITE.mix(0.8)).draw()?;
     Ok(())
 }
 
@@ -115,6 +118,11 @@ fn curve(side: Side, points: Vec<(f64, f64)>) -> Curve {
         Side::Ours => RGBColor(29, 78, 216),
     };
     Curve { name: name(side), color, points }
+}
+
+/// One for each peer, in the order of [`Side::ALL`].
+fn curves(times: [&[Duration]; 2]) -> Vec<Curve> {
+    Side::ALL.into_iter().zip(times).map(|(side, times)| curve(side, share(times))).collect()
 }
 
 /// How many percent were over by then, in milliseconds.

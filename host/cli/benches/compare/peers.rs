@@ -10,9 +10,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use incumbent::Mark;
 use incumbent_tests::line_process::LineProcess;
+use rustix::process::{Pid, Signal, kill_process};
 
-/// Long, so that the requests which are counted are those of a handover.
-pub const TTL: Duration = Duration::from_secs(600);
+/// A lease so long that the requests which are counted are those of a handover.
+pub const LONG: Duration = Duration::from_secs(600);
 
 /// Where Debian's packages put the Go sources that the peer is built with.
 const GO_SOURCES: &str = "/usr/share/gocode";
@@ -65,8 +66,8 @@ impl Programs {
     }
 
     /// Starts a peer, and waits until it has connected to the etcd of this URL.
-    pub fn start(&self, side: Side, url: &str) -> Result<Peer> {
-        let ttl = TTL.as_secs().to_string();
+    pub fn start(&self, side: Side, url: &str, ttl: Duration) -> Result<Peer> {
+        let ttl = ttl.as_secs().to_string();
         let mut process = match side {
             Side::Go => {
                 let address = url.trim_start_matches("etcd://");
@@ -113,15 +114,44 @@ impl Peer {
         marks.split_whitespace().map(after).collect()
     }
 
+    /// Hands so many elections over for a while, each once a period or as soon as it can, and
+    /// tells how long each handover took. Our peer only.
+    pub fn carry(
+        &mut self,
+        (name, count): (&str, usize),
+        period: Duration,
+        time: Duration,
+    ) -> Result<Vec<Duration>> {
+        let (period, time) = (period.as_nanos(), time.as_nanos());
+        let times = self.process.ask(&format!("carry {name} {count} {period} {time}"))?;
+        let nanoseconds = |time: &str| anyhow::Ok(Duration::from_nanos(time.parse()?));
+        times.split_whitespace().map(nanoseconds).collect()
+    }
+
+    /// Kills it, as `kill -9` does.
+    pub fn kill(&self) -> Result<()> {
+        kill_process(pid(self.process.pid())?, Signal::KILL)?;
+        Ok(())
+    }
+
     /// Resident memory, in bytes.
     pub fn resident(&self) -> Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        Ok(kilobytes.context("a process has a VmRSS")?.parse::<f64>()? * 1_024.0)
+        resident(i32::try_from(self.process.pid())?)
     }
 
     fn mark(&mut self, line: &str) -> Result<Mark> {
         Ok(self.process.ask(line)?.parse()?)
     }
+}
+
+/// Resident memory of a process, in bytes.
+pub fn resident(pid: i32) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    Ok(kilobytes.context("a process has a VmRSS")?.parse::<f64>()? * 1_024.0)
+}
+
+pub fn pid(number: u32) -> Result<Pid> {
+    Pid::from_raw(i32::try_from(number)?).context("a process id")
 }

@@ -9,15 +9,20 @@
 //! | `elected COUNT` | waits until it has won so many more | when it won each |
 //! | `resign` | resigns what it leads | when it began |
 //! | `close` | closes the session of `campaign` | when it began |
+//! | `carry NAME COUNT PERIOD TIME` | for a time, hands so many elections over between two sessions, each once a period | how long each handover took |
+//!
+//! The peer in Go has no `carry`, because the plan for capacity is for ours.
 
 use std::io;
 use std::process::exit;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use incumbent::{BootClock, Clock as _, Leadership, Mark, Options, Session};
+use incumbent::{BootClock, Clock as _, Election, Leadership, Mark, Options, Session};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::try_join;
 
 pub async fn run(url: &str, ttl: Duration) -> Result<()> {
     let (won, terms) = unbounded_channel();
@@ -33,6 +38,11 @@ pub async fn run(url: &str, ttl: Duration) -> Result<()> {
             ["elected", count] => println!("{}", peer.elected(count.parse()?).await?.join(" ")),
             ["resign"] => println!("{}", peer.resign().await?),
             ["close"] => println!("{}", peer.close().await?),
+            ["carry", name, count, period, time] => {
+                let [period, time] = [period.parse()?, time.parse()?].map(Duration::from_nanos);
+                let times = peer.carry(name, count.parse()?, period, time).await?;
+                println!("{}", times.join(" "));
+            }
             _ => bail!("no such command: {line}"),
         }
     }
@@ -58,7 +68,7 @@ impl Peer {
         for number in 0..count {
             tokio::spawn(lead(
                 self.session.clone(),
-                format!("{name}-{number:05}"),
+                format!("{name}-{number:06}"),
                 self.won.clone(),
             ));
         }
@@ -71,7 +81,7 @@ impl Peer {
         let mut connecting = JoinSet::new();
         for _ in 0..count {
             let (url, ttl) = (self.url.clone(), self.ttl);
-            let (name, won) = (format!("{name}-00000"), self.won.clone());
+            let (name, won) = (format!("{name}-000000"), self.won.clone());
             connecting.spawn(async move {
                 let session = connect(&url, ttl).await?;
                 tokio::spawn(lead(session, name, won));
@@ -110,8 +120,63 @@ impl Peer {
         closing.await??;
         Ok(began)
     }
+
+    /// Between two sessions, which share a connection.
+    async fn carry(
+        &self,
+        name: &str,
+        count: usize,
+        period: Duration,
+        time: Duration,
+    ) -> Result<Vec<String>> {
+        let other = connect(&self.url, self.ttl).await?;
+        let mut carrying = JoinSet::new();
+        for number in 0..count {
+            let sessions = [self.session.clone(), other.clone()];
+            let elections = sessions.map(|session| session.election(format!("{name}-{number:06}")));
+            // One after the other, not all at once.
+            let since = Instant::now() + period * number as u32 / count as u32;
+            carrying.spawn(hand_over(elections, since, period, time));
+        }
+        let times = carrying.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
+        Ok(times.concat().iter().map(|time| time.as_nanos().to_string()).collect())
+    }
 }
 
+/// Hands an election over once a period, or as soon as it can if that is later.
+async fn hand_over(
+    elections: [Election; 2],
+    since: Instant,
+    period: Duration,
+    time: Duration,
+) -> Result<Vec<Duration>> {
+    let mut leader = elections[0].join();
+    let mut leadership = leader.elected().await?;
+    let mut beat = interval_at(since, period);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut times = Vec::new();
+    // The beat keeps whole milliseconds.
+    while beat.tick().await + period / 2 < since + time {
+        let mut successor = elections[(times.len() + 1) % 2].join();
+        successor.joined().await?;
+        let began = Instant::now();
+        let resigned = async move {
+            drop(leadership);
+            anyhow::Ok(())
+        };
+        let elected = async {
+            let leadership = successor.elected().await?;
+            times.push(began.elapsed());
+            anyhow::Ok(leadership)
+        };
+        let left = async { Ok(leader.leave().await?) };
+        ((), (), leadership) = try_join!(left, resigned, elected)?;
+        leader = successor;
+    }
+    Ok(times)
+}
+
+#[expect(clippy::exit, reason = "whoever asks this peer learns of the failure by its end")]
 async fn lead(session: Session, name: String, won: UnboundedSender<Term>) {
     match session.election(&name).campaign().await {
         // At its end, the peer no longer listens.
