@@ -9,7 +9,7 @@ use incumbent_tests::cluster::Cluster;
 use incumbent_tests::etcd::{SYNCED, Version};
 
 use crate::peers::{Peer, Programs, Side};
-use crate::rates::Rates;
+use crate::rates::{Rates, processor};
 use crate::requests::Requests;
 
 pub const VERSION: Version = Version::V3_5;
@@ -27,28 +27,30 @@ const TTL: Duration = Duration::from_secs(10);
 /// What was measured of the cluster.
 pub struct Capacity {
     pub rates: Rates,
-    /// Handovers a second at which nothing of it is left, by the formula.
+    /// Handovers a second at which nothing of it is left, and what one costs in seconds of the
+    /// members' processors, by the formula.
     pub predicted: f64,
+    pub processor: f64,
     /// As many as planned, and as many as it takes.
     pub points: [Point; 2],
 }
 
-/// How it bore so many handovers.
+/// Handovers that were offered, and what became of them.
 pub struct Point {
-    /// How many a second it was to carry.
-    pub offered: f64,
+    /// How many a second.
     pub carried: f64,
     pub times: Vec<Duration>,
     /// What it was asked for each.
     pub asked: Requests,
+    /// How long the members computed for each, in seconds.
+    pub processor: f64,
 }
 
 /// Measures a new cluster, with what etcd is asked for one handover.
 pub async fn measure(programs: &Programs, handover: &Requests) -> Result<Capacity> {
     let cluster = Cluster::start_with(VERSION, MEMBERS, SYNCED).await;
-    let members: Vec<_> = (0..MEMBERS).map(|at| cluster.address(at).to_string()).collect();
-    let rates = Rates::measure(&members).await?;
-    let predicted = 1.0 / rates.load(handover);
+    let rates = Rates::measure(&cluster).await?;
+    let (predicted, processor) = (1.0 / rates.load(handover), rates.processor(handover));
     let mut carriers = Vec::new();
     for first in 0..CARRIERS {
         let url = cluster.url_from(first % MEMBERS);
@@ -58,11 +60,11 @@ pub async fn measure(programs: &Programs, handover: &Requests) -> Result<Capacit
         carry(&cluster, &mut carriers, predicted * PLANNED)?,
         carry(&cluster, &mut carriers, predicted * 4.0)?,
     ];
-    Ok(Capacity { rates, predicted, points })
+    Ok(Capacity { rates, predicted, processor, points })
 }
 
 fn carry(cluster: &Cluster, carriers: &mut [Peer], offered: f64) -> Result<Point> {
-    let before = requests(cluster);
+    let (before, computed) = (requests(cluster), processor(cluster));
     let period = Duration::from_secs_f64((CARRIERS * ELECTIONS_EACH) as f64 / offered);
     // So many whole periods.
     let time = period * TIME.div_duration_f64(period).round().max(1.0) as u32;
@@ -79,8 +81,13 @@ fn carry(cluster: &Cluster, carriers: &mut [Peer], offered: f64) -> Result<Point
         times.collect::<Result<Vec<_>>>()
     })?
     .concat();
-    let asked = requests(cluster).since(&before).each(times.len() as f64);
-    Ok(Point { offered, carried: times.len() as f64 / time.as_secs_f64(), times, asked })
+    let count = times.len() as f64;
+    Ok(Point {
+        carried: count / time.as_secs_f64(),
+        asked: requests(cluster).since(&before).each(count),
+        processor: (processor(cluster) - computed) / count,
+        times,
+    })
 }
 
 fn requests(cluster: &Cluster) -> Requests {

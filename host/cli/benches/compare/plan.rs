@@ -47,13 +47,16 @@ impl<'a> Plan<'a> {
     pub fn rates(&self) -> String {
         let rates = &self.capacity.rates;
         let rows = [
-            ("writes", rates.writes),
-            ("linearizable reads", rates.reads),
-            ("watches opened or closed", rates.watches),
-            ("keep-alives", rates.keep_alives),
+            ("writes", &rates.writes),
+            ("linearizable reads", &rates.reads),
+            ("watches opened or closed", &rates.watches),
+            ("keep-alives", &rates.keep_alives),
         ];
-        let mut table = vec![["alone", "a second"].map(String::from)];
-        table.extend(rows.map(|(kind, rate)| [kind.into(), whole(rate)]));
+        let header = ["alone", "a second", "the members' processor time for each"];
+        let mut table = vec![header.map(String::from)];
+        table.extend(rows.map(|(kind, rate)| {
+            [kind.into(), whole(rate.each_second), format!("{:.0} µs", rate.processor * 1e6)]
+        }));
         markdown(&table)
     }
 
@@ -108,26 +111,36 @@ impl<'a> Plan<'a> {
 
     /// What the formula says of handovers, and what was measured.
     pub fn check(&self) -> String {
-        let [planned, most] = &self.capacity.points;
-        let header = [
-            "handovers a second",
-            "by the formula",
-            "measured",
-            "p50",
-            "p99",
-            "requests for each",
-            "of them writes",
-        ];
-        let mut table = vec![header.map(String::from)];
-        let mut row = |what: &str, predicted, point: &Point| {
+        let Capacity { predicted, processor, points: [planned, most], .. } = self.capacity;
+        let milliseconds = |seconds| format!("{:.2} ms", seconds * 1e3);
+        let values = |point: &Point| {
             let at = |percent| format!("{:.1} ms", percentile(&point.times, percent));
             let [total, writes] =
                 [point.asked.total(), point.asked.writes].map(|count| format!("{count:.2}"));
-            let (predicted, carried) = (whole(predicted), whole(point.carried));
-            table.push([what.into(), predicted, carried, at(50), at(99), total, writes]);
+            let processor = milliseconds(point.processor);
+            [whole(point.carried), processor, total, writes, at(50), at(99)]
         };
-        row("at a load of ½", planned.offered, planned);
-        row("at most", self.capacity.predicted, most);
+        let handover = self.ours.asked(Work::Pair);
+        let counted = [handover.total(), handover.writes].map(|count| format!("{count:.2}"));
+        let rows = [
+            "handovers a second",
+            "the members' processor time for each",
+            "requests for each",
+            "of them writes",
+            "handover, p50",
+            "handover, p99",
+        ];
+        let [total, writes] = counted;
+        let formula =
+            [whole(*predicted), milliseconds(*processor), total, writes, "–".into(), "–".into()];
+        let header = ["", "by the formula, at a load of 1", "as planned", "as many as they can"];
+        let mut table = vec![header.map(String::from)];
+        let [planned, most] = [planned, most].map(values);
+        for (((row, formula), planned), most) in
+            rows.into_iter().zip(formula).zip(planned).zip(most)
+        {
+            table.push([row.into(), formula, planned, most]);
+        }
         markdown(&table)
     }
 

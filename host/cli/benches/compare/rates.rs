@@ -4,45 +4,70 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use etcd_client::Client;
+use incumbent_tests::cluster::Cluster;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use crate::capacity::{CARRIERS, ELECTIONS_EACH};
 use crate::requests::Requests;
 
 /// How long each kind is asked for.
 const TIME: Duration = Duration::from_secs(2);
 /// Until then, all callers are ready, and all members know of what they have made.
 const READY: Duration = Duration::from_millis(500);
-/// As many connections as tasks would cost etcd more than the requests.
-const CONNECTIONS: usize = 8;
-const CALLERS_EACH: usize = 16;
 
-/// How many of each kind a second.
+/// How many of one kind a second, and what one costs.
+pub struct Rate {
+    pub each_second: f64,
+    /// Of all members, in seconds.
+    pub processor: f64,
+}
+
+/// Of each kind.
 pub struct Rates {
-    pub writes: f64,
-    pub reads: f64,
-    pub watches: f64,
-    pub keep_alives: f64,
+    pub writes: Rate,
+    pub reads: Rate,
+    pub watches: Rate,
+    pub keep_alives: Rate,
 }
 
 impl Rates {
     /// Asks for one kind after the other.
-    pub async fn measure(members: &[String]) -> Result<Self> {
+    pub async fn measure(cluster: &Cluster) -> Result<Self> {
         Ok(Self {
-            writes: rate(members, Kind::Write).await?,
-            reads: rate(members, Kind::Read).await?,
-            watches: rate(members, Kind::Watch).await?,
-            keep_alives: rate(members, Kind::KeepAlive).await?,
+            writes: rate(cluster, Kind::Write).await?,
+            reads: rate(cluster, Kind::Read).await?,
+            watches: rate(cluster, Kind::Watch).await?,
+            keep_alives: rate(cluster, Kind::KeepAlive).await?,
         })
     }
 
-    /// Which part of a second of etcd's time so much takes.
+    /// Which part of what the cluster answers in a second these requests are.
     pub fn load(&self, requests: &Requests) -> f64 {
-        requests.writes / self.writes
-            + requests.reads() / self.reads
-            + requests.watches() / self.watches
-            + requests.keep_alives() / self.keep_alives
+        self.sum(requests, |rate| 1.0 / rate.each_second)
     }
+
+    /// How long the members compute for these requests, in seconds.
+    pub fn processor(&self, requests: &Requests) -> f64 {
+        self.sum(requests, |rate| rate.processor)
+    }
+
+    fn sum(&self, requests: &Requests, cost: impl Fn(&Rate) -> f64) -> f64 {
+        requests.writes * cost(&self.writes)
+            + requests.reads() * cost(&self.reads)
+            + requests.watches() * cost(&self.watches)
+            + requests.keep_alives() * cost(&self.keep_alives)
+    }
+}
+
+/// How long all members have computed so far, in seconds.
+pub fn processor(cluster: &Cluster) -> f64 {
+    let seconds = |member| {
+        let metrics = cluster.metrics(member);
+        let line = metrics.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total "));
+        line.and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or_default()
+    };
+    (0..cluster.members()).map(seconds).sum()
 }
 
 #[derive(Clone, Copy)]
@@ -54,18 +79,27 @@ enum Kind {
     KeepAlive,
 }
 
-async fn rate(members: &[String], kind: Kind) -> Result<f64> {
+/// With as many connections and callers as the check of the plan has.
+async fn rate(cluster: &Cluster, kind: Kind) -> Result<Rate> {
+    let members: Vec<_> =
+        (0..cluster.members()).map(|at| cluster.address(at).to_string()).collect();
     let mut callers = JoinSet::new();
     let since = Instant::now() + READY;
-    for connection in 0..CONNECTIONS {
-        let client = Client::connect(members, None).await?;
-        for caller in 0..CALLERS_EACH {
+    for connection in 0..CARRIERS {
+        let client = Client::connect(&members, None).await?;
+        for caller in 0..ELECTIONS_EACH {
             let key = format!("rate-{connection}-{caller}");
             callers.spawn(calls(client.clone(), kind, key, since));
         }
     }
+    sleep_until(since).await;
+    let before = processor(cluster);
     let counts = callers.join_all().await.into_iter().collect::<Result<Vec<usize>>>()?;
-    Ok(counts.into_iter().sum::<usize>() as f64 / since.elapsed().as_secs_f64())
+    let count = counts.into_iter().sum::<usize>() as f64;
+    Ok(Rate {
+        each_second: count / since.elapsed().as_secs_f64(),
+        processor: (processor(cluster) - before) / count,
+    })
 }
 
 /// Asks again and again, and tells how often.
