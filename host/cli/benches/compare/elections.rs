@@ -34,8 +34,8 @@ pub struct Shift {
     /// What etcd was asked for each of them.
     pub won_with: Requests,
     pub taken_over_with: Requests,
-    /// What etcd's own resident memory grew by, for each candidate of both processes, in bytes.
-    pub etcd: f64,
+    /// What etcd's data grew by for each candidate of both processes, in bytes.
+    pub data: f64,
 }
 
 /// One process wins the elections and closes, and another takes over.
@@ -48,7 +48,7 @@ pub async fn shift(
 ) -> Result<()> {
     let name = &format!("shift-{count}-{repeat}-{side:?}");
     let (mut leader, mut successor) = (bench.start(side, LONG)?, bench.start(side, LONG)?);
-    let etcd = store.resident()?;
+    let data = store.data()?;
     let before = store.requests();
     let began = leader.campaign(name, count)?;
     let won = leader.elected(count, began)?.into_iter().max().unwrap_or_default();
@@ -58,14 +58,14 @@ pub async fn shift(
     successor.campaign(name, count)?;
     store.in_line(name, 2 * count).await?;
     store.at_rest().await;
-    let etcd = (store.resident()? - etcd) / (2 * count) as f64;
+    let data = (store.data()? - data) / (2 * count) as f64;
     let before = store.requests();
     let began = leader.close()?;
     let taken_over = successor.elected(count, began)?;
     store.at_rest().await;
     let taken_over_with = store.requests().since(&before).each(count as f64);
     successor.close()?;
-    let shift = Shift { count, won, resident, taken_over, won_with, taken_over_with, etcd };
+    let shift = Shift { count, won, resident, taken_over, won_with, taken_over_with, data };
     measured.shifts.push(shift);
     Ok(())
 }
@@ -133,9 +133,9 @@ impl Measured {
         (self.resident(count) - self.resident(least)) / (count - least) as f64
     }
 
-    /// etcd's memory for each candidate, in bytes.
-    pub fn etcd(&self, count: usize) -> f64 {
-        self.median(count, |shift| shift.etcd)
+    /// etcd's data for each candidate, in bytes.
+    pub fn data(&self, count: usize) -> f64 {
+        self.median(count, |shift| shift.data)
     }
 
     fn median(&self, count: usize, of: impl Fn(&Shift) -> f64) -> f64 {

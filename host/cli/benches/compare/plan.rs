@@ -90,7 +90,7 @@ impl<'a> Plan<'a> {
             "etcds",
             "load, lease of 60 s",
             "etcds",
-            "memory of a member",
+            "etcd's data",
         ];
         let mut table = vec![header.map(String::from)];
         let most = self.ours.counts().last().copied().unwrap_or_default();
@@ -100,11 +100,11 @@ impl<'a> Plan<'a> {
                 (format!("{:.1} %", load * 100.0), whole((load / PLANNED).ceil()))
             });
             let Deployment { elections, candidates, processes } = deployment;
-            let memory = *candidates as f64 * self.ours.etcd(most) / 1_048_576.0;
+            let data = *candidates as f64 * self.ours.data(most) / 1_048_576.0;
             let [elections, candidates, processes] =
                 [elections, candidates, processes].map(|count| grouped(*count));
-            let memory = format!("{} MiB", whole(memory));
-            table.push([elections, candidates, processes, load, etcds, longer, fewer, memory]);
+            let data = format!("{} MiB", whole(data));
+            table.push([elections, candidates, processes, load, etcds, longer, fewer, data]);
         }
         markdown(&table)
     }

@@ -65,11 +65,11 @@ impl<'a> Store<'a> {
         requests
     }
 
-    /// etcd's own resident memory, in bytes.
-    pub fn resident(&self) -> Result<f64> {
+    /// How much is in use of etcd's data file, in bytes.
+    pub fn data(&self) -> Result<f64> {
         let metrics = self.etcd.metrics();
-        let line =
-            metrics.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
-        Ok(line.context("etcd tells its memory")?.parse()?)
+        let name = "etcd_mvcc_db_total_size_in_use_in_bytes ";
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        Ok(line.context("etcd tells the size of its data")?.parse()?)
     }
 }

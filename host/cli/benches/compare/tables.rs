@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::figures::{self, Goal, grouped, median, name, percentile};
 use crate::requests::{Requests, Work};
-use crate::rounds::{Extent, MANY, Measured, OnEtcd};
+use crate::rounds::{Extent, Measured, OnEtcd};
 use crate::supervisors::Supervised;
 
 /// All of them, as Markdown.
@@ -69,15 +69,15 @@ fn elections(measured: &OnEtcd) -> String {
             "taken over",
             "half of them",
             "resident memory",
-            "etcd's own, for each candidate",
+            "etcd's data for each candidate",
         ]
         .map(String::from),
     ];
     for count in measured.go.counts() {
         for (side, peer) in measured.both() {
-            // Below that, what etcd frees meanwhile is more.
-            let etcd = match count {
-                MANY.. => format!("{:.1} KiB", peer.etcd(count) / 1_024.0),
+            // etcd's file grows by pages.
+            let data = match count {
+                1_000.. => format!("{:.2} KiB", peer.data(count) / 1_024.0),
                 _ => "–".into(),
             };
             rows.push([
@@ -87,7 +87,7 @@ fn elections(measured: &OnEtcd) -> String {
                 format!("{:.3} s", peer.taken_over(count, 100)),
                 format!("{:.3} s", peer.taken_over(count, 50)),
                 format!("{:.1} MiB", peer.resident(count) / 1_048_576.0),
-                etcd,
+                data,
             ]);
         }
     }
