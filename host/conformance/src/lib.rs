@@ -58,6 +58,7 @@ mod load;
 mod lost;
 mod reads;
 mod stores;
+mod together;
 mod watches;
 
 /// How many times a place's time-out a whole check may take.
@@ -276,6 +277,9 @@ const SIDE_BY_SIDE: &[Check] = checks! {
     watches::many_watches_are_told,
     watches::sets_of_watches_are_separate,
     load::watches_under_load_miss_and_repeat_nothing,
+    together::calls_at_once_answer_for_themselves,
+    together::a_call_that_fails_fails_alone,
+    together::of_claims_at_once_one_wins,
     lost::what_was_given_up_happened_once_or_never,
     lost::a_call_without_time_ends,
 };

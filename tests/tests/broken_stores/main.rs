@@ -89,6 +89,12 @@ breaks! {
     TheFutureIsNow: a_watch_begins_at_its_revision;
     ClosedWatchesTalk: a_closed_watch_is_silent;
     ForgottenIsSkipped: what_is_forgotten_is_told;
+    // Many calls at once.
+    OneFailsAnother: a_call_that_fails_fails_alone;
+    PartsAreMadeTwice: a_call_that_fails_fails_alone;
+    AnswersAreMixedUp: calls_at_once_answer_for_themselves;
+    RevisionsAreOfTheBatch: calls_at_once_answer_for_themselves;
+    BothWin: of_claims_at_once_one_wins;
     // Lost replies.
     GivenUpIsTriedAgain: what_was_given_up_happened_once_or_never;
     NeverGivesUp: a_stalled_call_gives_up_and_can_be_asked_again;
