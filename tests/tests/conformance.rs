@@ -2,7 +2,7 @@
 //!
 //! The simulation's model of etcd is not among them by itself: it is the very source of
 //! what the store in memory holds and does (`host/incumbent/src/store/memory/contents.rs`), and
-//! `fidelity.rs` compares it with etcd answer by answer.
+//! `tests/tests/fidelity` compares it with etcd answer by answer.
 
 use std::path::PathBuf;
 use std::sync::Arc;

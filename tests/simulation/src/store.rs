@@ -1,5 +1,5 @@
 //! A model of etcd: the contents of the library's store in memory, by etcd's rules.
-//! `tests/fidelity.rs` compares these contents with etcd, answer by answer.
+//! `tests/tests/fidelity` compares these contents with etcd, answer by answer.
 //!
 //! It knows no members and no network: `cluster` has those.
 

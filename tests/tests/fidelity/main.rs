@@ -14,6 +14,8 @@ use incumbent_tests::operations::{AtRandom, SECOND, all, claim, grant, number};
 use incumbent_tests::wait::{ExpectSoon, LIMIT, soon};
 use tokio::time::timeout;
 
+mod together;
+
 on_each_version!(whatever_is_asked, what_time_takes);
 
 /// How many steps are taken, unless `INCUMBENT_FIDELITY_STEPS` says.

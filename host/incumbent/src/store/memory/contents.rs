@@ -1,5 +1,5 @@
 //! The contents of a store, without I/O: leases, keys, revisions, transactions and history,
-//! as on etcd. `fidelity.rs` compares them with etcd answer by answer.
+//! as on etcd. `tests/tests/fidelity` compares them with etcd answer by answer.
 //!
 //! It answers at once, and time is an argument. The simulation includes this very file as its
 //! model of etcd, with the guest's types: hence `super::types`.

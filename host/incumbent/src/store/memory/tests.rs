@@ -1,4 +1,4 @@
-//! The store's own parts: its clock, its watches, its history. `fidelity.rs` compares its answers
+//! The store's own parts: its clock, its watches, its history. `fidelity` compares its answers
 //! with etcd's.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
