@@ -44,7 +44,7 @@ test *ARGS:
     sync
     cargo test --workspace --all-features "$@"
 
-# Simulate elections under faults: `just sim --seeds 1000000`, `just sim --seed 7`
+# Simulate elections under faults: `just sim --seeds 1000000`, `just sim --seed 7`, `just sim --elections 10000 --seconds 60`
 [no-exit-message]
 sim *ARGS:
     @cargo run --quiet --package incumbent-simulation {{ if ARGS =~ "--component" { "--features component" } else { "" } }} --bin sim -- "$@"

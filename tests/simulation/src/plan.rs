@@ -217,16 +217,25 @@ impl Plan {
             ..Plan::quiet(0)
         };
         if rng.u8(..) == 0 {
-            plan.hold_many(&mut rng);
+            // Most often not so many.
+            let many = (MOST_ELECTIONS >> rng.u8(..7)).max(3);
+            plan.hold_many(many, &mut rng);
         }
         plan.draw_faults(&mut rng);
         plan
     }
 
-    /// Many elections on one lease, most often not so many: names that differ only in
-    /// the end of a long prefix.
-    fn hold_many(&mut self, rng: &mut Rng) {
-        let many = (MOST_ELECTIONS >> rng.u8(..7)).max(3);
+    /// What this seed draws where every process campaigns in so many elections.
+    pub fn draw_many(seed: u64, elections: usize) -> Plan {
+        let mut rng = Rng::with_seed(seed);
+        let mut plan = Plan { faults: Vec::new(), ..Plan::draw(seed) };
+        plan.hold_many(elections, &mut rng);
+        plan.draw_faults(&mut rng);
+        plan
+    }
+
+    /// Many elections on one lease: names that differ only in the end of a long prefix.
+    fn hold_many(&mut self, many: usize, rng: &mut Rng) {
         let Election { contest, .. } = self.elections[0];
         let name = |number| format!("{}/{number:03}", "a-name-that-all-have-in-common/".repeat(3));
         self.elections = (0..many).map(|number| Election { name: name(number), contest }).collect();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -16,7 +16,7 @@ use super::{Run, SECOND, shrink, tell};
 #[derive(Debug)]
 pub struct Summary {
     runs: Vec<Run>,
-    elapsed: std::time::Duration,
+    elapsed: Duration,
 }
 
 /// A seed whose run broke a law.
@@ -35,6 +35,16 @@ pub fn run_all(
     plan: impl Fn(u64) -> Plan + Sync,
     run: fn(&Plan) -> Result<Run, Broken>,
 ) -> Result<Summary, Found> {
+    run_within(Duration::MAX, seeds, plan, run)
+}
+
+/// The same, but no seed begins after this time.
+pub fn run_within(
+    time: Duration,
+    seeds: Range<u64>,
+    plan: impl Fn(u64) -> Plan + Sync,
+    run: fn(&Plan) -> Result<Run, Broken>,
+) -> Result<Summary, Found> {
     let began = Instant::now();
     let next = AtomicU64::new(seeds.start);
     let runs = Mutex::new(Vec::new());
@@ -42,7 +52,7 @@ pub fn run_all(
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
+            if seed >= seeds.end || began.elapsed() >= time {
                 return;
             }
             match run(&plan(seed)) {

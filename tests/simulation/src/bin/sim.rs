@@ -1,6 +1,8 @@
-//! Simulated elections, by seeds: `just sim --seeds 1000000`, `just sim --seed 7`.
+//! Simulated elections, by seeds: `just sim --seeds 1000000`, `just sim --seed 7`,
+//! `just sim --elections 10000 --seconds 60`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use incumbent_simulation::plan::Plan;
@@ -16,8 +18,14 @@ struct Arguments {
     #[arg(long, default_value_t = 0)]
     first: u64,
     /// Run this one alone, and tell its story.
-    #[arg(long, conflicts_with_all = ["seeds", "first"])]
+    #[arg(long, conflicts_with_all = ["seeds", "first", "seconds"])]
     seed: Option<u64>,
+    /// Begin no seed after so many seconds.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Have every process campaign in so many elections, instead of in as many as the seed draws.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    elections: Option<u32>,
     /// Run the component, step by step beside the native elector.
     #[cfg(feature = "component")]
     #[arg(long, conflicts_with = "seed")]
@@ -29,8 +37,12 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let draw = |seed| match arguments.elections {
+        Some(elections) => Plan::draw_many(seed, elections as usize),
+        None => Plan::draw(seed),
+    };
     if let Some(seed) = arguments.seed {
-        let plan = Plan::draw(seed);
+        let plan = draw(seed);
         return match tell(&plan, arguments.process) {
             (Ok(_), told) => {
                 println!("{told}\nseed {seed} keeps the laws: {plan:#?}");
@@ -48,7 +60,9 @@ fn main() -> ExitCode {
     }
     #[cfg(feature = "component")]
     let run = if arguments.component { incumbent_simulation::run_component } else { run };
-    match seeds::run_all(arguments.first..arguments.first + arguments.seeds, Plan::draw, run) {
+    let seeds = arguments.first..arguments.first.saturating_add(arguments.seeds);
+    let time = arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
+    match seeds::run_within(time, seeds, draw, run) {
         Ok(summary) => {
             println!("{summary}");
             ExitCode::SUCCESS
