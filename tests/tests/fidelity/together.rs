@@ -164,9 +164,11 @@ impl Both {
     /// it. How many did something; the others stay.
     fn follow(&mut self, left: &mut Vec<Asked>, changes: &[Change]) -> usize {
         let at = self.model.revision() + 1;
-        let candidates: Vec<usize> =
+        let mut candidates: Vec<usize> =
             (0..left.len()).filter(|asked| named(&left[*asked].1) == Some(at)).collect();
-        // Where one of them did what another one only found done, either may have been first.
+        // A put did something. A deletion may have come right after another one of the same key,
+        // and found nothing: any of them may have been first.
+        candidates.sort_by_key(|asked| only_deletes(&left[*asked].0));
         let found = candidates.iter().find_map(|first| {
             let others = candidates.iter().filter(|other| *other != first);
             self.chain(left, [first].into_iter().chain(others), changes)
@@ -176,17 +178,15 @@ impl Both {
             panic!("revision {at} changes {changes:?}, which is not what was asked: {asked:?}");
         };
         self.model = after;
-        let parts: Vec<_> = done.iter().map(|asked| &left[*asked].0).collect();
-        check_contract(&parts);
         let done: BTreeSet<usize> = done.into_iter().collect();
         let mut index = 0..;
         left.retain(|_| !done.contains(&index.next().expect("an index")));
         done.len()
     }
 
-    /// The model after those of the operations that change something and are answered as etcd has
-    /// answered them, in this order and one revision; and which these are. None if the changes
-    /// are others.
+    /// The model after those of the operations that change something, may go together and are
+    /// answered as etcd has answered them, in this order and one revision; and which these are.
+    /// None if the changes are others.
     fn chain<'a>(
         &self,
         asked: &[Asked],
@@ -195,6 +195,9 @@ impl Both {
     ) -> Option<(Contents, Vec<usize>)> {
         let (mut after, mut done) = (self.model.clone(), Vec::<usize>::new());
         for one in order {
+            if done.iter().any(|other| !may_share(&asked[*one].0, &asked[*other].0)) {
+                continue;
+            }
             let parts = done.iter().chain([one]).map(|part| &asked[*part].0);
             let mut tried = self.model.clone();
             let outcomes = tried.perform_together(self.now(), parts);
@@ -240,18 +243,23 @@ fn named(answer: &Answer) -> Option<i64> {
     }
 }
 
-/// That none of these changes what another one changes or compares, and no two of them claim
+/// Whether none of the two changes what the other one changes or compares, and they do not claim
 /// places in one queue.
-fn check_contract(parts: &[&Operation]) {
-    for (number, one) in parts.iter().enumerate() {
-        let (changed, _) = keys(one);
-        for (_, other) in parts.iter().enumerate().filter(|(other, _)| *other != number) {
-            let (also_changed, compared) = keys(other);
-            let is_of_both = |key: &&[u8]| also_changed.contains(key) || compared.contains(key);
-            assert!(!changed.iter().any(is_of_both), "{one:?} and {other:?} share a revision");
-            let in_one_queue = queue(one).is_some() && queue(one) == queue(other);
-            assert!(!in_one_queue, "{one:?} and {other:?} are one place in the queue");
+fn may_share(one: &Operation, other: &Operation) -> bool {
+    let crosses = |one: &Operation, other: &Operation| {
+        let ((changed, _), (also_changed, compared)) = (keys(one), keys(other));
+        changed.iter().any(|key| also_changed.contains(key) || compared.contains(key))
+    };
+    let in_one_queue = queue(one).is_some() && queue(one) == queue(other);
+    !crosses(one, other) && !crosses(other, one) && !in_one_queue
+}
+
+fn only_deletes(operation: &Operation) -> bool {
+    match operation {
+        Operation::Guarded(Guarded { mutations, .. }) => {
+            mutations.iter().all(|mutation| matches!(mutation, Mutation::Delete(_)))
         }
+        _ => false,
     }
 }
 
