@@ -100,7 +100,7 @@ pub(super) async fn a_call_that_fails_fails_alone(stores: Stores) -> Verdict {
     let invalid = vec![put("x/twice", "one"), put("x/twice", "two")];
     // One that fails is among those that do not, in each place that it can have.
     for round in 0..3 {
-        let fails = vec![
+        let fails = [
             (claim("x/without-lease", new_lease()), Fails::With(Response::Expired)),
             (claim("taken", leader.lease), Fails::Taken),
             (write(&stale, vec![], "x/stale"), Fails::With(Response::Stale)),
