@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::task::coop::unconstrained;
 
 use crate::driver::{
-    CandidateReceiver, CandidateState, Handle, Registrant, Registration, Stage, Told, broadcast,
-    channel, over,
+    CandidateReceiver, CandidateState, Handle, Pool, Registrant, Registration, Stage, Told,
+    broadcast, channel, over,
 };
 use crate::error::Error;
 use crate::event::{Event, TermInfo};
@@ -34,10 +34,14 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    pub(crate) fn new(handle: &Handle, candidacy: impl FnOnce(ElectionId) -> Candidacy) -> Self {
+    pub(crate) fn new(
+        pool: &Pool,
+        name: &str,
+        candidacy: impl FnOnce(ElectionId) -> Candidacy,
+    ) -> Self {
         let (sender, CandidateReceiver { stage, events, sender: later }) = channel();
-        let registration = Registration::new(handle, |id| {
-            Registrant::Candidate(CandidateState::new(candidacy(id), sender))
+        let registration = pool.register(Some(name), |id, place| {
+            Registrant::Candidate(CandidateState::new(candidacy(id), sender, place))
         });
         Self { registration, stage, first: Mutex::new(Some(events)), later }
     }
@@ -141,6 +145,11 @@ impl Candidate {
     /// How far it has come, for a caller that gives the candidate away.
     pub(crate) fn stage(&self) -> Arc<Observable<Stage>> {
         Arc::clone(&self.stage)
+    }
+
+    /// The way to its driver.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.registration.handle
     }
 
     /// Ties the candidacy to its only term.

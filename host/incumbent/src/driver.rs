@@ -8,6 +8,7 @@
 use std::future::poll_fn;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::clock::Clock;
 use crate::elector::{Component, ComponentError};
 use crate::store::Store;
 use crate::term::Deadlines;
-use crate::types::{Command, Config, Event, Mark, Notice, Step};
+use crate::types::{Command, Config, Event, Failure, Mark, Notice, Step};
 
 pub(crate) mod broadcast;
 mod calls;
@@ -29,6 +30,7 @@ mod candidate;
 mod channel;
 mod handle;
 mod notices;
+mod pool;
 mod queue;
 mod recovery;
 mod registrants;
@@ -40,11 +42,12 @@ use calls::Calls;
 pub(crate) use candidate::CandidateState;
 pub(crate) use channel::{CandidateReceiver, Stage, Told, channel, over};
 pub(crate) use handle::{Handle, Registration, Request};
+pub(crate) use pool::{CAPACITY, Pool};
 use queue::{BATCH, Queue};
 use recovery::Recovery;
 use registrants::Registrants;
 pub(crate) use registrants::{Observed, Registrant};
-use test_hook::TestHook;
+use test_hook::{TestHook, TestHooks};
 use verify::{Verified, broken};
 
 /// What a session is made of.
@@ -56,15 +59,20 @@ pub(crate) struct Parts {
     /// Unless a seed is given, one is drawn; and anew for each elector that follows.
     pub(crate) config: Config,
     pub(crate) deadlines: Arc<Deadlines>,
-    pub(crate) test_hook: Option<Arc<TestHook>>,
+    /// How many elections an elector takes.
+    pub(crate) capacity: usize,
+    /// How many drivers were started with these parts before.
+    pub(crate) started: Arc<AtomicU64>,
+    pub(crate) test_hooks: Option<TestHooks>,
 }
 
 /// Starts a driver on the runtime of the caller. It ends when the session is
 /// closed, or when the last handle is gone and nothing is left in the store.
-pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
-    let Parts { store, clock, component, identity, config, deadlines, test_hook } = parts;
+fn start(parts: Parts, troubles: broadcast::Sender<Failure>) -> Result<Handle, ComponentError> {
+    let Parts { store, clock, component, identity, config, deadlines, test_hooks, .. } = parts;
     let timeout = Duration::from_nanos(config.request_timeout);
-    let (handle, inbox) = Handle::new(&identity, Arc::clone(&clock), &store, timeout);
+    let weak = troubles.downgrade();
+    let (handle, inbox) = Handle::new(&identity, Arc::clone(&clock), &store, timeout, weak);
     let recovery = Recovery::start(component, config, Arc::clone(&store), clock.now())?;
     let driver = Driver {
         requests: Some(inbox.requests),
@@ -74,13 +82,13 @@ pub(crate) fn start(parts: Parts) -> Result<Handle, ComponentError> {
         deadline: None,
         events: Queue::default(),
         calls: Calls::new(store),
-        registrants: Registrants::new(deadlines, inbox.troubles),
+        registrants: Registrants::new(deadlines, troubles),
         recovery,
         sleep: None,
         closing: None,
         close_by: Mark::MAX,
     };
-    tokio::spawn(driver.run(test_hook));
+    tokio::spawn(driver.run(test_hooks.map(|new_hook| new_hook())));
     Ok(handle)
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::backoff::Backoff;
 use crate::candidate::Candidate;
 use crate::clock::{Clock, nanoseconds};
-use crate::driver::{Handle, Registrant, Registration, broadcast, over};
+use crate::driver::{Pool, Registrant, broadcast, over};
 use crate::error::Error;
 use crate::event::Participant;
 use crate::leadership::Leadership;
@@ -23,16 +23,16 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// All candidates of a name have to agree on the [`contest`](Self::contest).
 #[derive(Clone, Debug)]
 pub struct Election {
-    handle: Handle,
+    pool: Pool,
     name: String,
     contest: Contest,
     value: Vec<u8>,
 }
 
 impl Election {
-    pub(crate) fn new(handle: Handle, name: String) -> Self {
-        let value = handle.identity.as_bytes().into();
-        Self { handle, name, contest: Contest::Queue, value }
+    pub(crate) fn new(pool: Pool, name: String) -> Self {
+        let value = pool.first().identity.as_bytes().into();
+        Self { pool, name, contest: Contest::Queue, value }
     }
 
     /// Its name.
@@ -42,17 +42,17 @@ impl Election {
 
     /// The identity of the session.
     pub fn identity(&self) -> &str {
-        &self.handle.identity
+        &self.pool.first().identity
     }
 
     /// The clock of the session.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.handle.clock
+        &self.pool.first().clock
     }
 
     /// The runtime on which the session lives.
     pub fn runtime(&self) -> &tokio::runtime::Handle {
-        &self.handle.runtime
+        &self.pool.first().runtime
     }
 
     /// How candidates share the election: [`Contest::Queue`] unless set.
@@ -160,7 +160,7 @@ impl Election {
             let early = leadership.remaining() / 40;
             let leadership = candidate.tie_to(leadership);
 
-            let start = self.handle.clock.now();
+            let start = self.pool.first().clock.now();
             let finished = tokio::select! {
                 () = term.runs_out(early) => false,
                 () = work(leadership) => true,
@@ -171,15 +171,15 @@ impl Election {
             // waits for that.
             tokio::select! {
                 () = term.yielded() => {}
-                () = self.handle.closed() => {}
+                () = self.pool.first().closed() => {}
             }
 
-            let now = self.handle.clock.now();
+            let now = self.pool.first().clock.now();
             if finished && now.saturating_sub(start) < nanoseconds(Duration::from_secs(10)) {
                 let end = now.saturating_add(nanoseconds(backoff.pause_at_most()));
                 tokio::select! {
-                    () = self.handle.clock.sleep_until(end) => {}
-                    () = self.handle.closing() => return Ok(()),
+                    () = self.pool.first().clock.sleep_until(end) => {}
+                    () = self.pool.first().closing() => return Ok(()),
                 }
             } else {
                 backoff.reset();
@@ -190,9 +190,10 @@ impl Election {
     /// Follows who leads, from now on, without being a candidate.
     pub fn observe(&self) -> Leaders {
         let (sightings, receiver) = broadcast::channel();
-        let registration = Registration::new(&self.handle, |id| Registrant::Observer {
+        let registration = self.pool.register(None, |id, place| Registrant::Observer {
             observation: self.observation(id),
             sightings,
+            _place: place,
         });
         Leaders::new(receiver, registration)
     }
@@ -207,9 +208,10 @@ impl Election {
     /// [`Error::Closed`] if the session is closed.
     pub async fn candidates(&self) -> Result<Vec<Participant>, Error> {
         let (listed, answer) = oneshot::channel();
-        let _registration = Registration::new(&self.handle, |id| Registrant::Inspector {
+        let _registration = self.pool.register(None, |id, place| Registrant::Inspector {
             observation: self.observation(id),
             listed,
+            _place: place,
         });
         let entries = answer.await.map_err(|_| Error::Closed)?;
         let entries = entries.map_err(Error::Withdrawn)?;
@@ -225,10 +227,6 @@ impl Election {
         Ok(self.candidates().await?.into_iter().next())
     }
 
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
     /// The next term, with the candidate that was made for it alone.
     async fn one_term(&self) -> Result<(Candidate, Leadership), Error> {
         loop {
@@ -242,7 +240,7 @@ impl Election {
     }
 
     pub(crate) fn candidate(&self, rejoin: bool) -> Candidate {
-        Candidate::new(&self.handle, |election| Candidacy {
+        Candidate::new(&self.pool, &self.name, |election| Candidacy {
             election,
             name: self.name.clone(),
             contest: self.contest,

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::nanoseconds;
 use crate::connect::connect;
-use crate::driver::{self, Handle, Parts, Request};
+use crate::driver::{CAPACITY, Parts, Pool};
 use crate::election::Election;
 use crate::elector::Component;
 use crate::error::Error;
@@ -20,11 +20,14 @@ use crate::store::url::StoreUrl;
 use crate::term::Deadlines;
 use crate::types::{Config, Failure};
 
-/// One identity and one lease, for up to 10,000 elections. A cheap clone.
+/// One identity, for as many elections as you like. A cheap clone.
 ///
-/// What an election costs hardly grows with the number of the others on its lease: on etcd a
-/// claim takes 1 to 2 ms beside 10,000 of them, and a renewal less. A lost lease ends all of them
-/// at once.
+/// The first 9,000 elections share one lease. For more, the session takes another lease by
+/// itself, and so on: 100,000 elections take 12 leases, each renewed by one request. What an
+/// election costs hardly grows with the number of the others on its lease: on etcd a claim takes
+/// 1 to 2 ms beside 10,000 of them, and a renewal less. A lost lease ends the terms on it at
+/// once; for elections that must not end with others, see
+/// [`with_own_lease`](Self::with_own_lease).
 ///
 /// [`close`](Self::close) it at the end. When the last clone, and everything
 /// made from it, is dropped instead, the same happens in the background, as long
@@ -50,7 +53,7 @@ use crate::types::{Config, Failure};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Session {
-    handle: Handle,
+    pool: Pool,
 }
 
 impl Session {
@@ -85,10 +88,25 @@ impl Session {
         Self::start(parts(Arc::new(store), component, options))
     }
 
+    /// A session of its own, with the same store, identity and settings, whose elections share
+    /// no lease with those of this one. An operator's revocation, or renewals that fail, end all
+    /// terms on a lease at once: give a lease of its own to work that must not stop together with
+    /// other work. Each lease costs the store one renewal every third of its time.
+    ///
+    /// It is closed by itself, and is another candidate where both take part in an election.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] if this session is closed, [`Error::Component`] if no elector could be
+    /// started.
+    pub fn with_own_lease(&self) -> Result<Self, Error> {
+        Ok(Self { pool: self.pool.another()? })
+    }
+
     /// An election by its name: 1 to 1,024 bytes, without control characters.
     /// Does nothing yet; the name is checked when it is used.
     pub fn election(&self, name: impl Into<String>) -> Election {
-        Election::new(self.handle.clone(), name.into())
+        Election::new(self.pool.clone(), name.into())
     }
 
     /// Leaves all elections and gives the lease back. Terms that are held are
@@ -100,25 +118,21 @@ impl Session {
     /// None yet. What could not be released is logged, and gone after one lease
     /// time.
     pub async fn close(&self) -> Result<(), Error> {
-        let (done, closed) = oneshot::channel();
-        if self.handle.send(Request::Close(done)) {
-            // Without its driver it is closed as well.
-            let _ = closed.await;
-        }
+        self.pool.close().await;
         Ok(())
     }
 
     /// Troubles that a person should know of, from now on, while the session carries on. A
     /// candidate tells its own among its events as well. The stream ends with the session.
     pub fn troubles(&self) -> impl Stream<Item = Failure> + Send + Unpin + 'static + use<> {
-        match self.handle.troubles() {
+        match self.pool.first().troubles() {
             Some(troubles) => received(troubles),
             None => stream::empty().boxed(),
         }
     }
 
     pub(crate) fn start(parts: Parts) -> Result<Self, Error> {
-        Ok(Self { handle: driver::start(parts)? })
+        Ok(Self { pool: Pool::start(parts)? })
     }
 }
 
@@ -136,7 +150,9 @@ pub(crate) fn parts(store: Arc<dyn Store>, component: Component, options: Option
             request_timeout: nanoseconds(options.request_timeout),
             seed: (0, 0),
         },
-        test_hook: None,
+        capacity: CAPACITY,
+        started: Arc::default(),
+        test_hooks: None,
     }
 }
 
@@ -176,3 +192,6 @@ fn host_and_process() -> String {
     let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "host".into());
     format!("{host}-{}", std::process::id())
 }
+
+#[cfg(test)]
+mod tests;

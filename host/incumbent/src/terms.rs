@@ -72,7 +72,7 @@ impl Terms {
             }
             let candidate = self.candidate.get_or_insert_with(|| {
                 let candidate = self.election.candidate(false);
-                let handle = self.election.handle();
+                let handle = candidate.handle();
                 handle.runtime.spawn(give_back(candidate.stage(), handle.clone()));
                 candidate
             });

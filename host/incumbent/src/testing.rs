@@ -133,9 +133,7 @@ impl World {
     pub async fn process_with(&self, options: Options) -> Result<Process, Error> {
         let seed = self.started.fetch_add(1, Ordering::Relaxed) + 1;
         let options = Options { clock: Arc::new(self.clock.clone()), ..options };
-        let process = Process::start(self.clone(), options, seed).await?;
-        self.controllers.lock().push(process.controller.clone());
-        Ok(process)
+        Process::start(self.clone(), options, seed).await
     }
 
     /// The clock of everybody in this world. Its marks are nanoseconds since the world's

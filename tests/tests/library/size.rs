@@ -188,3 +188,23 @@ async fn forty_thousand_writes_under_way_are_not_in_the_way_of_a_renewal(etcd: E
 async fn all_elected(candidates: &mut [Candidate]) -> Vec<Leadership> {
     try_join_all(candidates.iter_mut().map(Candidate::elected)).expect_soon("all lead").await
 }
+
+/// An elector takes 10,000 elections: the session has another one, and another lease, for more.
+#[tokio::test]
+async fn a_session_takes_another_lease_beyond_ten_thousand_elections() {
+    let session = Session::open(MemoryStore::new(Arc::new(BootClock)), options("one")).await;
+    let session = session.expect("opens");
+    let start = Instant::now();
+    let join = |number| session.election(format!("many-{number:05}")).join();
+    let mut candidates: Vec<_> = (0..10_001).map(join).collect();
+    let mut leases = Vec::new();
+    for candidate in [0, 8_999, 9_000, 10_000] {
+        let elected = candidates[candidate].elected();
+        let led = timeout(Duration::from_secs(60), elected).await.expect("in time");
+        leases.push(led.expect("leads").lease());
+    }
+    println!("10,001 elections are led after {:?}", start.elapsed());
+    assert_eq!(leases[0], leases[1]);
+    assert_ne!(leases[1], leases[2]);
+    assert_eq!(leases[2], leases[3]);
+}

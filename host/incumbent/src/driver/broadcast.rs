@@ -1,4 +1,4 @@
-//! One sender and any number of receivers, each of which gets everything from its beginning on.
+//! A sender, or several of one channel, and any number of receivers, each of which gets everything from its beginning on.
 //!
 //! Like tokio's channel of this name, which sets its room aside beforehand: 12 KB for each
 //! candidate, whether anybody listens or not. Here a message takes room once it is sent, and
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 /// How many messages wait for a reader.
 const ROOM: usize = 256;
 
-/// The sender. Without it the channel is closed.
+/// The sender. Without any the channel is closed.
 #[derive(Debug)]
 pub(crate) struct Sender<T>(Arc<Open<T>>);
 

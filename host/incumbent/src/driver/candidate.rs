@@ -5,6 +5,7 @@ use std::mem;
 use tracing::{info, warn};
 
 use super::channel::{CandidateSender, Stage};
+use super::pool::Place;
 use crate::event::{Event, TermInfo};
 use crate::term::Term;
 use crate::types::{self, Candidacy, Epoch, Failure, Reason};
@@ -16,6 +17,7 @@ pub(crate) struct CandidateState {
     role: Role,
     pub(super) last_epoch: Epoch,
     pub(super) leaving: bool,
+    _place: Place,
 }
 
 #[derive(Debug)]
@@ -52,13 +54,14 @@ impl Role {
 }
 
 impl CandidateState {
-    pub(crate) fn new(candidacy: Candidacy, sender: CandidateSender) -> Self {
+    pub(crate) fn new(candidacy: Candidacy, sender: CandidateSender, place: Place) -> Self {
         Self {
             candidacy,
             sender,
             role: Role::Joining,
             last_epoch: Epoch::default(),
             leaving: false,
+            _place: place,
         }
     }
 

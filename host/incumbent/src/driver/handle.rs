@@ -1,4 +1,4 @@
-//! How the users of a session reach its driver.
+//! How the users of a session reach one of its drivers.
 
 use std::fmt;
 use std::ops::Deref;
@@ -21,11 +21,11 @@ use crate::write::{Write, WriteError, written};
 /// busy, and few enough for it to answer each in time. Further ones wait for their turn.
 const AT_ONCE: usize = 256;
 
-/// How the users of a session reach its driver. A cheap clone.
+/// How the users of a session reach one of its drivers. A cheap clone.
 #[derive(Clone)]
 pub(crate) struct Handle(Arc<Shared>);
 
-/// What all handles of a session share.
+/// What all handles of a driver share.
 pub(crate) struct Shared {
     requests: mpsc::UnboundedSender<Request>,
     elections: AtomicU32,
@@ -47,7 +47,6 @@ pub(crate) struct Shared {
 pub(super) struct Inbox {
     pub(super) requests: mpsc::UnboundedReceiver<Request>,
     pub(super) open: watch::Sender<()>,
-    pub(super) troubles: broadcast::Sender<Failure>,
 }
 
 impl Handle {
@@ -56,16 +55,16 @@ impl Handle {
         clock: Arc<dyn Clock>,
         store: &Arc<dyn Store>,
         timeout: Duration,
+        troubles: broadcast::WeakSender<Failure>,
     ) -> (Self, Inbox) {
         let (requests, requested) = mpsc::unbounded_channel();
         let (open, is_open) = watch::channel(());
-        let (troubles, _) = broadcast::channel();
         let handle = Shared {
             requests,
             elections: AtomicU32::new(1),
             writes: Arc::new(Semaphore::new(AT_ONCE)),
             reads: Semaphore::new(AT_ONCE),
-            troubles: troubles.downgrade(),
+            troubles,
             open: is_open,
             identity: identity.into(),
             clock,
@@ -73,7 +72,7 @@ impl Handle {
             timeout,
             runtime: runtime::Handle::current(),
         };
-        (Self(Arc::new(handle)), Inbox { requests: requested, open, troubles })
+        (Self(Arc::new(handle)), Inbox { requests: requested, open })
     }
 
     /// False if the driver is gone.
@@ -148,7 +147,16 @@ impl Handle {
 
     /// None if the driver is gone.
     pub(crate) fn troubles(&self) -> Option<broadcast::Receiver<Failure>> {
-        Some(self.troubles.upgrade()?.subscribe())
+        Some(self.troubles_sender()?.subscribe())
+    }
+
+    /// For another driver of the same session. None if all of them are gone.
+    pub(super) fn troubles_sender(&self) -> Option<broadcast::Sender<Failure>> {
+        self.troubles.upgrade()
+    }
+
+    fn next_id(&self) -> ElectionId {
+        self.elections.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -174,10 +182,21 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn new(handle: &Handle, registrant: impl FnOnce(ElectionId) -> Registrant) -> Self {
-        let id = handle.elections.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn new(handle: Handle, registrant: impl FnOnce(ElectionId) -> Registrant) -> Self {
+        let id = handle.next_id();
         handle.send(Request::Register(registrant(id)));
-        Self { handle: handle.clone(), id }
+        Self { handle, id }
+    }
+
+    /// For a registrant that no driver takes.
+    pub(super) fn refused(
+        handle: Handle,
+        failure: Failure,
+        registrant: impl FnOnce(ElectionId) -> Registrant,
+    ) -> Self {
+        let id = handle.next_id();
+        registrant(id).withdraw(Some(failure));
+        Self { handle, id }
     }
 
     /// Said again when it is dropped, which does no harm.

@@ -113,7 +113,7 @@ impl Registrants {
         let leader = sighting.leader.map(Participant::from);
         match self.get(sighting.election)? {
             Registrant::Candidate(candidate) => candidate.tell(event::Event::Leader(leader)),
-            Registrant::Observer { observation, sightings } => {
+            Registrant::Observer { observation, sightings, .. } => {
                 let epoch = leader.as_ref().map(|leader| i64::from(leader.epoch));
                 debug!(election = observation.name, epoch, "leader seen");
                 sightings.send(Ok(leader));

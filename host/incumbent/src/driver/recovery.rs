@@ -253,7 +253,7 @@ fn reseeded(mut config: Config) -> Result<Config, ComponentError> {
 }
 
 /// An error and what caused it, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let causes = iter::successors(Some(error), |error| error.source());
     let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
     // Some errors tell their cause themselves.

@@ -9,6 +9,7 @@ use tracing::warn;
 
 use super::broadcast;
 use super::candidate::CandidateState;
+use super::pool::Place;
 use super::queue::too_large;
 use super::verify::{Verified, misnamed};
 use crate::elector::size;
@@ -25,8 +26,16 @@ pub(crate) type Observed = Result<Option<Participant>, Failure>;
 #[derive(Debug)]
 pub(crate) enum Registrant {
     Candidate(CandidateState),
-    Observer { observation: Observation, sightings: broadcast::Sender<Observed> },
-    Inspector { observation: Observation, listed: oneshot::Sender<Result<Vec<Entry>, Failure>> },
+    Observer {
+        observation: Observation,
+        sightings: broadcast::Sender<Observed>,
+        _place: Place,
+    },
+    Inspector {
+        observation: Observation,
+        listed: oneshot::Sender<Result<Vec<Entry>, Failure>>,
+        _place: Place,
+    },
 }
 
 /// A write that is under way.
@@ -37,7 +46,7 @@ pub(crate) struct Pending {
     _permit: OwnedSemaphorePermit,
 }
 
-/// All registrants of a session, by the ids of their elections.
+/// All registrants of a driver, by the ids of their elections.
 pub(super) struct Registrants {
     pub(super) all: BTreeMap<ElectionId, Registrant>,
     /// The leases on which somebody leads.
@@ -199,7 +208,7 @@ impl Registrant {
     pub(super) fn withdraw(self, cause: Option<Failure>) {
         match (self, cause) {
             (Self::Candidate(candidate), cause) => candidate.withdraw(cause),
-            (Self::Observer { observation, sightings }, Some(failure)) => {
+            (Self::Observer { observation, sightings, .. }, Some(failure)) => {
                 warn!(election = observation.name, %failure, "withdrawn");
                 sightings.send(Err(failure));
             }

@@ -12,6 +12,9 @@ use tokio::task::yield_now;
 
 use crate::term::Deadlines;
 
+/// Makes one for each driver of a session.
+pub(crate) type TestHooks = Arc<dyn Fn() -> Arc<TestHook> + Send + Sync>;
+
 /// The driver's side.
 #[derive(Debug, Default)]
 pub(crate) struct TestHook(Mutex<HookState>);

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::World;
 use super::link::{Link, Linked};
-use crate::driver::test_hook::TestController;
+use crate::driver::test_hook::{TestController, TestHooks};
 use crate::error::Error;
 use crate::options::Options;
 use crate::session::{Session, compiled, parts};
+use crate::term::Deadlines;
 
 /// What would be an instance of the application: a session, and its way to the store.
 ///
@@ -17,7 +20,7 @@ use crate::session::{Session, compiled, parts};
 pub struct Process {
     world: World,
     session: Session,
-    pub(super) controller: TestController,
+    drivers: Arc<Mutex<Drivers>>,
     link: Arc<Link>,
 }
 
@@ -27,10 +30,10 @@ impl Process {
         let component = compiled(&options).await?;
         let mut parts = parts(Arc::new(Linked(Arc::clone(&link))), component, options);
         parts.config.seed = (seed, seed);
-        let (hook, controller) = TestController::new(Arc::clone(&parts.deadlines));
-        parts.test_hook = Some(hook);
+        let drivers = Arc::<Mutex<Drivers>>::default();
+        parts.test_hooks = Some(hooks(&world, &drivers, &parts.deadlines));
         let session = Session::start(parts)?;
-        Ok(Self { world, session, controller, link })
+        Ok(Self { world, session, drivers, link })
     }
 
     /// The session, for the code under test: it is cheap to clone.
@@ -50,13 +53,13 @@ impl Process {
     pub async fn pause(&self) {
         // What has happened by now, it knows.
         self.world.settle().await;
-        self.controller.pause(true);
+        self.drivers.lock().pause(true);
         self.world.settle().await;
     }
 
     /// Lets a process that was stopped go on, late.
     pub async fn resume(&self) {
-        self.controller.pause(false);
+        self.drivers.lock().pause(false);
         self.world.settle().await;
     }
 
@@ -95,4 +98,35 @@ impl Process {
     pub fn lose_next_answer(&self) {
         self.link.lose_next_answer();
     }
+}
+
+/// The drivers of the process: its session may start more of them.
+#[derive(Debug, Default)]
+struct Drivers {
+    controllers: Vec<TestController>,
+    paused: bool,
+}
+
+impl Drivers {
+    fn pause(&mut self, pause: bool) {
+        self.paused = pause;
+        self.controllers.retain(TestController::is_needed);
+        self.controllers.iter().for_each(|controller| controller.pause(pause));
+    }
+}
+
+/// Has the world and the process control each driver from its start.
+fn hooks(world: &World, drivers: &Arc<Mutex<Drivers>>, deadlines: &Arc<Deadlines>) -> TestHooks {
+    let (all, drivers) = (Arc::clone(&world.controllers), Arc::clone(drivers));
+    let deadlines = Arc::clone(deadlines);
+    Arc::new(move || {
+        let (hook, controller) = TestController::new(Arc::clone(&deadlines));
+        let mut drivers = drivers.lock();
+        if drivers.paused {
+            controller.pause(true);
+        }
+        all.lock().push(controller.clone());
+        drivers.controllers.push(controller);
+        hook
+    })
 }

@@ -1,0 +1,313 @@
+//! The drivers of a session. Each has an elector and a lease of its own.
+//!
+//! An elector takes a bounded number of elections. When all of a session's are full, the next
+//! registration starts another driver, and with it another lease. An elector refuses a second
+//! candidate of a name, and lets one wait whose predecessor is about to leave: so a candidate
+//! goes to the driver that has its name already, and some places of each driver are kept for
+//! that.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tracing::{error, info};
+
+use super::broadcast;
+use super::handle::{Handle, Registration, Request};
+use super::recovery::chain;
+use super::registrants::Registrant;
+use super::test_hook::TestHooks;
+use super::{Parts, start};
+use crate::clock::Clock;
+use crate::elector::Component;
+use crate::error::Error;
+use crate::store::Store;
+use crate::term::Deadlines;
+use crate::types::{Config, ElectionId, Failure};
+
+/// How many elections an elector takes.
+pub(crate) const CAPACITY: usize = 10_000;
+/// Of so many places, one is kept for candidates whose name the driver has already.
+const SPARE: usize = 10;
+
+/// The drivers of a session. A cheap clone.
+#[derive(Clone)]
+pub(crate) struct Pool(Arc<Shared>);
+
+struct Shared {
+    first: Handle,
+    drivers: Mutex<Drivers>,
+    places: Arc<Mutex<Places>>,
+    template: Template,
+}
+
+struct Drivers {
+    handles: Vec<Handle>,
+    closed: bool,
+}
+
+/// What another driver is started with. A closed session has to drop its store and its thread,
+/// so neither is kept here.
+struct Template {
+    store: Weak<dyn Store>,
+    deadlines: Weak<Deadlines>,
+    clock: Arc<dyn Clock>,
+    component: Component,
+    identity: String,
+    config: Config,
+    capacity: usize,
+    test_hooks: Option<TestHooks>,
+    /// How many drivers there have been, those of other sessions made of this one included.
+    started: Arc<AtomicU64>,
+}
+
+/// Which driver has how many registrants, and which candidates.
+struct Places {
+    capacity: usize,
+    held: Vec<usize>,
+    /// By the hash of the name: two names of one hash only share a driver.
+    names: HashMap<u64, Named>,
+}
+
+/// Where the candidates of a name are.
+struct Named {
+    driver: u32,
+    candidates: u32,
+}
+
+/// A registrant's place with a driver. The driver keeps it until the elector has forgotten the
+/// registrant, so a free place here is a free place there.
+pub(crate) struct Place {
+    places: Arc<Mutex<Places>>,
+    /// A candidate's; 0 if it is none.
+    name: u64,
+    driver: u32,
+}
+
+impl Pool {
+    /// Starts with one driver, on the runtime of the caller.
+    pub(crate) fn start(parts: Parts) -> Result<Self, Error> {
+        let template = Template {
+            store: Arc::downgrade(&parts.store),
+            deadlines: Arc::downgrade(&parts.deadlines),
+            clock: Arc::clone(&parts.clock),
+            component: parts.component.clone(),
+            identity: parts.identity.clone(),
+            config: parts.config,
+            capacity: parts.capacity,
+            started: Arc::clone(&parts.started),
+            test_hooks: parts.test_hooks.clone(),
+        };
+        let (troubles, _) = broadcast::channel();
+        let first = start(parts, troubles)?;
+        let drivers = Drivers { handles: vec![first.clone()], closed: false };
+        let places = Places { capacity: template.capacity, held: vec![0], names: HashMap::new() };
+        let (drivers, places) = (Mutex::new(drivers), Arc::new(Mutex::new(places)));
+        Ok(Self(Arc::new(Shared { first, drivers, places, template })))
+    }
+
+    /// Another session's, with the same parts and a lease of its own.
+    pub(crate) fn another(&self) -> Result<Self, Error> {
+        if self.0.drivers.lock().closed {
+            return Err(Error::Closed);
+        }
+        let _runtime = self.first().runtime.enter();
+        Self::start(self.0.template.parts().ok_or(Error::Closed)?)
+    }
+
+    /// The driver that the session was started with.
+    pub(crate) fn first(&self) -> &Handle {
+        &self.0.first
+    }
+
+    /// Registers a candidate of this name, or somebody who is no candidate.
+    pub(crate) fn register(
+        &self,
+        candidate: Option<&str>,
+        registrant: impl FnOnce(ElectionId, Place) -> Registrant,
+    ) -> Registration {
+        let mut drivers = self.0.drivers.lock();
+        let name = candidate.map_or(0, |name| self.0.places.lock().hash(name));
+        let (driver, failure) = match self.place(&mut drivers, name) {
+            Ok(driver) => (driver, None),
+            Err(failure) => (0, Some(failure)),
+        };
+        let handle = drivers.handles.get(driver).unwrap_or(self.first()).clone();
+        let place = Place::take(&self.0.places, driver, name);
+        drop(drivers);
+        match failure {
+            None => Registration::new(handle, |id| registrant(id, place)),
+            Some(failure) => Registration::refused(handle, failure, |id| registrant(id, place)),
+        }
+    }
+
+    /// Closes all drivers at once, and waits for them. Cancel safe: it goes on without the
+    /// future.
+    pub(crate) async fn close(&self) {
+        let closings: Vec<_> = {
+            let mut drivers = self.0.drivers.lock();
+            drivers.closed = true;
+            let close = |handle: &Handle| {
+                let (done, closed) = oneshot::channel();
+                handle.send(Request::Close(done));
+                closed
+            };
+            drivers.handles.iter().map(close).collect()
+        };
+        // Without its driver it is closed as well.
+        join_all(closings).await;
+    }
+
+    /// Where there is a place: with the driver that has candidates of the name, with the first
+    /// one that has room, or with a new one.
+    fn place(&self, drivers: &mut Drivers, name: u64) -> Result<usize, Failure> {
+        let found = {
+            let places = self.0.places.lock();
+            places.of_name(name).or_else(|| places.with_room(places.capacity / SPARE))
+        };
+        // A closed session's first driver withdraws what comes.
+        if let Some(driver) = found.or(drivers.closed.then_some(0)) {
+            return Ok(driver);
+        }
+        let number = drivers.handles.len();
+        match self.start_another() {
+            Ok(Some(handle)) => {
+                drivers.handles.push(handle);
+                self.0.places.lock().held.push(0);
+                info!(leases = number + 1, "the session takes another lease");
+                Ok(number)
+            }
+            Ok(None) => Ok(0),
+            Err(error) => {
+                let error = chain(&error);
+                error!(error, "no further elector could be started");
+                let sentence = || {
+                    format!(
+                        "the session's {number} electors are full, and no further one could be \
+                         started: leave other elections, or try again ({error})"
+                    )
+                };
+                self.0.places.lock().with_room(0).ok_or_else(|| Failure::Other(sentence()))
+            }
+        }
+    }
+
+    /// None if the session has ended.
+    fn start_another(&self) -> Result<Option<Handle>, Error> {
+        let troubles = self.first().troubles_sender();
+        let (Some(parts), Some(troubles)) = (self.0.template.parts(), troubles) else {
+            return Ok(None);
+        };
+        let _runtime = self.first().runtime.enter();
+        Ok(Some(start(parts, troubles)?))
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.first().fmt(f)
+    }
+}
+
+impl Template {
+    /// For one more driver; none if the session has ended.
+    fn parts(&self) -> Option<Parts> {
+        let serial = self.started.fetch_add(1, Ordering::Relaxed);
+        let mut config = self.config;
+        // Electors of one seed would draw the same leases.
+        if config.seed != (0, 0) {
+            config.seed.1 ^= serial << 32;
+        }
+        Some(Parts {
+            store: self.store.upgrade()?,
+            deadlines: self.deadlines.upgrade()?,
+            clock: Arc::clone(&self.clock),
+            component: self.component.clone(),
+            identity: self.identity.clone(),
+            config,
+            capacity: self.capacity,
+            started: Arc::clone(&self.started),
+            test_hooks: self.test_hooks.clone(),
+        })
+    }
+}
+
+impl Places {
+    fn hash(&self, name: &str) -> u64 {
+        self.names.hasher().hash_one(name).max(1)
+    }
+
+    fn of_name(&self, name: u64) -> Option<usize> {
+        let driver = self.names.get(&name)?.driver as usize;
+        // Many leave and campaign again at once: a full driver has no place for the second.
+        self.held.get(driver).filter(|held| **held < self.capacity).map(|_| driver)
+    }
+
+    /// The first driver with more free places than that.
+    fn with_room(&self, spare: usize) -> Option<usize> {
+        self.held.iter().position(|held| held + spare < self.capacity)
+    }
+}
+
+impl Place {
+    fn take(places: &Arc<Mutex<Places>>, driver: usize, name: u64) -> Self {
+        let mut all = places.lock();
+        if let Some(held) = all.held.get_mut(driver) {
+            *held += 1;
+        }
+        // There are never as many drivers.
+        let driver = u32::try_from(driver).unwrap_or(u32::MAX);
+        if name != 0 {
+            let named = all.names.entry(name).or_insert(Named { driver, candidates: 0 });
+            if named.driver != driver {
+                *named = Named { driver, candidates: 0 };
+            }
+            named.candidates += 1;
+        }
+        drop(all);
+        Self { places: Arc::clone(places), name, driver }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut all = self.places.lock();
+        if let Some(held) = all.held.get_mut(self.driver as usize) {
+            *held -= 1;
+        }
+        if let Some(named) = all.names.get_mut(&self.name)
+            && named.driver == self.driver
+        {
+            named.candidates = named.candidates.saturating_sub(1);
+            if named.candidates == 0 {
+                all.names.remove(&self.name);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("driver", &self.driver).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl Pool {
+    /// How many registrants each driver has, and how many names have candidates.
+    pub(crate) fn places(&self) -> (Vec<usize>, usize) {
+        let places = self.0.places.lock();
+        (places.held.clone(), places.names.len())
+    }
+
+    /// No further driver can be started from now on.
+    pub(crate) fn starts_no_more(&mut self) {
+        let shared = Arc::get_mut(&mut self.0).expect("has no clones yet");
+        shared.template.config.lease_ttl = 0;
+    }
+}
