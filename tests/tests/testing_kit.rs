@@ -453,6 +453,22 @@ async fn work_that_never_pauses_holds_up_nobody() {
     writing.expect_soon("ends").await;
 }
 
+/// A process is one process, however many leases it has.
+#[tokio::test]
+async fn a_paused_process_renews_none_of_its_leases() {
+    let (world, process) = alone().await;
+    let first = process.session().with_own_lease().expect("starts");
+    let first = first.election("first").campaign().await.expect("leads");
+    process.pause().await;
+    let later = process.session().with_own_lease().expect("starts");
+    let mut waits = later.election("later").join();
+    world.pass(Duration::from_secs(11)).await;
+    assert!(!first.is_valid());
+    assert!(waits.elected().now_or_never().is_none(), "a paused process campaigns");
+    process.resume().await;
+    assert!(waits.elected().await.expect("leads").is_valid());
+}
+
 #[tokio::test]
 async fn a_session_that_is_over_holds_up_nobody() {
     let Scene { world, worker, leadership, leader, mut next, rival: _rival } = scene().await;

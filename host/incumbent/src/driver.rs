@@ -61,7 +61,7 @@ pub(crate) struct Parts {
     pub(crate) deadlines: Arc<Deadlines>,
     /// How many elections an elector takes.
     pub(crate) capacity: usize,
-    /// How many drivers were started with these parts before.
+    /// How many drivers followed the first, in all sessions that were made of it.
     pub(crate) started: Arc<AtomicU64>,
     pub(crate) test_hooks: Option<TestHooks>,
 }

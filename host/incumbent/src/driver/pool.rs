@@ -62,7 +62,7 @@ struct Template {
     config: Config,
     capacity: usize,
     test_hooks: Option<TestHooks>,
-    /// How many drivers there have been, those of other sessions made of this one included.
+    /// How many drivers followed the first, in all sessions that were made of it.
     started: Arc<AtomicU64>,
 }
 
@@ -137,6 +137,8 @@ impl Pool {
             Ok(driver) => (driver, None),
             Err(failure) => (0, Some(failure)),
         };
+        // A candidate that is refused does not move those of its name.
+        let name = if failure.is_some() { 0 } else { name };
         let handle = drivers.handles.get(driver).unwrap_or(self.first()).clone();
         let place = Place::take(&self.0.places, driver, name);
         drop(drivers);
@@ -217,7 +219,7 @@ impl fmt::Debug for Pool {
 impl Template {
     /// For one more driver; none if the session has ended.
     fn parts(&self) -> Option<Parts> {
-        let serial = self.started.fetch_add(1, Ordering::Relaxed);
+        let serial = self.started.fetch_add(1, Ordering::Relaxed) + 1;
         let mut config = self.config;
         // Electors of one seed would draw the same leases.
         if config.seed != (0, 0) {

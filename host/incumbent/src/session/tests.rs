@@ -7,6 +7,7 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::task::yield_now;
 
 use super::*;
+use crate::candidate::Candidate;
 use crate::leadership::Leadership;
 use crate::store::memory::MemoryStore;
 
@@ -46,7 +47,8 @@ async fn observers_and_lists_have_places_as_well() {
 #[tokio::test]
 async fn a_second_candidate_is_refused_whichever_lease_has_the_first() {
     let (session, _) = small(MemoryStore::default()).await;
-    let _led = campaigns(&session, 0..12).await;
+    let mut first: Vec<_> = names(&session, 0..12).map(|election| election.join()).collect();
+    join_all(first.iter_mut().map(Candidate::joined)).await;
     for number in [0, 11] {
         let second = session.election(format!("jobs-{number}")).campaign().await;
         assert!(matches!(second, Err(Error::Withdrawn(_))), "{number}: {second:?}");
