@@ -1,4 +1,5 @@
-//! A sender, or several of one channel, and any number of receivers, each of which gets everything from its beginning on.
+//! A sender, or several of one channel, and any number of receivers, each of which gets everything from
+//! its beginning on.
 //!
 //! Like tokio's channel of this name, which sets its room aside beforehand: 12 KB for each
 //! candidate, whether anybody listens or not. Here a message takes room once it is sent, and
