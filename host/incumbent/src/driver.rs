@@ -30,6 +30,7 @@ mod candidate;
 mod channel;
 mod handle;
 mod notices;
+mod place;
 mod pool;
 mod queue;
 mod recovery;

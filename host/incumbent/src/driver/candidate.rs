@@ -5,7 +5,7 @@ use std::mem;
 use tracing::{info, warn};
 
 use super::channel::{CandidateSender, Stage};
-use super::pool::Place;
+use super::place::Place;
 use crate::event::{Event, TermInfo};
 use crate::term::Term;
 use crate::types::{self, Candidacy, Epoch, Failure, Reason};

@@ -6,9 +6,7 @@
 //! goes to the driver that has its name already, and some places of each driver are kept for
 //! that.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -19,6 +17,7 @@ use tracing::{error, info};
 
 use super::broadcast;
 use super::handle::{Handle, Registration, Request};
+use super::place::{Place, Places};
 use super::recovery::chain;
 use super::registrants::Registrant;
 use super::test_hook::TestHooks;
@@ -66,29 +65,6 @@ struct Template {
     started: Arc<AtomicU64>,
 }
 
-/// Which driver has how many registrants, and which candidates.
-struct Places {
-    capacity: usize,
-    held: Vec<usize>,
-    /// By the hash of the name: two names of one hash only share a driver.
-    names: HashMap<u64, Named>,
-}
-
-/// Where the candidates of a name are.
-struct Named {
-    driver: u32,
-    candidates: u32,
-}
-
-/// A registrant's place with a driver. The driver keeps it until the elector has forgotten the
-/// registrant, so a free place here is a free place there.
-pub(crate) struct Place {
-    places: Arc<Mutex<Places>>,
-    /// A candidate's; 0 if it is none.
-    name: u64,
-    driver: u32,
-}
-
 impl Pool {
     /// Starts with one driver, on the runtime of the caller.
     pub(crate) fn start(parts: Parts) -> Result<Self, Error> {
@@ -106,7 +82,7 @@ impl Pool {
         let (troubles, _) = broadcast::channel();
         let first = start(parts, troubles)?;
         let drivers = Drivers { handles: vec![first.clone()], closed: false };
-        let places = Places { capacity: template.capacity, held: vec![0], names: HashMap::new() };
+        let places = Places::new(template.capacity);
         let (drivers, places) = (Mutex::new(drivers), Arc::new(Mutex::new(places)));
         Ok(Self(Arc::new(Shared { first, drivers, places, template })))
     }
@@ -236,66 +212,6 @@ impl Template {
             started: Arc::clone(&self.started),
             test_hooks: self.test_hooks.clone(),
         })
-    }
-}
-
-impl Places {
-    fn hash(&self, name: &str) -> u64 {
-        self.names.hasher().hash_one(name).max(1)
-    }
-
-    fn of_name(&self, name: u64) -> Option<usize> {
-        let driver = self.names.get(&name)?.driver as usize;
-        // Many leave and campaign again at once: a full driver has no place for the second.
-        self.held.get(driver).filter(|held| **held < self.capacity).map(|_| driver)
-    }
-
-    /// The first driver with more free places than that.
-    fn with_room(&self, spare: usize) -> Option<usize> {
-        self.held.iter().position(|held| held + spare < self.capacity)
-    }
-}
-
-impl Place {
-    fn take(places: &Arc<Mutex<Places>>, driver: usize, name: u64) -> Self {
-        let mut all = places.lock();
-        if let Some(held) = all.held.get_mut(driver) {
-            *held += 1;
-        }
-        // There are never as many drivers.
-        let driver = u32::try_from(driver).unwrap_or(u32::MAX);
-        if name != 0 {
-            let named = all.names.entry(name).or_insert(Named { driver, candidates: 0 });
-            if named.driver != driver {
-                *named = Named { driver, candidates: 0 };
-            }
-            named.candidates += 1;
-        }
-        drop(all);
-        Self { places: Arc::clone(places), name, driver }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut all = self.places.lock();
-        if let Some(held) = all.held.get_mut(self.driver as usize) {
-            *held -= 1;
-        }
-        if let Some(named) = all.names.get_mut(&self.name)
-            && named.driver == self.driver
-        {
-            named.candidates = named.candidates.saturating_sub(1);
-            if named.candidates == 0 {
-                all.names.remove(&self.name);
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("driver", &self.driver).finish_non_exhaustive()
     }
 }
 

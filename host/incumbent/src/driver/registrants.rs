@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::broadcast;
 use super::candidate::CandidateState;
-use super::pool::Place;
+use super::place::Place;
 use super::queue::too_large;
 use super::verify::{Verified, misnamed};
 use crate::elector::size;
