@@ -27,7 +27,8 @@ use tokio::try_join;
 pub async fn run(url: &str, ttl: Duration) -> Result<()> {
     let (won, terms) = unbounded_channel();
     let session = connect(url, ttl).await?;
-    let mut peer = Peer { url: url.into(), ttl, session, won, terms, led: Vec::new() };
+    let mut peer =
+        Peer { url: url.into(), ttl, session, queued: Vec::new(), won, terms, led: Vec::new() };
     println!("ready");
     for line in io::stdin().lines() {
         let line = line?;
@@ -56,6 +57,8 @@ struct Peer {
     url: String,
     ttl: Duration,
     session: Session,
+    /// Those of `queue`. A session gives its lease back when it is dropped.
+    queued: Vec<Session>,
     won: UnboundedSender<Term>,
     terms: UnboundedReceiver<Term>,
     led: Vec<Leadership>,
@@ -76,7 +79,7 @@ impl Peer {
     }
 
     /// A session and a task for each candidate of one election.
-    async fn queue(&self, name: &str, count: usize) -> Result<Mark> {
+    async fn queue(&mut self, name: &str, count: usize) -> Result<Mark> {
         let began = BootClock.now();
         let mut connecting = JoinSet::new();
         for _ in 0..count {
@@ -84,11 +87,12 @@ impl Peer {
             let (name, won) = (format!("{name}-000000"), self.won.clone());
             connecting.spawn(async move {
                 let session = connect(&url, ttl).await?;
-                tokio::spawn(lead(session, name, won));
-                anyhow::Ok(())
+                tokio::spawn(lead(session.clone(), name, won));
+                anyhow::Ok(session)
             });
         }
-        connecting.join_all().await.into_iter().collect::<Result<()>>()?;
+        let sessions = connecting.join_all().await.into_iter();
+        self.queued = sessions.collect::<Result<_>>()?;
         Ok(began)
     }
 

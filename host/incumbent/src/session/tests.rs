@@ -116,6 +116,7 @@ async fn a_lease_of_its_own_stands_when_the_others_is_lost() {
     assert_ne!(lost.lease(), kept.lease());
     store.revoke(lost.lease());
     lost.lost().await;
+    drop(lost);
     session.close().await.expect("closes");
     kept.fence().put("/result", "42").await.expect("the term stands");
     drop(kept);
