@@ -20,11 +20,12 @@ pub enum Place {
 
 /// What to read. In a queue one read usually shows both: the newest two keys up to our own.
 pub fn selections(layout: &Layout, own: &OwnKey, search: &Search) -> Vec<Selection> {
-    let point = point_of_key(own.key.clone());
+    let in_front = || search.selection(layout, Some(own.created));
+    let at_own = || point_of_key(own.key.clone());
     match (layout.contest, search) {
-        (Contest::Race, _) => vec![point],
-        (Contest::Queue, Search::First) => vec![layout.newest_two(own.created)],
-        (Contest::Queue, _) => vec![search.selection(layout, Some(own.created)), point],
+        (Contest::Race, _) => vec![at_own()],
+        (Contest::Queue, Search::First) => vec![in_front()],
+        (Contest::Queue, _) => vec![in_front(), at_own()],
     }
 }
 

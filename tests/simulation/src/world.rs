@@ -27,8 +27,6 @@ mod watches;
 /// take some more.
 const MOST_TURNS: u32 = 2_000;
 const MOST_TURNS_EACH: u32 = 40;
-/// More steps in a row that do nothing are a spin, unless there are very many elections.
-const MOST_IDLE: u32 = 8;
 
 /// A simulated world.
 pub struct World<'a> {
@@ -468,11 +466,11 @@ impl<'a> World<'a> {
             if mark <= now {
                 return Err(Law::NothingSpins.broken("the next deadline is not ahead".into()));
             }
-            // One timer may happen to be due so soon, and come to nothing; and of many elections
-            // and as many keys that are to go, some steps may look at those that nothing follows
-            // for: a step looks at 64.
+            // One timer may happen to be due so soon, and come to nothing; and of the 300
+            // elections and as many keys that are to go, a few steps may look at those that
+            // nothing follows for.
             it.idle = if more && step.commands.is_empty() { it.idle + 1 } else { 0 };
-            if it.idle > MOST_IDLE.max(self.plan.elections.len() as u32 / 32) {
+            if it.idle > 8 {
                 return Err(Law::NothingSpins.broken(format!(
                     "process {process} wants to be woken at once, again and again, and does \
                      nothing"

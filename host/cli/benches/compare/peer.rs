@@ -180,7 +180,7 @@ async fn hand_over(
     Ok(times)
 }
 
-#[expect(clippy::exit, reason = "whoever asks this peer learns of the failure by its end")]
+#[expect(clippy::exit, reason = "the benchmark learns of the failure by the end of this peer")]
 async fn lead(session: Session, name: String, won: UnboundedSender<Term>) {
     match session.election(&name).campaign().await {
         // At its end, the peer no longer listens.

@@ -37,7 +37,7 @@ pub(crate) struct TermState {
 pub(super) struct Said {
     /// By the driver or the deadline thread. An extension takes a danger away without saying so.
     pub(super) standing: Standing,
-    /// By whoever holds the term: its work has stopped.
+    /// By the holder of the term: its work has stopped.
     yielded: bool,
 }
 

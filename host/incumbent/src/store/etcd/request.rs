@@ -65,9 +65,8 @@ pub(super) async fn claim(
     Ok(Response::Taken(Claimed { entry, at }))
 }
 
-/// Reads all selections at one revision, without a transaction: etcd 3.5.0 to 3.5.4 panic
-/// when a caller gives up a transaction that only reads while it is served (etcd#14110), and
-/// callers go away, or are killed, at any moment. The first selection is read as it is
+/// Reads all selections at one revision, without a transaction, because some versions of
+/// etcd do not survive one that only reads (see [`version`](super::version)). The first selection is read as it is
 /// now, and its answer names the revision. The others are read at that revision, side by side.
 ///
 /// The first read is linearizable: the member asks the cluster for the latest revision. The

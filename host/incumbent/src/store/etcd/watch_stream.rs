@@ -53,7 +53,8 @@ pub(super) struct WatchStream {
     watches: BTreeMap<i64, RequestId>,
     wire_ids: BTreeMap<RequestId, i64>,
     outbox: VecDeque<Message>,
-    /// Watches to cancel once nothing else is to be sent, but not before `cancel_at`.
+    /// Watches that nobody wants any more. They are cancelled from `cancel_at` on, while the
+    /// outbox is empty.
     unwanted: VecDeque<i64>,
     cancel_at: Instant,
     /// Requested and not answered. etcd answers in the order of the requests.
