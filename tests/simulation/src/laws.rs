@@ -439,14 +439,12 @@ pub fn shows(
     let mut own = false;
     let mut free = key == name.as_bytes();
     for (selection, found) in selections.iter().zip(&snapshot.found) {
-        let is_own = |entry: &Entry| {
-            entry.created == term.epoch && entry.lease == *lease && entry.key == *key
-        };
+        let is_intact = |entry: &Entry| entry.created == term.epoch && entry.lease == *lease;
         if !selection.prefix && selection.key == *key {
-            own = found.first().is_some_and(is_own);
+            own = found.first().is_some_and(is_intact);
         } else if selection.created_before == Some(term.epoch + 1) {
             // Of the newest keys up to the leader's, only its own.
-            own = found.iter().any(is_own);
+            own = found.iter().any(|entry| entry.key == *key && is_intact(entry));
             free = found.len() == 1 && selection.limit > 1;
         } else if selection.order == Order::ByKey && selection.key == format!("{name}/").as_bytes()
         {
