@@ -6,9 +6,9 @@ import { openElector } from './component.mjs';
 
 /**
  * @import { Elector } from '../component/interfaces/incumbent-election-elector.js'
- * @import { Command, Config, Event, Notice }
+ * @import { Call, Command, Config, Event, Notice }
  *   from '../component/interfaces/incumbent-election-types.js'
- * @import { Store } from './store.mjs'
+ * @import { Outcome, Store } from './store.mjs'
  */
 
 /** The first pause before a broken elector is replaced, and the longest one, in nanoseconds. */
@@ -16,12 +16,25 @@ const [SHORTEST, LONGEST] = [500_000_000n, 30_000_000_000n];
 /** An elector that has worked for so long is replaced after the first pause. */
 const PROBATION = 60_000_000_000n;
 
+/** How many events the elector is told in one step. The event loop has its turn in between. */
+const EVENTS = 256;
+/**
+ * How many calls may be under way at etcd; others wait for them. Thousands at once would delay one
+ * another until the answers come too late for all of them.
+ */
+const CALLS = 256;
+/** Operations on the lease. They do not wait, because every term depends on them. */
+const OF_THE_LEASE = ['grant', 'keep-alive', 'revoke'];
+
 /** Drives an elector; replaces one that breaks. */
 export class Driver {
   /** @type {Elector | undefined} */
   #elector;
   /** @type {Event[]} */
   #events = [];
+  #calling = 0;
+  /** Those that wait to call. @type {(() => void)[]} */
+  #calls = [];
   /** What ends each watch, by its id. @type {Map<bigint, () => void>} */
   #watches = new Map();
   #disarm = () => {};
@@ -65,8 +78,9 @@ export class Driver {
   }
 
   #turn() {
-    const events = this.#events.splice(0);
-    if (!this.#elector) return;
+    const events = this.#events.splice(0, EVENTS);
+    if (!this.#elector || events.length === 0) return;
+    if (this.#events.length > 0) setImmediate(() => this.#turn());
     this.#disarm();
     let step;
     try {
@@ -92,9 +106,8 @@ export class Driver {
     };
     switch (command.tag) {
       case 'call': {
-        const { id, giveUp, operation } = command.val;
-        this.parts.store.ask(operation, milliseconds(giveUp - now()))
-          .then((outcome) => push({ tag: 'reply', val: { id, outcome } }));
+        const { id } = command.val;
+        this.#call(command.val).then((outcome) => push({ tag: 'reply', val: { id, outcome } }));
         break;
       }
       case 'watch': {
@@ -116,6 +129,25 @@ export class Driver {
     }
   }
 
+  /**
+   * Asks etcd, in its turn. What has waited too long is not sent any more.
+   *
+   * @param {Call} call
+   * @returns {Promise<Outcome>}
+   */
+  async #call({ giveUp, operation }) {
+    const ask = () => this.parts.store.ask(operation, milliseconds(giveUp - now()));
+    if (OF_THE_LEASE.includes(operation.tag)) return ask();
+    if (this.#calling < CALLS) this.#calling += 1;
+    else await new Promise((turn) => this.#calls.push(() => turn(undefined)));
+    /** @type {Outcome} */
+    const outcome = now() < giveUp ? await ask() : { tag: 'err', val: { tag: 'timeout' } };
+    const next = this.#calls.shift();
+    if (next) next();
+    else this.#calling -= 1;
+    return outcome;
+  }
+
   /** @param {Error} error */
   #broke(error) {
     this.#drop();
@@ -134,6 +166,7 @@ export class Driver {
 
   #drop() {
     this.#elector = undefined;
+    [this.#events, this.#calls] = [[], []];
     this.#disarm();
     for (const end of this.#watches.values()) end();
     this.#watches.clear();

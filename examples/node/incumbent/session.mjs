@@ -18,6 +18,11 @@ export { ElectionError, Leadership };
 
 /** How many writes may be under way on one session; others wait for them. */
 const WRITES = 256;
+/**
+ * How many candidacies may be on their way into line; others wait for them. Thousands at once would
+ * delay one another until etcd's answers come too late for all of them.
+ */
+const JOINING = 256;
 
 /**
  * @typedef {object} Options
@@ -41,6 +46,7 @@ const REQUEST = 5_000_000_000n;
  * @property {PromiseWithResolvers<Leadership>} elected
  * @property {PromiseWithResolvers<void>} over
  * @property {Leadership} [leadership]
+ * @property {boolean} [isHeld] the elector is not told of it yet
  * @property {boolean} [leaves] it was given up, or its work has stopped
  * @property {boolean} [orphaned] the elector that knew of its leadership broke
  */
@@ -60,6 +66,16 @@ export class Session extends EventEmitter {
   #ids = 0;
   /** @type {Map<number, Candidate>} */
   #candidates = new Map();
+  /**
+   * Those that are given up and not over yet, by the name of their election.
+   *
+   * @type {Map<string, Set<Candidate>>}
+   */
+  #leaving = new Map();
+  /** Those that the elector knows of, and that are not in line yet. @type {Set<Candidate>} */
+  #joining = new Set();
+  /** Those that the elector is not told of yet, and some that are over. @type {Candidate[]} */
+  #held = [];
   /** @type {Map<bigint, (outcome: WriteOutcome) => void>} */
   #writes = new Map();
   #writing = 0;
@@ -128,8 +144,8 @@ export class Session extends EventEmitter {
    */
   async campaign(name, { contest: asked = 'queue', value = this.identity, signal } = {}) {
     const request = { name: text('name', name), contest: contest(asked), value: bytes('value', value) };
-    for (const earlier of [...this.#candidates.values()]) {
-      if (earlier.leaves && earlier.candidacy.name === name) await earlier.over.promise;
+    for (let leaving = this.#leaving.get(name); leaving; leaving = this.#leaving.get(name)) {
+      await Promise.all([...leaving].map(({ over }) => over.promise));
     }
     signal?.throwIfAborted();
     if (this.#closing) throw new ElectionError('closed', 'the session is closed');
@@ -138,12 +154,12 @@ export class Session extends EventEmitter {
     /** @type {Candidate} */
     const candidate = { candidacy, signal, elected: deferred(), over: deferred() };
     this.#candidates.set(election, candidate);
-    this.#driver.push({ tag: 'campaign', val: candidacy });
+    this.#join(candidate);
     const leave = () => {
       if (candidate.leadership) return;
-      candidate.leaves = true;
-      if (this.#driver.isRunning) this.#driver.push({ tag: 'leave', val: election });
-      else this.#over(candidate);
+      this.#leaves(candidate);
+      if (candidate.isHeld || !this.#driver.isRunning) this.#over(candidate);
+      else this.#driver.push({ tag: 'leave', val: election });
     };
     signal?.addEventListener('abort', leave, { once: true });
     return candidate.elected.promise.finally(() => signal?.removeEventListener('abort', leave));
@@ -176,10 +192,16 @@ export class Session extends EventEmitter {
   /** @param {Notice} notice */
   #notice(notice) {
     switch (notice.tag) {
+      case 'joined': {
+        const candidate = this.#candidates.get(notice.val.election);
+        if (candidate) this.#joined(candidate);
+        return;
+      }
       case 'elected': {
         const { term } = notice.val;
         const candidate = this.#candidates.get(term.election);
         if (!candidate) return;
+        this.#joined(candidate);
         const leadership = new Leadership(candidate.candidacy.name, notice.val, {
           write: (mutation, modified) => this.#write(term, mutation, modified),
           yielded: () => this.#yielded(candidate, term),
@@ -272,10 +294,47 @@ export class Session extends EventEmitter {
    * @param {Term} term
    */
   #yielded(candidate, term) {
-    candidate.leaves = true;
+    this.#leaves(candidate);
     if (candidate.orphaned) this.#over(candidate);
     else this.#driver.push({ tag: 'yielded', val: term });
     return candidate.over.promise;
+  }
+
+  /**
+   * Has the elector told of a candidacy, at once or when another one is in line.
+   *
+   * @param {Candidate} candidate
+   */
+  #join(candidate) {
+    candidate.isHeld = this.#joining.size >= JOINING;
+    if (candidate.isHeld) {
+      this.#held.push(candidate);
+    } else {
+      this.#joining.add(candidate);
+      this.#driver.push({ tag: 'campaign', val: candidate.candidacy });
+    }
+  }
+
+  /**
+   * It is in line, or over: another one may join.
+   *
+   * @param {Candidate} candidate
+   */
+  #joined(candidate) {
+    // A session that closes is over for those that wait as well.
+    if (!this.#joining.delete(candidate) || this.#closing) return;
+    let next = this.#held.shift();
+    while (next && !next.isHeld) next = this.#held.shift();
+    if (next) this.#join(next);
+  }
+
+  /** @param {Candidate} candidate */
+  #leaves(candidate) {
+    const { election, name } = candidate.candidacy;
+    candidate.leaves = true;
+    // It may be over already.
+    if (!this.#candidates.has(election)) return;
+    this.#leaving.set(name, (this.#leaving.get(name) ?? new Set()).add(candidate));
   }
 
   /**
@@ -283,7 +342,12 @@ export class Session extends EventEmitter {
    * @param {Error} [error]
    */
   #over(candidate, error = new ElectionError('closed', 'the session is closed')) {
-    this.#candidates.delete(candidate.candidacy.election);
+    const { election, name } = candidate.candidacy;
+    this.#candidates.delete(election);
+    const leaving = this.#leaving.get(name);
+    if (leaving?.delete(candidate) && leaving.size === 0) this.#leaving.delete(name);
+    candidate.isHeld = false;
+    this.#joined(candidate);
     candidate.leadership?.end('resigned');
     candidate.elected.reject(candidate.signal?.aborted ? candidate.signal.reason : error);
     candidate.over.resolve();
@@ -303,8 +367,10 @@ export class Session extends EventEmitter {
   }
 
   #campaignAgain() {
-    for (const { candidacy, leadership } of this.#candidates.values()) {
-      if (!leadership) this.#driver.push({ tag: 'campaign', val: candidacy });
+    this.#joining.clear();
+    this.#held = [];
+    for (const candidate of this.#candidates.values()) {
+      if (!candidate.leadership) this.#join(candidate);
     }
   }
 
