@@ -6,6 +6,7 @@ What happened goes to the elector, and what the elector says is done in the orde
 import asyncio
 import logging
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,13 @@ OVER = "the session has ended"
 WATCHED = 1024
 #: How many writes may be under way; others wait for them.
 WRITES = 256
+#: How many candidacies may be on their way into line, and calls under way at etcd; others wait for
+#: them. Thousands at once would delay one another until etcd's answers come too late for all of them.
+JOINING = CALLS = 256
+#: Operations on the lease. They do not wait, because every term depends on them.
+OF_THE_LEASE = "grant", "keep-alive", "revoke"
+#: How many events the elector is told in one step. The event loop has its turn in between.
+EVENTS = 256
 #: Timers know nothing of suspended time: once a second the clock is looked at, in seconds.
 LONGEST_SLEEP = 1.0
 #: Before a broken elector is replaced: the first pause and the longest, in seconds.
@@ -57,11 +65,17 @@ class Driver:
         #: What broke the loop itself, which it never should.
         self.broken: Exception | None = None
         self.candidacies: dict[int, Candidacy] = {}
+        #: Those that are given up and not over yet, by the name of their election.
+        self.leaving: dict[str, set[Candidacy]] = {}
+        #: Those that the elector knows of, and that are not in line yet.
+        self._joining: set[int] = set()
+        #: Those that the elector is not told of yet, in their order.
+        self._held: OrderedDict[int, Candidacy] = OrderedDict()
         self._config, self._last = config, 0
         #: The lease's time as etcd granted it: it may be longer than what was asked for.
         self._ttl = config["lease_ttl"]
         self._writes: dict[int, asyncio.Future[Variant]] = {}
-        self.may_write = asyncio.Semaphore(WRITES)
+        self.may_write, self._may_call = asyncio.Semaphore(WRITES), asyncio.Semaphore(CALLS)
         self._pause, self._opened = SHORTEST_PAUSE, now()
         self._elector: Elector | None = self._open()
         self._deadline: int | None = None
@@ -83,13 +97,35 @@ class Driver:
     def campaign(self, name: str, contest: str, value: bytes) -> Candidacy:
         request = record(election=self._next(), name=name, contest=contest, value=value, rejoin=False)
         candidacy = self.candidacies[request.election] = Candidacy(request)
-        self.tell("campaign", request)
+        self._join(candidacy)
         return candidacy
+
+    def _join(self, candidacy: Candidacy) -> None:
+        """Has the elector told of it, at once or when another one is in line."""
+        election = candidacy.request.election
+        if len(self._joining) < JOINING:
+            self._joining.add(election)
+            self.tell("campaign", candidacy.request)
+        else:
+            self._held[election] = candidacy
+
+    def _joined(self, election: int) -> None:
+        """It is in line, or over: another one may join."""
+        if election in self._joining:
+            self._joining.discard(election)
+            # A session that closes is over for those that wait as well.
+            if self._held and not self.closes:
+                self._join(self._held.popitem(last=False)[1])
 
     def leave(self, candidacy: Candidacy) -> None:
         """Also where it has just come to lead: nobody works for that term."""
         candidacy.leaves, elected = True, candidacy.elected
-        self.tell("leave", candidacy.request.election)
+        election = candidacy.request.election
+        if election in self._held:
+            return self._withdraw(self.candidacies.pop(election), None)
+        if election in self.candidacies:
+            self.leaving.setdefault(candidacy.request.name, set()).add(candidacy)
+        self.tell("leave", election)
         # It may have been withdrawn in the same moment.
         if elected.done() and not elected.cancelled() and not elected.exception():
             self.tell("yielded", elected.result().term)
@@ -147,7 +183,7 @@ class Driver:
     def _turn(self) -> None:
         if not self._elector:
             self._opened, self._elector = now(), self._open()
-        events, self._events = self._events, []
+        events, self._events = self._events[:EVENTS], self._events[EVENTS:]
         for event in events:
             if event.tag == "watched":
                 self._free.release()
@@ -173,15 +209,24 @@ class Driver:
     # An elector that was replaced is told nothing, and neither is its successor: its ids start over.
 
     async def _call(self, elector: Elector | None, call: Any) -> None:
-        within = give_up = max((getattr(call, "give-up") - now()) / SECOND, 0.0)
-        if call.operation.tag == "keep-alive":
-            # What comes late still counts, for as long as it can prove anything.
-            within = max(within, self._ttl / SECOND)
-        outcome: Any = await self.store.call(call.operation, within, give_up)
+        if call.operation.tag in OF_THE_LEASE:
+            outcome = await self._ask(call)
+        else:
+            async with self._may_call:
+                # What has waited too long is not sent any more.
+                is_late = now() >= getattr(call, "give-up")
+                outcome = Variant("err", Variant("timeout")) if is_late else await self._ask(call)
         if elector is self._elector:
             if outcome.tag == "ok" and outcome.payload.tag in ("granted", "renewed"):
                 self._ttl = outcome.payload.payload
             self.tell("reply", record(id=call.id, outcome=outcome))
+
+    async def _ask(self, call: Any) -> Any:
+        within = give_up = max((getattr(call, "give-up") - now()) / SECOND, 0.0)
+        if call.operation.tag == "keep-alive":
+            # What comes late still counts, for as long as it can prove anything.
+            within = max(within, self._ttl / SECOND)
+        return await self.store.call(call.operation, within, give_up)
 
     async def _watch(self, elector: Elector | None, watch: Any) -> None:
         async def tell(change: Variant) -> None:
@@ -199,11 +244,14 @@ class Driver:
         if tag == "extended":
             for candidacy in self.candidacies.values():
                 self._extend(candidacy, notice.lease, getattr(notice, "valid-until"))
+        elif tag == "joined":
+            self._joined(notice.election)
         elif tag in ("elected", "endangered"):
             candidacy = self.candidacies[notice.term.election]
             if tag == "endangered":
                 candidacy.endangered.set()
                 return
+            self._joined(notice.term.election)
             candidacy.valid_until = getattr(notice, "valid-until")
             if candidacy.elected.cancelled():
                 self.tell("yielded", notice.term)
@@ -246,6 +294,13 @@ class Driver:
             candidacy.lost.set_result(reason)
 
     def _withdraw(self, candidacy: Candidacy, cause: Any) -> None:
+        election, name = candidacy.request.election, candidacy.request.name
+        if leaving := self.leaving.get(name):
+            leaving.discard(candidacy)
+            if not leaving:
+                del self.leaving[name]
+        self._held.pop(election, None)
+        self._joined(election)
         candidacy.over.set_result(None)
         if not candidacy.elected.done():
             error = Withdrawn(sentence(cause)) if cause else Closed(OVER)
@@ -277,11 +332,13 @@ class Driver:
         log.error("%s; it is replaced", why, exc_info=error)
         self._drop(why)
         self._elector, self._deadline = None, None
+        self._joining.clear()
+        self._held.clear()
         for election, candidacy in list(self.candidacies.items()):
             if candidacy.elected.done() or candidacy.leaves:
                 self._withdraw(self.candidacies.pop(election), None)
             else:
-                self.tell("campaign", candidacy.request)
+                self._join(candidacy)
         if self.closes:
             self.tell("close")
         if now() - self._opened > PROBATION:

@@ -121,9 +121,8 @@ class Session:
             raise TypeError(f"the name of the election is {name!r}, and has to be a str")
         name.encode()  # What has no UTF-8 is refused here, and not in the driver.
         value = _bytes("value", self.identity if value is None else value)
-        for earlier in list(self._driver.candidacies.values()):
-            if earlier.leaves and earlier.request.name == name:
-                await asyncio.shield(earlier.over)
+        while leaving := self._driver.leaving.get(name):
+            await asyncio.wait([earlier.over for earlier in leaving])
         if self._driver.closes:
             raise Closed("the session is closed") from self._driver.broken
         candidacy = self._driver.campaign(name, contest, value)

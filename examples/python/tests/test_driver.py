@@ -13,7 +13,7 @@ from wasmtime.component import Variant
 
 from incumbent import Closed, Withdrawn, connect
 from incumbent.component import FUEL, now, record
-from incumbent.driver import LONGEST_PAUSE, PROBATION, SHORTEST_PAUSE, Driver
+from incumbent.driver import CALLS, JOINING, LONGEST_PAUSE, PROBATION, SHORTEST_PAUSE, Driver
 from incumbent.store import SECOND
 from incumbent.store import Etcd as Store
 
@@ -34,6 +34,85 @@ async def test_only_renewals_are_waited_for_when_they_are_given_up(etcd: Etcd) -
         etcd.resume()
         [_, late] = await until(lambda: len(driver._events) > 1 and driver._events)
         assert late.payload == record(id=0, outcome=Variant("ok", Variant("renewed", 60 * SECOND)))
+
+
+async def test_of_many_calls_some_wait_and_renewals_do_not(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with not_running(etcd) as driver:
+        asked: list[Any] = []
+        answers = asyncio.Semaphore(0)
+
+        async def call(operation: Variant, within: float, give_up: float) -> Variant:
+            asked.append(operation.payload)
+            await answers.acquire()
+            return Variant("ok", Variant("stale"))
+
+        monkeypatch.setattr(driver.store, "call", call)
+        far, soon = now() + 60 * SECOND, now() + SECOND // 50
+        for number in range(CALLS + 2):
+            # The last one is given up before it has its turn.
+            give_up = far if number <= CALLS else soon
+            driver._obey("call", record(id=number, give_up=give_up, operation=Variant("read", number)))
+        driver._obey("call", record(id=CALLS + 2, give_up=far, operation=Variant("keep-alive", "renewal")))
+        await until(lambda: len(asked) > CALLS and now() > soon)
+        assert asked == [*range(CALLS), "renewal"]
+        answers.release()
+        await until(lambda: len(asked) > CALLS + 1)
+        assert asked[-1] == CALLS
+        answers.release()
+        await until(lambda: len(driver._events) == 3)
+        # What has waited too long is not sent.
+        assert driver._events[-1].payload == record(id=CALLS + 1, outcome=Variant("err", Variant("timeout")))
+        assert len(asked) == CALLS + 2
+
+
+async def test_the_elector_is_told_256_events_at_once(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with not_running(etcd) as driver:
+        steps = []
+
+        def handle(mark: int, events: list[Any], fuel: int) -> Any:
+            steps.append(len(events))
+            return record(commands=[], deadline=None)
+
+        monkeypatch.setattr(driver._elector, "handle", handle)
+        for _ in range(600):
+            driver.tell("wake")
+        while driver._events:
+            driver._turn()
+        assert steps == [256, 256, 88]
+
+
+async def test_of_many_candidacies_some_wait_until_others_are_in_line(etcd: Etcd) -> None:
+    async with not_running(etcd) as driver:
+        first, second, *_ = [driver.campaign(f"{number}", "queue", b"") for number in range(JOINING)]
+        held, later, last = (driver.campaign(name, "queue", b"") for name in ("held", "next", "last"))
+        waits = driver.campaign("waits", "queue", b"")
+
+        def told() -> list[str]:
+            events: list[Any] = driver._events
+            return [event.payload.name for event in events if event.tag == "campaign"]
+
+        assert len(told()) == JOINING == len(driver._events)
+        # It is over at once: the elector never hears of it.
+        held.elected.cancel()
+        driver.leave(held)
+        assert held.over.done() and len(driver._events) == JOINING
+        # Whatever is said of one candidacy, it makes room for one.
+        for _ in range(2):
+            driver._notify("joined", record(election=first.request.election, key=b"k", created=1))
+        assert told()[JOINING:] == ["next"]
+        for one in first, second:
+            driver._notify("withdrawn", record(election=one.request.election, cause=None))
+            assert isinstance(one.elected.exception(), Closed)
+        assert told()[JOINING:] == ["next", "last"]
+        # The next elector is told of all those that wait, in the same order.
+        await driver._replace(ValueError("broken"))
+        assert told()[-2:] == ["next", "last"] and len(told()) == JOINING
+        assert not (later.over.done() or last.over.done() or waits.over.done())
+        driver.close()
+        driver._notify("joined", record(election=last.request.election, key=b"k", created=1))
+        assert told()[-1] == "last"
 
 
 async def test_changes_that_nobody_takes_wait_in_etcd(etcd: Etcd) -> None:
