@@ -156,7 +156,8 @@ fn in_force(lines: &[Line], last: Mark) -> Vec<InForce> {
 
 /// The terms of a log.
 fn terms(lines: &[Line], faults: &[InForce], violations: &mut Vec<String>) -> Vec<Term> {
-    let mut terms: BTreeMap<(String, i64), Term> = BTreeMap::new();
+    // Several elections' keys may have been created in one revision.
+    let mut terms: BTreeMap<(String, String, i64), Term> = BTreeMap::new();
     let mut beliefs = Vec::new();
     for line in lines {
         let process = &line.process;
@@ -170,27 +171,28 @@ fn terms(lines: &[Line], faults: &[InForce], violations: &mut Vec<String>) -> Ve
                     believed: 0,
                     killed: killed(process, line.mark, faults),
                 };
-                if terms.insert((process.clone(), state.epoch), term).is_some() {
-                    let epoch = state.epoch;
+                let TermState { election, epoch, .. } = state;
+                if terms.insert((process.clone(), election.clone(), *epoch), term).is_some() {
                     violations.push(format!("{process} was elected twice in epoch {epoch}"));
                 }
             }
             Event::Extended(state) | Event::Demoted { term: state, .. } => {
-                if let Some(term) = terms.get_mut(&(process.clone(), state.epoch)) {
+                let id = (process.clone(), state.election.clone(), state.epoch);
+                if let Some(term) = terms.get_mut(&id) {
                     term.state.valid_until = term.state.valid_until.max(state.valid_until);
                     if let Event::Demoted { reason, .. } = &line.event {
                         term.demoted = Some((line.mark, reason.clone()));
                     }
                 }
             }
-            Event::Invoke { epoch, leads: true, .. } => {
-                beliefs.push((process.clone(), *epoch, line.mark));
+            Event::Invoke { election, epoch, leads: true, .. } => {
+                beliefs.push(((process.clone(), election.clone(), *epoch), line.mark));
             }
             _ => {}
         }
     }
-    for (process, epoch, mark) in beliefs {
-        if let Some(term) = terms.get_mut(&(process, epoch)) {
+    for (id, mark) in beliefs {
+        if let Some(term) = terms.get_mut(&id) {
             term.believed = term.believed.max(mark);
         }
     }

@@ -72,6 +72,18 @@ fn one_after_the_other() {
 }
 
 #[test]
+fn one_epoch_in_two_elections() {
+    let other = TermState { election: "other-jobs".into(), ..state(5, 100) };
+    let jobs = ("worker-1.1", 10, elected(5, 100));
+    let both = [jobs.clone(), ("worker-1.1", 10, Event::Elected(other))];
+    let report = judged(&both);
+    assert!(report.is_good(), "{report}");
+    assert_eq!((report.terms, report.led), (2, Duration::from_secs(180)));
+    // In one election, an epoch is one term.
+    assert_eq!(violations(&[jobs.clone(), jobs]), 1);
+}
+
+#[test]
 fn two_at_a_time() {
     let first = ("worker-1.1", 10, elected(5, 60));
     let second = ("worker-2.1", 58, elected(7, 100));
