@@ -131,7 +131,7 @@ impl Host {
         };
         log.write(Event::Elected(term()));
         let demoted = |reason: &Reason| {
-            log.write(Event::Demoted { term: term(), reason: name(reason).to_owned() });
+            log.write(Event::Demoted { term: term(), reason: reason_name(reason).to_owned() });
         };
         let stops = AtomicBool::new(false);
         let works = self.count(counter, leadership.fence(), &stops, log);
@@ -178,7 +178,8 @@ impl Host {
     }
 }
 
-fn name(reason: &Reason) -> &str {
+/// A reason, as logs have it.
+pub fn reason_name(reason: &Reason) -> &str {
     match reason {
         Reason::Resigned => "resigned",
         Reason::Expired => "expired",

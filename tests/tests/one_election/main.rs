@@ -5,8 +5,9 @@
 //! Wants `./setup.sh node python`. Without it the tests say that they were skipped, unless
 //! `INCUMBENT_ALL_EXAMPLES` is set.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::iter;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ use incumbent_tests::wait::{ExpectSoon, LIMIT, until};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::time::sleep;
+
+mod many;
 
 const ELECTION: &str = "jobs";
 /// In the queue each has its turn, so nobody may lose its place while the machine is busy.
@@ -255,8 +258,16 @@ impl World {
 
 /// What counts, in each language.
 fn commands() -> Option<[(&'static str, Vec<OsString>); 3]> {
+    let [node, python] = other_hosts("counter")?.map(|command| {
+        let words = iter::once(command.get_program()).chain(command.get_args());
+        words.map(OsStr::to_owned).collect()
+    });
+    Some([("rust", vec![env!("CARGO_BIN_EXE_counter").into()]), ("node", node), ("python", python)])
+}
+
+/// A program of the examples in Node.js and in Python, or None where these were not set up.
+fn other_hosts(program: &str) -> Option<[Command; 2]> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
-    let counter = PathBuf::from(env!("CARGO_BIN_EXE_counter"));
     let (node, python) = (examples.join("node"), examples.join("python"));
     let interpreter = python.join(".venv/bin/python");
     let ready = node.join("node_modules").exists() && interpreter.exists();
@@ -266,11 +277,12 @@ fn commands() -> Option<[(&'static str, Vec<OsString>); 3]> {
         println!("skipped: not all hosts are there: run ./setup.sh node python");
         return None;
     }
-    Some([
-        ("rust", vec![counter.into()]),
-        ("node", vec!["node".into(), node.join("counter.mjs").into()]),
-        ("python", vec![interpreter.into(), python.join("counter.py").into()]),
-    ])
+    let in_node = (Command::new("node"), node.join(program).with_extension("mjs"));
+    let in_python = (Command::new(interpreter), python.join(program).with_extension("py"));
+    Some([in_node, in_python].map(|(mut command, file)| {
+        command.arg(file);
+        command
+    }))
 }
 
 /// Waits until a candidate that is not ours has printed so many lines: it prints one when it
