@@ -458,9 +458,9 @@ impl<'a> World<'a> {
             if mark <= now {
                 return Err(Law::NothingSpins.broken("the next deadline is not ahead".into()));
             }
-            // One timer may happen to be due so soon, and come to nothing; and of the 300
-            // elections and as many keys that are to go, a few steps may look at those that
-            // nothing follows for.
+            // One timer may happen to be due so soon, and come to nothing; and a few steps may
+            // only forget what went with a lease. However many elections there are, no step looks
+            // at those that nothing follows for.
             it.idle = if more && step.commands.is_empty() { it.idle + 1 } else { 0 };
             if it.idle > 8 {
                 return Err(Law::NothingSpins.broken(format!(
