@@ -33,6 +33,8 @@ pub struct Cleanup {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PendingDeletion {
     abandoned: AbandonedKey,
+    /// Of the key.
+    hash: NameHash,
     /// Failures in a row.
     failed: u32,
     phase: Phase,
@@ -115,6 +117,13 @@ impl Cleanup {
         self.pending.next(&from).map(|(id, _)| id)
     }
 
+    /// The first deletion that is not before this one and whose lease is gone, or about to be
+    /// revoked.
+    pub fn next_behind(&self, context: &Context, from: DeletionId) -> Option<DeletionId> {
+        let is_behind = |it: &PendingDeletion| Some(it.abandoned.lease) != context.lease;
+        self.pending.iter_from(&from).find(|(_, it)| is_behind(it)).map(|(id, _)| id)
+    }
+
     /// Ends a deletion whose lease is gone, or about to be revoked, and the key with it. Returns
     /// whether the deletion goes on.
     pub fn check_lease(&mut self, context: &mut Context, id: DeletionId) -> bool {
@@ -183,10 +192,11 @@ impl Cleanup {
         if let Some(watch) = abandoned.watch {
             context.hand_watch_over(watch, Watcher::Cleanup(id));
         }
-        self.by_key.insert((hash(&abandoned.key), id), ());
+        let hash = hash(&abandoned.key);
+        self.by_key.insert((hash, id), ());
         self.deleting += u32::from(phase.is_deleting());
         context.lease_is_dirty = true;
-        self.pending.insert(id, PendingDeletion { abandoned, failed: 0, phase });
+        self.pending.insert(id, PendingDeletion { abandoned, hash, failed: 0, phase });
         id
     }
 
@@ -231,7 +241,7 @@ impl Cleanup {
     /// Takes the answer to the call of a deletion.
     pub fn answered(&mut self, context: &mut Context, id: DeletionId, outcome: Answer) {
         let Some(pending) = self.current(context, id) else { return };
-        let PendingDeletion { abandoned, failed, phase } = pending;
+        let PendingDeletion { abandoned, failed, phase, .. } = pending;
         match (phase, outcome) {
             (Phase::Claiming(_), Ok(Response::Claimed(claimed)))
                 if claimed.entry.lease == abandoned.lease =>
@@ -394,8 +404,12 @@ impl Cleanup {
         if let Some(watch) = pending.abandoned.watch {
             context.unwatch(watch);
         }
-        self.by_key.remove(&(hash(&pending.abandoned.key), id));
-        pending.abandoned.changed(context);
+        self.by_key.remove(&(pending.hash, id));
+        match context.lease {
+            Some(_) => pending.abandoned.changed(context),
+            // Nobody claims a key before there is a lease, and all look at their keys then.
+            None => context.lease_is_dirty = true,
+        }
         Some(pending)
     }
 }

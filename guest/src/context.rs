@@ -164,6 +164,11 @@ impl Context {
         core::mem::take(&mut self.commands)
     }
 
+    /// How much this step says so far.
+    pub fn said(&self) -> usize {
+        self.commands.len()
+    }
+
     /// Reconciles an election before the step ends.
     pub fn touch(&mut self, election: ElectionId) {
         self.dirty.push_back(Dirty::Election(election));

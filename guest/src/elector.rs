@@ -6,7 +6,8 @@
 //!
 //! An event only changes the parts that it concerns. A change that concerns everything on the
 //! lease (the lease was granted or lost, or its deadline passed) is noted once. Each candidate
-//! catches up with it before it does anything else, in portions of 128 a step.
+//! catches up with it before it does anything else. A sweep visits those that have something to do
+//! about it, in portions of 128 a step, and passes over the others.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -33,6 +34,10 @@ const MOST_ELECTIONS: usize = 10_000;
 /// The next steps handle the others, and follow at once.
 const PORTION: usize = 128;
 
+/// How many of those that a lost lease lets go of without a word count as one of a portion.
+/// They only forget, so a step may handle more of them.
+const FORGOTTEN: usize = 16;
+
 /// How many keys one read of a check asks for, because a store caps the size of a transaction.
 const MOST_CHECKED: usize = 64;
 
@@ -55,7 +60,7 @@ pub struct Elector {
     sweep: Option<Asker>,
     /// Whose watches are checked next; none once all were.
     rechecked: Option<Asker>,
-    /// How much this step may still do.
+    /// How much this step may still do: what it may handle, times `FORGOTTEN`.
     budget: usize,
 }
 
@@ -107,7 +112,7 @@ impl Elector {
     /// once.
     pub fn handle(&mut self, now: Mark, events: Vec<Event>) -> Step {
         self.context.now = now.min(FAR).max(self.context.now);
-        self.budget = PORTION + events.len();
+        self.budget = (PORTION + events.len()) * FORGOTTEN;
         if self.life != Life::Closed {
             self.pass_time();
         }
@@ -134,7 +139,7 @@ impl Elector {
         while self.budget > 0
             && let Some(timer) = self.context.timers.pop_due(self.context.now)
         {
-            self.budget -= 1;
+            self.budget = self.budget.saturating_sub(FORGOTTEN);
             self.due(timer);
             self.reconcile();
             if self.context.now == FAR {
@@ -616,8 +621,15 @@ impl Elector {
 
     fn reconcile_dirty(&mut self) {
         while self.budget > 0 {
+            let before = (self.context.said(), self.elections.len());
             match self.context.dirty.pop_front() {
-                Some(Dirty::Election(election)) => self.reconcile_election(election),
+                Some(Dirty::Election(election)) => {
+                    // It may be there for several reasons, and the first look is enough.
+                    if !self.elections.get(&election).is_some_and(|it| self.is_behind(it)) {
+                        continue;
+                    }
+                    self.reconcile_election(election);
+                }
                 Some(Dirty::Name(name)) => {
                     for id in with_hash(&self.names, name) {
                         self.context.touch(id as ElectionId);
@@ -629,7 +641,7 @@ impl Elector {
                         self.sweep = Some(FIRST);
                     }
                     let Some(from) = self.sweep else { return };
-                    let Some(asker) = self.next_from(from) else {
+                    let Some(asker) = self.next_behind(from) else {
                         self.sweep = None;
                         return self.session.swept();
                     };
@@ -642,7 +654,9 @@ impl Elector {
                     }
                 }
             }
-            self.budget -= 1;
+            let nothing_said = (self.context.said(), self.elections.len()) == before;
+            let forgotten = self.context.lease.is_none() && nothing_said;
+            self.budget = self.budget.saturating_sub(if forgotten { 1 } else { FORGOTTEN });
         }
     }
 
@@ -657,7 +671,7 @@ impl Elector {
         }
     }
 
-    /// The first one in a sweep that is not before `from`.
+    /// The first election or pending deletion that is not before `from`.
     fn next_from(&self, from: Asker) -> Option<Asker> {
         let deletion = |from| Some(Asker::Cleanup(self.cleanup.next(from)?));
         match from {
@@ -666,6 +680,32 @@ impl Elector {
                 None => deletion(0),
             },
             Asker::Cleanup(from) => deletion(from),
+        }
+    }
+
+    /// The first one in a sweep that is not before `from` and has something to do. It is cheap to
+    /// pass over the others, so they do not count towards the portion.
+    fn next_behind(&self, from: Asker) -> Option<Asker> {
+        let deletion = match from {
+            Asker::Election(from) => {
+                let mut all = self.elections.iter_from(&from);
+                if let Some((election, _)) = all.find(|(_, it)| self.is_behind(it)) {
+                    return Some(Asker::Election(election));
+                }
+                0
+            }
+            Asker::Cleanup(from) => from,
+        };
+        self.cleanup.next_behind(&self.context, deletion).map(Asker::Cleanup)
+    }
+
+    fn is_behind(&self, participation: &Participation) -> bool {
+        let closing = self.life == Life::Closing;
+        match participation {
+            Participation::Candidate(candidate) => {
+                candidate.is_behind(&self.context, &self.session, closing)
+            }
+            Participation::Observer(_) | Participation::Inspection(_) => closing,
         }
     }
 

@@ -159,6 +159,12 @@ pub struct Common {
     pub failed: u32,
 }
 
+impl Common {
+    pub fn timer(&self) -> Timer {
+        Timer::Election(self.election)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Proclamation {
     /// None for one that the application did not ask for: an older value was found in the key.
@@ -278,7 +284,7 @@ pub struct CandidateContext<'a> {
 
 impl CandidateContext<'_> {
     pub fn timer(&self) -> Timer {
-        Timer::Election(self.common.election)
+        self.common.timer()
     }
 
     /// Whether an entry is attached to the lease that we hold.

@@ -1,7 +1,7 @@
 //! A candidate without a key.
 
-use super::common::{CandidateContext, Inputs, Next, Pause};
-use crate::context::Watcher;
+use super::common::{CandidateContext, Common, Inputs, Next, Pause};
+use crate::context::{Context, Watcher};
 use crate::session::Validity;
 use crate::timers::MILLISECOND;
 use crate::types::Failure;
@@ -22,7 +22,10 @@ impl Idle {
         match pause {
             Pause::None => {
                 cx.context.timers.cancel(cx.timer());
-                cx.context.touch(cx.common.election);
+                // Without a lease there is nothing to claim. A sweep follows the next one.
+                if cx.validity.is_some() {
+                    cx.context.touch(cx.common.election);
+                }
             }
             Pause::BackOff => cx.retry(),
             Pause::Jitter => {
@@ -31,6 +34,11 @@ impl Idle {
             }
         }
         Idle { held_back: false }
+    }
+
+    /// Whether something else than the lease has to come before a claim.
+    pub fn waits(&self, context: &Context, common: &Common) -> bool {
+        self.held_back || context.timers.is_set(common.timer())
     }
 }
 
@@ -53,7 +61,7 @@ impl Inputs for Idle {
     /// lease, the elector has every candidate catch up and reconcile.
     fn reconcile(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         let Some(Validity { lease, .. }) = cx.validity else { return Next::Stay };
-        if self.held_back || cx.context.timers.is_set(cx.timer()) {
+        if self.waits(cx.context, cx.common) {
             return Next::Stay;
         }
         let key = cx.common.layout.key(lease);

@@ -91,11 +91,20 @@ impl Leading {
 
     /// Tells the application, once, that renewals fail and less than half of the time is left.
     fn tell_danger(&mut self, cx: &mut CandidateContext<'_>, validity: Validity) {
-        let Validity { danger, until, .. } = validity;
-        if danger.is_some() && self.danger != danger && until > cx.context.now {
-            self.danger = danger;
-            cx.context.notify(Notice::Endangered(self.leadership(cx, until)));
+        if self.is_in_new_danger(cx.context.now, validity) {
+            self.danger = validity.danger;
+            cx.context.notify(Notice::Endangered(self.leadership(cx, validity.until)));
         }
+    }
+
+    fn is_in_new_danger(&self, now: Mark, validity: Validity) -> bool {
+        let Validity { danger, until, .. } = validity;
+        danger.is_some() && self.danger != danger && until > now
+    }
+
+    /// Whether the term is over by this validity, or in a danger of which nobody was told.
+    pub fn is_behind(&self, now: Mark, validity: Validity) -> bool {
+        self.deadlines_passed != validity.deadlines_passed || self.is_in_new_danger(now, validity)
     }
 
     fn leadership(&self, cx: &CandidateContext<'_>, valid_until: Mark) -> Leadership {

@@ -54,6 +54,11 @@ impl Waiting {
         waiting
     }
 
+    /// Whether it is first in line, and waits for the lease to be renewed.
+    pub fn is_overdue(&self) -> bool {
+        matches!(self.position, Position::Overdue)
+    }
+
     /// Reads who is in front, and whether our key is still there.
     fn check_predecessor(&mut self, cx: &mut CandidateContext<'_>, search: Search) -> Next {
         self.position.release(cx.context);
@@ -205,7 +210,7 @@ impl Inputs for Waiting {
     fn reconcile(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         let now = cx.context.now;
         let valid = cx.validity.is_some_and(|validity| validity.until > now);
-        if valid && matches!(self.position, Position::Overdue) {
+        if valid && self.is_overdue() {
             return self.check_predecessor(cx, Search::First);
         }
         Next::Stay

@@ -11,6 +11,9 @@ use super::world::{Process, Request, Sender, World};
 use super::{MILLISECOND, SECOND};
 
 mod notices;
+mod terms;
+
+pub use terms::{Standing, Terms};
 
 /// A process's part in one election.
 #[derive(Clone, Debug, Default)]
@@ -22,10 +25,6 @@ pub struct Part {
     habit: Habit,
     /// It will not campaign again.
     retired: bool,
-    /// The last term, until its work has stopped.
-    pub term: Option<HeldTerm>,
-    /// A term whose work has stopped: its elector has not heard of it yet.
-    pub stopped: Option<HeldTerm>,
     /// The last place in line that was announced.
     pub place: Option<Joined>,
     /// Somebody else has the one key of a race, as its candidacy was told.
@@ -34,8 +33,6 @@ pub struct Part {
     pub newest: Epoch,
     /// What it sees as an observer.
     pub sight: Sight,
-    /// Writes without an outcome: the ticket, and the increment in the history.
-    writes: Vec<(Ticket, usize)>,
     /// A try to increment that reads, and when it is given up.
     pub reading: Option<(usize, Mark)>,
 }
@@ -98,7 +95,7 @@ impl World<'_> {
 
     /// Follows who leads in an election.
     pub fn look_on(&mut self, process: usize, part: usize) {
-        let election = self.next_election(process);
+        let election = self.next_election(process, part);
         let Election { name, contest } = self.plan.elections[part].clone();
         let sight = Sight { observation: Some(election), ..Sight::default() };
         self.processes[process].parts[part].sight = sight;
@@ -119,8 +116,10 @@ impl World<'_> {
             Act::Retire(part, epoch) => return self.retire(process, part, epoch),
             Act::Stopped(part, epoch) => return self.stopped(process, part, epoch),
             Act::Orphaned(part, epoch) => {
-                if let Some(term) = self.term(process, part, epoch).filter(|term| term.orphan) {
-                    if !std::mem::replace(&mut term.over, true) {
+                let terms = &mut self.processes[process].terms;
+                if let Some(term) = terms.of_epoch(part, epoch).filter(|term| term.orphan) {
+                    if !term.over {
+                        terms.change(part, epoch, |term| term.over = true);
                         self.stop_soon(process, part, epoch);
                     }
                     return self.give_back_orphaned(process);
@@ -130,11 +129,8 @@ impl World<'_> {
         Ok(())
     }
 
-    fn term(&mut self, process: usize, part: usize, epoch: Epoch) -> Option<&mut HeldTerm> {
-        self.processes[process].parts[part]
-            .term
-            .as_mut()
-            .filter(|term| term.leadership.term.epoch == epoch)
+    fn term(&self, process: usize, part: usize, epoch: Epoch) -> Option<&HeldTerm> {
+        self.processes[process].terms.of_epoch(part, epoch)
     }
 
     fn campaign(&mut self, process: usize, part: usize) {
@@ -142,13 +138,14 @@ impl World<'_> {
         if it.elector.is_none() || it.closing || self.closing {
             return;
         }
-        let Part { election, term, retired, .. } = &it.parts[part];
+        let Part { election, retired, .. } = &it.parts[part];
         // The work of the last term has to stop first, also where its elector is gone.
-        let works = term.is_some() && self.plan.flaw != Some(Flaw::CampaignsBesideItsWork);
+        let works =
+            it.terms.of(part).is_some() && self.plan.flaw != Some(Flaw::CampaignsBesideItsWork);
         if election.is_some() || works || *retired {
             return;
         }
-        let election = self.next_election(process);
+        let election = self.next_election(process, part);
         let habit = match self.rng.u8(..8) {
             _ if self.calm => Habit::Stays,
             0..=4 => Habit::Stays,
@@ -188,10 +185,10 @@ impl World<'_> {
 
     /// Drops a candidacy that does not lead, and campaigns again: at once, soon, or never.
     fn drop_candidacy(&mut self, process: usize, part: usize) {
-        let it = &mut self.processes[process].parts[part];
-        if self.calm || it.term.is_some() {
+        if self.calm || self.processes[process].terms.of(part).is_some() {
             return;
         }
+        let it = &mut self.processes[process].parts[part];
         let Some(election) = it.election.take() else { return };
         it.left.push(election);
         it.place = None;
@@ -218,7 +215,7 @@ impl World<'_> {
     pub fn drop_all(&mut self, process: usize) -> Result<(), Broken> {
         let how = self.rng.u8(..3);
         for part in 0..self.plan.elections.len() {
-            let term = self.processes[process].parts[part].term.as_ref();
+            let term = self.processes[process].terms.of(part);
             match term.map(|term| (term.leadership.term, term.over || term.orphan)) {
                 None => self.drop_candidacy(process, part),
                 Some((_, true)) => {}
@@ -277,7 +274,7 @@ impl World<'_> {
             return Ok(());
         }
         for (other, it) in self.processes.iter().enumerate() {
-            let Some(term) = &it.parts[part].term else { continue };
+            let Some(term) = it.terms.of(part) else { continue };
             let theirs = term.leadership.term.epoch;
             // Each deadline is a mark of its own process's clock.
             let from = it.clock.at(self.now);
@@ -321,7 +318,7 @@ impl World<'_> {
             return self.history.end(increment, self.now, Outcome::Nothing);
         }
         let ticket = self.next_ticket(process);
-        self.processes[process].parts[part].writes.push((ticket, increment));
+        self.processes[process].writes.insert(ticket, increment);
         let modified = entry.map_or(0, |entry| entry.modified);
         let expect = Expectation { key: counter(part), modified };
         let expect = if self.plan.expectations { vec![expect] } else { Vec::new() };
@@ -375,18 +372,18 @@ impl World<'_> {
     }
 
     fn stopped(&mut self, process: usize, part: usize, epoch: Epoch) -> Result<(), Broken> {
-        let Some(term) = self.term(process, part, epoch) else { return Ok(()) };
-        term.yielded = true;
-        let (term, orphan) = (term.leadership.term, term.orphan);
-        let stopped = self.processes[process].parts[part].term.take();
-        if orphan {
+        let Some(stopped) = self.processes[process].terms.stop(part, epoch) else {
+            return Ok(());
+        };
+        let term = stopped.leadership.term;
+        if stopped.orphan {
             self.give_back_orphaned(process)?;
             self.come_in(process, part);
             return Ok(());
         }
         self.tell(process, Event::Yielded(term));
+        self.processes[process].terms.tell_stopped(part, stopped);
         let it = &mut self.processes[process].parts[part];
-        it.stopped = stopped;
         if it.habit == Habit::Loops && it.election.take_if(|it| *it == term.election).is_some() {
             it.left.push(term.election);
             it.place = None;
@@ -399,17 +396,9 @@ impl World<'_> {
     /// The elector is gone: terms go on to their deadlines, and its leases are given back
     /// after them.
     pub fn orphan(&mut self, process: usize) -> Result<(), Broken> {
-        let it = &mut self.processes[process];
-        let mut marks = Vec::new();
-        for (part, it) in it.parts.iter_mut().enumerate() {
-            if let Some(term) = it.term.as_mut().filter(|term| !term.orphan) {
-                term.orphan = true;
-                let Leadership { term, valid_until, .. } = &term.leadership;
-                marks.push((*valid_until, Act::Orphaned(part, term.epoch)));
-            }
-        }
-        for (mark, act) in marks {
-            self.at_mark(process, mark, act);
+        for (part, leadership) in self.processes[process].terms.orphan() {
+            let Leadership { term, valid_until, .. } = leadership;
+            self.at_mark(process, valid_until, Act::Orphaned(part, term.epoch));
         }
         self.give_back_orphaned(process)
     }
@@ -417,21 +406,19 @@ impl World<'_> {
     /// Revokes the leases of an elector that broke that no term needs any more: the work
     /// of each has stopped, or its deadline has passed.
     fn give_back_orphaned(&mut self, process: usize) -> Result<(), Broken> {
-        let Process { clock, parts, orphaned, .. } = &mut self.processes[process];
+        let Process { clock, terms, orphaned, .. } = &mut self.processes[process];
         let mark = clock.at(self.now);
         let needs = |term: &HeldTerm| match self.plan.flaw {
             Some(Flaw::RevokesOnceTold) => !term.over,
             Some(Flaw::CampaignsBesideItsWork) | None => term.may_work(mark),
         };
         let free = |lease: &mut LeaseId| {
-            let mut terms = parts.iter().filter_map(|part| part.term.as_ref());
-            !terms.any(|term| term.leadership.lease == *lease && needs(term))
+            !terms.held().any(|term| term.leadership.lease == *lease && needs(term))
         };
         let free: Vec<LeaseId> = orphaned.extract_if(.., free).collect();
         for lease in free {
             let operation = Operation::Revoke(lease);
-            let terms = self.processes[process].parts.iter().filter_map(|part| part.term.as_ref());
-            judge(mark, &operation, terms)?;
+            judge(mark, &operation, self.processes[process].terms.held())?;
             self.send(Request { process, from: Sender::Host, operation });
         }
         Ok(())
@@ -441,8 +428,8 @@ impl World<'_> {
     pub fn be_calm(&mut self) {
         for process in 0..self.processes.len() {
             for part in 0..self.plan.elections.len() {
-                let it = &self.processes[process].parts[part];
-                if let Some(term) = it.term.as_ref().filter(|term| term.over) {
+                let term = self.processes[process].terms.of(part);
+                if let Some(term) = term.filter(|term| term.over) {
                     let epoch = term.leadership.term.epoch;
                     self.stop_soon(process, part, epoch);
                 }

@@ -105,9 +105,8 @@ impl Renewals {
     }
 
     /// Whether renewals fail, and less than half of a term's time is left.
-    pub fn endanger(&self, now: Mark, leadership: &Leadership) -> bool {
-        let Leadership { lease, valid_until, .. } = leadership;
-        self.leases.get(lease).is_some_and(|it| it.fails && now + it.ttl / 2 > *valid_until)
+    pub fn endanger(&self, now: Mark, lease: LeaseId, valid_until: Mark) -> bool {
+        self.leases.get(&lease).is_some_and(|it| it.fails && now + it.ttl / 2 > valid_until)
     }
 }
 

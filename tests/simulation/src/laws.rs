@@ -5,7 +5,7 @@ use std::fmt;
 
 use incumbent_guest::types::*;
 
-use super::application::Part;
+use super::application::{Standing, Terms};
 use super::client::{HeldTerm, Renewals};
 use super::plan::{Election, Plan};
 use super::store::Store;
@@ -77,6 +77,8 @@ impl fmt::Display for Broken {
 #[derive(Debug)]
 pub struct Laws {
     elections: Vec<Election>,
+    /// Where each name is among them.
+    names: BTreeMap<Vec<u8>, usize>,
     margin: Duration,
     lease_ttl: Duration,
     electors: Vec<Asked>,
@@ -94,7 +96,11 @@ pub struct Laws {
 /// What one elector has asked and heard.
 #[derive(Debug)]
 struct Asked {
-    calls: BTreeMap<RequestId, Asking>,
+    calls: BTreeMap<RequestId, Call>,
+    /// Those that were not found unanswered yet, by when they are given up.
+    open: BTreeSet<(Mark, RequestId)>,
+    /// The others.
+    lapsed: BTreeSet<(Mark, RequestId)>,
     /// Leases of which the store said that they are gone.
     gone: BTreeSet<LeaseId>,
     /// Reads that were answered in this step.
@@ -104,16 +110,12 @@ struct Asked {
     renewals: Renewals,
 }
 
-#[derive(Debug)]
-struct Asking {
-    call: Call,
-    lapsed: bool,
-}
-
 impl Asked {
     fn nothing(margin: Duration) -> Asked {
         Asked {
             calls: BTreeMap::new(),
+            open: BTreeSet::new(),
+            lapsed: BTreeSet::new(),
             gone: BTreeSet::new(),
             shown: Vec::new(),
             refused: Vec::new(),
@@ -127,6 +129,7 @@ impl Laws {
     pub fn new(plan: &Plan) -> Laws {
         Laws {
             elections: plan.elections.clone(),
+            names: plan.elections.iter().enumerate().rev().map(named).collect(),
             margin: plan.safety_margin,
             lease_ttl: plan.lease_ttl,
             electors: (0..plan.processes).map(|_| Asked::nothing(plan.safety_margin)).collect(),
@@ -159,10 +162,8 @@ impl Laws {
         for store in stores {
             self.meddled.extend(store.keys().map(|key| key.created));
         }
-        let terms = processes.iter().flat_map(|process| &process.parts);
-        self.meddled.extend(
-            terms.filter_map(|part| part.term.as_ref()).map(|term| term.leadership.term.epoch),
-        );
+        let terms = processes.iter().flat_map(|process| process.terms.held());
+        self.meddled.extend(terms.map(|term| term.leadership.term.epoch));
         self.lost_data = true;
         if !bumped {
             self.went_back = true;
@@ -184,7 +185,9 @@ impl Laws {
         for event in events {
             let Event::Reply(Reply { id, outcome }) = event else { continue };
             asked.renewals.hear(*id, outcome);
-            let Some(Asking { call, .. }) = asked.calls.remove(id) else { continue };
+            let Some(call) = asked.calls.remove(id) else { continue };
+            asked.open.remove(&(call.give_up, call.id));
+            asked.lapsed.remove(&(call.give_up, call.id));
             match (call.operation, outcome) {
                 (
                     Operation::KeepAlive(lease) | Operation::Claim(Claim { lease, .. }),
@@ -212,38 +215,45 @@ impl Laws {
         process: usize,
         now: Mark,
         call: &Call,
-        parts: &[Part],
+        terms: &Terms,
     ) -> Result<(), Broken> {
         match &call.operation {
             Operation::Claim(claim) => {
-                let part = self.election_of(&claim.key).and_then(|index| parts.get(index));
-                if let Some(term) = part.and_then(|part| part.term.as_ref()) {
+                let index = self.election_of(&claim.key);
+                if let Some(term) = index.and_then(|index| terms.of(index)) {
                     return Err(Law::YieldedFirst.broken(format!(
                         "process {process} claims a key, and its work of epoch {} has not stopped",
                         term.leadership.term.epoch
                     )));
                 }
             }
-            operation => {
-                let held = parts.iter().flat_map(|part| part.term.iter().chain(&part.stopped));
-                judge(now, operation, held)?;
+            // Only terms of its epoch can have this key.
+            operation @ Operation::Guarded(guarded) => {
+                judge(now, operation, terms.unheard_of(guarded.guard.epoch))?;
             }
+            operation => judge(now, operation, terms.unheard())?,
         }
         let asked = &mut self.electors[process];
         asked.renewals.ask(now, call);
-        asked.calls.insert(call.id, Asking { call: call.clone(), lapsed: false });
+        asked.open.insert((call.give_up, call.id));
+        asked.calls.insert(call.id, call.clone());
         Ok(())
     }
 
     /// Whether a call was not answered in time since this was last asked.
     pub fn unanswered(&mut self, process: usize, now: Mark) -> bool {
-        let calls = &mut self.electors[process].calls;
-        let mut found = false;
-        for Asking { call, lapsed } in calls.values_mut() {
-            found |= call.give_up < now && !std::mem::replace(lapsed, call.give_up < now);
-        }
+        let Asked { calls, open, lapsed, .. } = &mut self.electors[process];
+        let awaited = open.split_off(&(now, 0));
+        let mut unanswered = std::mem::replace(open, awaited);
+        let found = !unanswered.is_empty();
+        lapsed.append(&mut unanswered);
         let forgotten = 4 * self.lease_ttl;
-        calls.retain(|_, asking| !asking.lapsed || asking.call.give_up + forgotten > now);
+        while let Some((give_up, id)) = lapsed.first().copied()
+            && give_up + forgotten <= now
+        {
+            lapsed.pop_first();
+            calls.remove(&id);
+        }
         found
     }
 
@@ -323,12 +333,20 @@ impl Laws {
     }
 
     /// Judges what a step leaves behind, once nothing more is to be done at once.
-    pub fn after_step(&mut self, process: usize, now: Mark, parts: &[Part]) -> Result<(), Broken> {
+    pub fn after_step(&mut self, process: usize, now: Mark, terms: &Terms) -> Result<(), Broken> {
         let asked = &mut self.electors[process];
         asked.shown.clear();
         let refused = std::mem::take(&mut asked.refused);
-        for term in parts.iter().filter_map(|part| part.term.as_ref()) {
-            let Leadership { term: id, valid_until, .. } = &term.leadership;
+        // Most often none of them is in question, and they are not looked at one by one.
+        let is_in_question = |Standing { lease, valid_until, endangered }| {
+            let endangers = || asked.renewals.endanger(now, lease, valid_until);
+            valid_until <= now || !endangered && endangers()
+        };
+        if refused.is_empty() && !terms.standing().any(is_in_question) {
+            return Ok(());
+        }
+        for term in terms.held() {
+            let Leadership { term: id, lease, valid_until, .. } = &term.leadership;
             if term.over || term.orphan {
                 continue;
             }
@@ -344,7 +362,7 @@ impl Laws {
                     id.epoch
                 )));
             }
-            if !term.endangered && asked.renewals.endanger(now, &term.leadership) {
+            if !term.endangered && asked.renewals.endanger(now, *lease, *valid_until) {
                 return Err(Law::Endangered.broken(format!(
                     "process {process} leads in epoch {} until {valid_until}, its renewals fail, \
                      and it is not told so by {now}",
@@ -356,11 +374,18 @@ impl Laws {
     }
 
     fn election_of(&self, key: &[u8]) -> Option<usize> {
-        self.elections.iter().position(|election| match election.contest {
-            Contest::Queue => in_queue(&election.name, key),
-            Contest::Race => key == election.name.as_bytes(),
-        })
+        let slash = key.iter().rposition(|byte| *byte == b'/');
+        let names = [Some(key), slash.map(|slash| &key[..slash])].into_iter().flatten();
+        let is_of = |index: &usize| match &self.elections[*index] {
+            Election { name, contest: Contest::Queue } => in_queue(name, key),
+            Election { name, contest: Contest::Race } => key == name.as_bytes(),
+        };
+        names.filter_map(|name| self.names.get(name).copied()).filter(is_of).min()
     }
+}
+
+fn named((index, election): (usize, &Election)) -> (Vec<u8>, usize) {
+    (election.name.clone().into_bytes(), index)
 }
 
 /// Judges what an elector asks, or the host of one that broke, by the terms that its

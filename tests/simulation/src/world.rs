@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use incumbent_guest::types::*;
 
-use super::application::{Act, Part};
-use super::client::OpenWatch;
+use super::application::{Act, Part, Terms};
 use super::clock::Clock;
 use super::cluster::Cluster;
 use super::history::History;
@@ -20,8 +19,11 @@ use super::{MILLISECOND, Run, SECOND};
 
 mod faults;
 mod network;
+mod stream;
 mod verdict;
 mod watches;
+
+use self::stream::Stream;
 
 /// More turns of one process in a second than this are a spin; each of its elections may
 /// take some more.
@@ -53,6 +55,8 @@ pub struct World<'a> {
     /// Messages that a cut holds up.
     held: Vec<Held>,
     backup: Option<Store>,
+    /// The store's changes by key.
+    changes: stream::History,
     pub election_due: bool,
 }
 
@@ -68,10 +72,15 @@ pub struct Process {
     pub elector: Option<Box<dyn Machine>>,
     pub inbox: Vec<Event>,
     pub parts: Vec<Part>,
+    /// Of each part, the term in which it leads or works.
+    pub terms: Terms,
+    /// Writes without an outcome, and their increments in the history.
+    pub writes: BTreeMap<Ticket, usize>,
     /// It was told to close.
     pub closing: bool,
     pub closed: bool,
-    last_election: ElectionId,
+    /// Of each election id that was used, the part.
+    elections: Vec<usize>,
     last_ticket: Ticket,
     /// Proclamations that its elector was given and has not answered, and since when.
     pub tickets: BTreeMap<Ticket, Mark>,
@@ -92,24 +101,6 @@ pub struct Process {
     pub orphaned: Vec<LeaseId>,
     /// A second, and the turns in it.
     turns: (u64, u32),
-}
-
-/// The stream of all watches of a process.
-#[derive(Default)]
-struct Stream {
-    number: u32,
-    watches: BTreeMap<RequestId, Streamed>,
-    /// Nothing that was sent later arrives earlier.
-    last_arrival: Mark,
-    flushing: bool,
-    supervised: bool,
-}
-
-struct Streamed {
-    open: OpenWatch,
-    /// The last revision that arrived.
-    heard: Option<Revision>,
-    silent: bool,
 }
 
 /// What is asked of the store.
@@ -178,13 +169,14 @@ impl<'a> World<'a> {
             faults: Vec::new(),
             held: Vec::new(),
             backup: None,
+            changes: stream::History::default(),
             election_due: false,
         };
         for process in 0..plan.processes {
             let clock = world.draw_clock();
             world.processes.push(Process {
                 clock,
-                parts: plan.elections.iter().map(|_| Part::default()).collect(),
+                parts: vec![Part::default(); plan.elections.len()],
                 member: process % plan.members,
                 ..Process::default()
             });
@@ -305,11 +297,9 @@ impl<'a> World<'a> {
         it.runs = true;
         it.life += 1;
         it.clock = clock;
-        it.last_election = 0;
+        it.elections.clear();
         it.told = 0;
-        for part in &mut it.parts {
-            *part = Part::default();
-        }
+        it.forget_parts();
         self.reopen(process);
     }
 
@@ -345,9 +335,7 @@ impl<'a> World<'a> {
         it.drop_elector();
         it.stuck.clear();
         it.orphaned.clear();
-        for part in &mut it.parts {
-            *part = Part::default();
-        }
+        it.forget_parts();
         self.history.abandon(process, self.now);
     }
 
@@ -381,9 +369,10 @@ impl<'a> World<'a> {
     }
 
     /// An election id that was not used before.
-    pub fn next_election(&mut self, process: usize) -> ElectionId {
-        self.processes[process].last_election += 1;
-        self.processes[process].last_election
+    pub fn next_election(&mut self, process: usize, part: usize) -> ElectionId {
+        let elections = &mut self.processes[process].elections;
+        elections.push(part);
+        elections.len() as ElectionId
     }
 
     /// A ticket that was not used before.
@@ -434,7 +423,9 @@ impl<'a> World<'a> {
             return self.trap(process);
         }
         let it = &mut self.processes[process];
-        let Some(elector) = &mut it.elector else { return Ok(()) };
+        if it.elector.is_none() {
+            return Ok(());
+        }
         let now = it.clock.at(self.now).max(it.told);
         it.told = now;
         let events = std::mem::take(&mut it.inbox);
@@ -448,13 +439,14 @@ impl<'a> World<'a> {
         for event in &events {
             if let Event::Proclaim(Proclamation { election, ticket, .. }) = event {
                 it.tickets.insert(*ticket, self.now);
-                let of = |part: &&Part| part.election == Some(*election) && part.rival;
-                lost_races.extend(it.parts.iter().find(of).map(|_| (*election, *ticket)));
+                let waits = it.current(*election).is_some_and(|part| it.parts[part].rival);
+                lost_races.extend(waits.then_some((*election, *ticket)));
             }
         }
 
         self.laws.hear(process, now, &events);
         self.story.told(self.now, process, now, &events);
+        let Some(elector) = &mut it.elector else { return Ok(()) };
         let step = elector.handle(now, events)?;
         self.run.steps += 1;
         self.run.digest(process, now, &step);
@@ -466,9 +458,9 @@ impl<'a> World<'a> {
             if mark <= now {
                 return Err(Law::NothingSpins.broken("the next deadline is not ahead".into()));
             }
-            // One timer may happen to be due so soon, and come to nothing; and of the 300
-            // elections and as many keys that are to go, a few steps may look at those that
-            // nothing follows for.
+            // One timer may happen to be due so soon, and come to nothing; and a few steps may
+            // only forget what went with a lease. However many elections there are, no step looks
+            // at those that nothing follows for.
             it.idle = if more && step.commands.is_empty() { it.idle + 1 } else { 0 };
             if it.idle > 8 {
                 return Err(Law::NothingSpins.broken(format!(
@@ -494,7 +486,7 @@ impl<'a> World<'a> {
                 Command::Call(call) => self.call(process, now, call)?,
                 Command::Watch(watch) => self.watch(process, watch),
                 Command::Unwatch(id) => {
-                    self.processes[process].stream.watches.remove(&id);
+                    self.processes[process].stream.remove(id);
                 }
                 Command::Notify(notice) => self.notice(process, now, notice)?,
             }
@@ -503,9 +495,9 @@ impl<'a> World<'a> {
             for (election, ticket) in lost_races {
                 self.check_answered(process, election, ticket)?;
             }
-            let parts = &mut self.processes[process].parts;
-            parts.iter_mut().for_each(|part| part.stopped = None);
-            self.laws.after_step(process, now, parts)?;
+            let terms = &mut self.processes[process].terms;
+            terms.forget_stopped();
+            self.laws.after_step(process, now, terms)?;
         }
         if traps { self.trap(process) } else { Ok(()) }
     }
@@ -527,7 +519,7 @@ impl<'a> World<'a> {
         ticket: Ticket,
     ) -> Result<(), Broken> {
         let it = &self.processes[process];
-        let waits = self.current(process, election).is_some_and(|part| it.parts[part].rival);
+        let waits = it.current(election).is_some_and(|part| it.parts[part].rival);
         if waits && it.tickets.contains_key(&ticket) {
             return Err(Law::Answered.broken(format!(
                 "process {process} proclaims as {election}, in a race that somebody else leads, \
@@ -561,6 +553,22 @@ impl<'a> World<'a> {
 }
 
 impl Process {
+    fn forget_parts(&mut self) {
+        self.parts.fill(Part::default());
+        self.terms = Terms::none(self.parts.len());
+        self.writes.clear();
+    }
+
+    /// The part that an election id was made for.
+    pub fn part(&self, election: ElectionId) -> Option<usize> {
+        self.elections.get((election as usize).checked_sub(1)?).copied()
+    }
+
+    /// The part whose present candidacy this is.
+    pub fn current(&self, election: ElectionId) -> Option<usize> {
+        self.part(election).filter(|part| self.parts[*part].election == Some(election))
+    }
+
     /// Forgets the elector, and all that is under way to it and from it.
     fn drop_elector(&mut self) {
         self.generation += 1;
@@ -573,8 +581,7 @@ impl Process {
         self.turning = false;
         self.deadline = None;
         self.leases.clear();
-        let Stream { number, last_arrival, .. } = self.stream;
-        self.stream = Stream { number: number + 1, last_arrival, ..Stream::default() };
+        self.stream = self.stream.next();
     }
 }
 

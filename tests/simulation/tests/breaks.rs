@@ -16,6 +16,8 @@ struct Break {
     what: &'static str,
     /// In a file of the elector: this becomes that.
     edits: &'static [(&'static str, &'static str, &'static str)],
+    /// In so many elections, instead of in as many as each seed draws.
+    elections: Option<u32>,
 }
 
 const BREAKS: &[Break] = &[
@@ -30,26 +32,31 @@ const BREAKS: &[Break] = &[
              let abandoned = cx.abandon(entry.key.clone(), lease, None);\n            \
              cx.cleanup.delete(cx.context, abandoned, entry.created);",
         )],
+        elections: None,
     },
     Break {
         law: Law::ValidUntil,
         what: "counts a renewal from its answer",
         edits: &[("session.rs", "held.acknowledge(renewal.sent,", "held.acknowledge(context.now,")],
+        elections: None,
     },
     Break {
         law: Law::ElectedByARead,
         what: "does not look at its own key in the predecessor check",
         edits: &[("candidate/place.rs", "if !own.is_intact(at_own.as_ref()) {", "if false {")],
+        elections: None,
     },
     Break {
         law: Law::ByTheClock,
         what: "takes the events before the end of its time",
         edits: &[("session.rs", "&& held.valid_until <= context.now", "&& held.valid_until == 0")],
+        elections: None,
     },
     Break {
         law: Law::Guarded,
         what: "leads on after its guard was refused",
         edits: &[("elector.rs", "if fenced {", "if false {")],
+        elections: None,
     },
     Break {
         law: Law::EpochsRise,
@@ -58,11 +65,13 @@ const BREAKS: &[Break] = &[
             ("candidate/idle.rs", "if cx.cleanup.blocks(&key) {", "if false {"),
             ("candidate/claiming.rs", "if entry.created <= cx.common.newest {", "if false {"),
         ],
+        elections: None,
     },
     Break {
         law: Law::ReleasedAfterWork,
         what: "releases its key before the work has stopped",
         edits: &[("candidate/ended.rs", "if until <= cx.context.now {", "if true {")],
+        elections: None,
     },
     Break {
         law: Law::YieldedFirst,
@@ -72,24 +81,47 @@ const BREAKS: &[Break] = &[
             "(true, _) => Next::Stay,",
             "(true, true) => Next::Idle(Pause::None),\n            (true, false) => Next::Stay,",
         )],
+        elections: None,
     },
     Break {
         law: Law::LeaderReturns,
         what: "never checks its watches",
         edits: &[("elector.rs", "Timer::Recheck => self.recheck(),", "Timer::Recheck => {}")],
+        elections: None,
     },
     Break {
         law: Law::NothingSpins,
         what: "tries again at once",
         edits: &[("backoff.rs", "full / 2 + random.below(full / 2)", "1 + random.below(1)")],
+        elections: None,
+    },
+    Break {
+        law: Law::NothingSpins,
+        what: "goes over its thousands of elections again and again",
+        edits: &[(
+            "elector.rs",
+            "self.sweep = None;\n                        return self.session.swept();",
+            "self.sweep = Some(FIRST);\n                        return self.session.swept();",
+        )],
+        elections: Some(3_000),
+    },
+    Break {
+        law: Law::NothingSpins,
+        what: "looks at thousands of elections for what concerns a few",
+        edits: &[(
+            "elector.rs",
+            "let Some(asker) = self.next_behind(from) else {",
+            "let Some(asker) = self.next_from(from) else {",
+        )],
+        elections: Some(3_000),
     },
 ];
 
 fn main() {
     let copy = Copy::make();
-    assert_eq!(copy.simulate(0, 100), Ok(()), "the copy keeps the laws");
-    for Break { law, what, edits } in BREAKS {
-        let seed = copy.broken(edits, || copy.find(*law));
+    assert_eq!(copy.simulate(0, 100, None), Ok(()), "the copy keeps the laws");
+    for Break { law, what, edits, elections } in BREAKS {
+        let seed = copy.broken(edits, || copy.find(*law, *elections));
         let seed = seed.unwrap_or_else(|| {
             panic!("{law:?} is broken, and no seed finds it: an elector that {what}")
         });
@@ -135,9 +167,9 @@ impl Copy {
     }
 
     /// The first seed that finds this law broken. Another one may be broken before.
-    fn find(&self, law: Law) -> Option<u32> {
+    fn find(&self, law: Law, elections: Option<u32>) -> Option<u32> {
         let mut first = 0;
-        while let Err(found) = self.simulate(first, SEEDS - first) {
+        while let Err(found) = self.simulate(first, SEEDS - first, elections) {
             // As in `seed 17: ElectedByARead is broken (…): …`.
             let seed = found.strip_prefix("seed ").and_then(|rest| rest.split_once(':'));
             let (seed, found) = seed.unwrap_or_else(|| panic!("no seed is named: {found}"));
@@ -151,11 +183,13 @@ impl Copy {
     }
 
     /// Runs so many seeds from this one on; what was found, if anything.
-    fn simulate(&self, first: u32, seeds: u32) -> Result<(), String> {
+    fn simulate(&self, first: u32, seeds: u32, elections: Option<u32>) -> Result<(), String> {
+        let elections = elections.map(|elections| format!("--elections={elections}"));
         let cargo = Command::new(env!("CARGO"))
             .args(["run", "--quiet", "--offline", "--locked", "--package", "incumbent-simulation"])
             .args(["--bin", "sim", "--", "--first", &first.to_string()])
             .args(["--seeds", &seeds.to_string()])
+            .args(elections)
             .current_dir(&self.0)
             .env("CARGO_TARGET_DIR", self.0.with_file_name("target"))
             .env("RUSTFLAGS", "-Awarnings")

@@ -103,6 +103,67 @@ fn a_proclaimed_value_has_4096_bytes_at_most() {
     assert!(step.commands.iter().any(refused), "{:?}", step.commands);
 }
 
+/// What becomes of the lease concerns those who lead. No step looks at those who wait, and none
+/// asks for another one at once to do so.
+#[test]
+fn those_who_wait_are_passed_over() {
+    const WAITERS: u32 = 10_000;
+    let mut elector = opened();
+    let campaign = |election| {
+        let (name, value) = (format!("jobs-{election}"), Vec::new());
+        let contest = Contest::Queue;
+        Event::Campaign(Candidacy { election, name, contest, value, rejoin: true })
+    };
+    let mut events: Vec<Event> = (1..=WAITERS).map(campaign).collect();
+    let mut own: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
+    let (mut now, mut deletions, mut silent, mut most_silent) = (0, 0, 0, 0);
+    let mut closing = false;
+    loop {
+        let step = elector.handle(now, std::mem::take(&mut events));
+        let in_vain = step.commands.is_empty() && step.deadline == Some(now + 1);
+        silent = if in_vain { silent + 1 } else { 0 };
+        most_silent = most_silent.max(silent);
+        for command in &step.commands {
+            let Command::Call(Call { id, operation, .. }) = command else { continue };
+            let response = match operation {
+                Operation::Grant(_) => Response::Granted(10 * S),
+                Operation::Claim(Claim { key, lease, .. }) => {
+                    let key = String::from_utf8(key.clone()).expect("text");
+                    let entry = entry(key, *lease, 1_000);
+                    let end = entry.key.iter().rposition(|byte| *byte == b'/').expect("in a queue");
+                    own.insert(entry.key[..=end].to_vec(), entry.clone());
+                    Response::Claimed(Claimed { entry, at: 1_000 })
+                }
+                // Somebody is in front of each.
+                Operation::Read(selections) if !closing => {
+                    let name = &selections[0].key;
+                    let front = entry(format!("{}1", String::from_utf8_lossy(name)), 1, 5);
+                    let found = vec![vec![own[name].clone(), front], Vec::new()];
+                    Response::Snapshot(Snapshot { at: 1_000, found })
+                }
+                Operation::Guarded(_) => {
+                    deletions += 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            events.push(reply(*id, response));
+        }
+        if now > 9 * S && !closing {
+            closing = true;
+            events.push(Event::Close);
+        } else if deletions == WAITERS && step.deadline.is_some_and(|mark| mark > now + 1) {
+            break;
+        }
+        now = if events.is_empty() { step.deadline.expect("it goes on") } else { now + 1 };
+        if events.is_empty() {
+            events.push(Event::Wake);
+        }
+    }
+    // A timer may be due for nothing.
+    assert!(most_silent <= 2, "{most_silent} steps in a row do nothing");
+}
+
 /// More candidacies are refused at once than one step handles. Each proclamation has its answer.
 #[test]
 fn a_proclamation_of_a_refused_candidacy_is_answered() {

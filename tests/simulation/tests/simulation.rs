@@ -1,5 +1,5 @@
-//! Ten thousand seeds keep the laws. Prints what they came to; run by `cargo test`,
-//! and by hand as `just sim`.
+//! Ten thousand seeds keep the laws, and a few do in thousands of elections. Prints what they came
+//! to; run by `cargo test`, and by hand as `just sim`.
 
 use incumbent_simulation::plan::Plan;
 use incumbent_simulation::run;
@@ -25,4 +25,19 @@ fn main() {
     for reason in REASONS {
         assert!(total.ended.contains_key(reason), "a term ends as {reason}");
     }
+    thousands_of_elections();
+}
+
+/// `just sim --elections 10000` takes up to half a minute for a seed.
+fn thousands_of_elections() {
+    let (elections, seeds) = (3_000, 4);
+    let plan = |seed| Plan::draw_many(seed, elections);
+    let summary = match run_all(0..seeds, plan, run) {
+        Ok(summary) => summary,
+        Err(found) => panic!("in {elections} elections, {found}"),
+    };
+    println!("in {elections} elections: {summary}");
+    let total = summary.total();
+    assert!(total.terms >= seeds * elections as u64, "each election has a leader");
+    assert!(total.faults >= seeds * 2, "and there are faults");
 }

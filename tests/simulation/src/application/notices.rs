@@ -2,8 +2,8 @@
 
 use incumbent_guest::types::*;
 
-use super::{Act, Habit, Part};
-use crate::client::{HeldTerm, extend};
+use super::{Act, Habit};
+use crate::client::HeldTerm;
 use crate::history::Outcome;
 use crate::laws::{Broken, Law};
 use crate::world::World;
@@ -25,26 +25,20 @@ impl World<'_> {
             Notice::Elected(leadership) => self.elected(process, now, leadership)?,
             Notice::Extended(extension) => {
                 self.laws.extended(process, now, extension.lease, extension.valid_until)?;
-                let parts = self.processes[process].parts.iter_mut();
-                extend(parts.filter_map(|part| part.term.as_mut()), now, &extension)?;
+                self.processes[process].terms.extend(now, &extension)?;
             }
             Notice::Demoted(Demotion { term, reason }) => {
                 self.run.ended(&reason);
                 if let Some(part) = self.part(process, term.election)
-                    && let Some(it) = self.term(process, part, term.epoch)
+                    && self.processes[process].terms.change(part, term.epoch, |it| it.over = true)
                 {
-                    it.over = true;
                     self.stop_soon(process, part, term.epoch);
                 }
             }
             Notice::Written(Written { ticket, outcome }) => {
                 let it = &mut self.processes[process];
                 it.tickets.remove(&ticket);
-                let writes = it.parts.iter_mut().find_map(|part| {
-                    let index = part.writes.iter().position(|(of, _)| *of == ticket)?;
-                    Some(part.writes.swap_remove(index).1)
-                });
-                if let Some(increment) = writes {
+                if let Some(increment) = it.writes.remove(&ticket) {
                     let outcome = match outcome {
                         WriteOutcome::Applied(_) => Outcome::Applied,
                         WriteOutcome::Unknown => Outcome::Unknown,
@@ -71,10 +65,9 @@ impl World<'_> {
                 }
             }
             Notice::Endangered(Leadership { term, .. }) => {
-                if let Some(part) = self.part(process, term.election)
-                    && let Some(it) = self.term(process, part, term.epoch)
-                {
-                    it.endangered = true;
+                if let Some(part) = self.part(process, term.election) {
+                    let terms = &mut self.processes[process].terms;
+                    terms.change(part, term.epoch, |it| it.endangered = true);
                 }
             }
             Notice::Leader(sighting) => self.sighted(process, sighting)?,
@@ -97,8 +90,9 @@ impl World<'_> {
                 "process {process} campaigns as {election}, and is refused: {sentence}"
             )));
         }
-        for it in &mut self.processes[process].parts {
-            it.left.retain(|left| *left != election);
+        let it = &mut self.processes[process];
+        if let Some(part) = it.part(election) {
+            it.parts[part].left.retain(|left| *left != election);
         }
         if let Some(part) = self.current(process, election) {
             let it = &mut self.processes[process].parts[part];
@@ -112,13 +106,16 @@ impl World<'_> {
     }
 
     fn sighted(&mut self, process: usize, sighting: Sighting) -> Result<(), Broken> {
-        let parts = &mut self.processes[process].parts;
-        if let Some(part) = parts.iter_mut().find(|part| part.election == Some(sighting.election)) {
-            part.rival = sighting.leader.is_some();
+        let it = &mut self.processes[process];
+        if let Some(part) = it.current(sighting.election) {
+            it.parts[part].rival = sighting.leader.is_some();
             return Ok(());
         }
-        let of = |part: &&mut Part| part.sight.observation == Some(sighting.election);
-        let Some(Part { sight, .. }) = parts.iter_mut().find(of) else { return Ok(()) };
+        let Some(part) = it.part(sighting.election) else { return Ok(()) };
+        let sight = &mut it.parts[part].sight;
+        if sight.observation != Some(sighting.election) {
+            return Ok(());
+        }
         sight.leader = sighting.leader.map(|leader| leader.created);
         if let Some(epoch) = sight.leader {
             // Who was never told of the first key takes the second one for the leader's.
@@ -150,36 +147,33 @@ impl World<'_> {
 
     /// The part whose present candidacy this is.
     pub fn current(&self, process: usize, election: ElectionId) -> Option<usize> {
-        let of = |part: &Part| part.election == Some(election);
-        self.processes[process].parts.iter().position(of)
+        self.processes[process].current(election)
     }
 
     /// The part whose candidacy this is or was, as long as it has not ended.
     pub(super) fn part(&self, process: usize, election: ElectionId) -> Option<usize> {
-        let of = |part: &Part| {
-            part.election == Some(election)
-                || part.left.contains(&election)
-                || part
-                    .term
-                    .as_ref()
-                    .is_some_and(|term| !term.orphan && term.leadership.term.election == election)
-        };
-        self.processes[process].parts.iter().position(of)
+        let it = &self.processes[process];
+        let of = |term: &HeldTerm| !term.orphan && term.leadership.term.election == election;
+        it.part(election).filter(|&part| {
+            it.parts[part].election == Some(election)
+                || it.parts[part].left.contains(&election)
+                || it.terms.of(part).is_some_and(of)
+        })
     }
 
     fn elected(&mut self, process: usize, now: Mark, leadership: Leadership) -> Result<(), Broken> {
         self.run.terms += 1;
         let Term { election, epoch } = leadership.term;
         let Some(part) = self.part(process, election) else { return Ok(()) };
-        let Part { term, newest, .. } = &self.processes[process].parts[part];
-        if let Some(term) = term {
+        let newest = self.processes[process].parts[part].newest;
+        if let Some(term) = self.processes[process].terms.of(part) {
             return Err(Law::YieldedFirst.broken(format!(
                 "process {process} leads in epoch {epoch}, and its work of epoch {} has not \
                  stopped",
                 term.leadership.term.epoch
             )));
         }
-        self.laws.elected(process, now, part, *newest, &leadership)?;
+        self.laws.elected(process, now, part, newest, &leadership)?;
         self.check_alone(process, part, epoch)?;
         let dropped = self.processes[process].parts[part].election != Some(election);
         let habit = self.processes[process].parts[part].habit;
@@ -197,8 +191,7 @@ impl World<'_> {
             }
             return Ok(());
         }
-        let it = &mut self.processes[process].parts[part];
-        it.term = Some(HeldTerm::new(leadership));
+        self.processes[process].terms.begin(part, HeldTerm::new(leadership));
         let hold = self.rng.u64(..2 * self.plan.term);
         self.later(process, hold, Act::Retire(part, epoch));
         let pause = self.rng.u64(..100 * MILLISECOND);

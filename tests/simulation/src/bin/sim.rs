@@ -1,5 +1,5 @@
 //! Simulated elections, by seeds: `just sim --seeds 1000000`, `just sim --seed 7`,
-//! `just sim --elections 1000 --seconds 60`.
+//! `just sim --elections 10000 --seconds 60`.
 
 use std::process::ExitCode;
 use std::time::Duration;

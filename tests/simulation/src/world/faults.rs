@@ -2,6 +2,7 @@
 
 use incumbent_guest::types::*;
 
+use super::stream::History;
 use super::{Held, World};
 use crate::laws::Broken;
 use crate::plan::{Kind, Moment};
@@ -35,17 +36,12 @@ impl World<'_> {
             Kind::Trap(process, Moment::Now) => self.trap(process)?,
             Kind::SilentWatches(process) => {
                 self.run.silent = true;
-                for watch in self.processes[process].stream.watches.values_mut() {
-                    watch.silent = true;
-                }
+                self.processes[process].stream.silence_all();
             }
             Kind::SilentWatch(process) => {
-                let watches = &mut self.processes[process].stream.watches;
+                let watches = &mut self.processes[process].stream;
                 let one = self.rng.usize(..watches.len().max(1));
-                if let Some(watch) = watches.values_mut().nth(one) {
-                    self.run.silent = true;
-                    watch.silent = true;
-                }
+                self.run.silent |= watches.silence(one);
             }
             Kind::LostNews(..) => self.run.silent = true,
             Kind::DropAll(process) => self.drop_all(process)?,
@@ -194,6 +190,7 @@ impl World<'_> {
         store.extend_leases(self.now, 0);
         self.laws.restored([&self.cluster.store, &store], &self.processes, bumped);
         self.cluster.store = store;
+        self.changes = History::default();
         self.cluster.waiting.clear();
         for process in 0..self.processes.len() {
             self.break_stream(process, false);

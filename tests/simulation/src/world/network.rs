@@ -13,7 +13,7 @@ const SOON: usize = 16;
 
 impl World<'_> {
     pub(super) fn call(&mut self, process: usize, now: Mark, call: Call) -> Result<(), Broken> {
-        self.laws.call(process, now, &call, &self.processes[process].parts)?;
+        self.laws.call(process, now, &call, &self.processes[process].terms)?;
         self.run.reads += u64::from(matches!(call.operation, Operation::Read(_)));
         let it = &mut self.processes[process];
         if let Operation::Grant(grant) = &call.operation

@@ -35,7 +35,7 @@ impl World<'_> {
     pub fn leaders(&self, election: usize) -> usize {
         let leads = |process: &&Process| {
             let mark = process.clock.at(self.now);
-            process.parts[election].term.as_ref().is_some_and(|term| term.stands(mark))
+            process.terms.of(election).is_some_and(|term| term.stands(mark))
         };
         self.processes.iter().filter(leads).count()
     }

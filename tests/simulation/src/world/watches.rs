@@ -2,8 +2,7 @@
 
 use incumbent_guest::types::*;
 
-use super::{Happening, Streamed, World};
-use crate::client::{OpenWatch, concerns};
+use super::{Happening, World};
 use crate::plan::Kind;
 use crate::{MILLISECOND, SECOND};
 
@@ -14,8 +13,7 @@ impl World<'_> {
     pub(super) fn watch(&mut self, process: usize, watch: Watch) {
         let (id, since) = (watch.id, watch.since);
         let it = &mut self.processes[process];
-        let open = OpenWatch::new(watch);
-        it.stream.watches.insert(id, Streamed { open, heard: None, silent: false });
+        it.stream.insert(watch);
         let stream = it.stream.number;
         let member = it.member;
         // The stream's messages wait for a cut to end, or for another stream.
@@ -36,26 +34,25 @@ impl World<'_> {
     ) {
         let it = &mut self.processes[process];
         let member = it.member;
-        if it.stream.number != stream || !it.stream.watches.contains_key(&id) {
+        if it.stream.number != stream || !it.stream.contains(id) {
             return;
         }
         if !self.serves(member) {
             return self.supervise_soon(process);
         }
-        let watches = &mut self.processes[process].stream.watches;
-        let Some(Streamed { open, .. }) = watches.get_mut(&id) else { return };
+        let watches = &mut self.processes[process].stream;
         let store = &self.cluster.store;
         let change = match since.map(|since| store.changes_before(since)) {
             None => {
-                open.told = Some(store.changes());
+                watches.begin(id, store.changes());
                 Change::Started(store.revision())
             }
             Some(Ok(told)) => {
-                open.told = Some(told);
+                watches.begin(id, told);
                 return self.flush_soon(process);
             }
             Some(Err(failure)) => {
-                watches.remove(&id);
+                watches.remove(id);
                 Change::Ended(failure)
             }
         };
@@ -72,8 +69,7 @@ impl World<'_> {
     pub(super) fn flush_soon(&mut self, process: usize) {
         let changes = self.cluster.store.changes();
         let stream = &mut self.processes[process].stream;
-        let behind = |watch: &Streamed| watch.open.told.is_some_and(|told| told < changes);
-        if !stream.flushing && stream.watches.values().any(behind) {
+        if !stream.flushing && stream.is_behind(changes) {
             stream.flushing = true;
             let number = stream.number;
             let lag = 50_000 + self.rng.u64(..MILLISECOND);
@@ -96,24 +92,14 @@ impl World<'_> {
             Kind::LostNews(of, share) if of == process => Some(share),
             _ => None,
         });
-        let it = &mut self.processes[process];
         let store = &self.cluster.store;
+        self.changes.catch_up(store);
         let mut news = Vec::new();
-        for (id, watch) in &mut it.stream.watches {
-            let Some(told) = watch.open.told else { continue };
-            watch.open.told = Some(store.changes());
-            if watch.silent {
-                continue;
-            }
-            for (_, change) in store.changes_after(told) {
-                if !concerns(&watch.open.watch, change) {
-                    continue;
-                }
-                if lost > 0 && self.rng.u32(..1_000) < lost {
-                    self.run.lost_news += 1;
-                } else {
-                    news.push(Watched { id: *id, change: change.clone() });
-                }
+        for (id, at) in self.processes[process].stream.flush(store, &self.changes) {
+            if lost > 0 && self.rng.u32(..1_000) < lost {
+                self.run.lost_news += 1;
+            } else if let Some((_, change)) = store.changes_after(at).first() {
+                news.push(Watched { id, change: change.clone() });
             }
         }
         if !news.is_empty() {
@@ -136,15 +122,7 @@ impl World<'_> {
             return;
         }
         for watched in news {
-            let watches = &mut self.processes[process].stream.watches;
-            if let Some(watch) = watches.get_mut(&watched.id) {
-                watch.heard = match &watched.change {
-                    Change::Started(at) => Some(*at),
-                    Change::Put(entry) => Some(entry.modified),
-                    Change::Deleted(deletion) => Some(deletion.at),
-                    Change::Ended(_) => None,
-                };
-            }
+            self.processes[process].stream.heard(&watched);
             if self.repeats() {
                 self.tell(process, Event::Watched(watched.clone()));
             }
@@ -182,20 +160,14 @@ impl World<'_> {
         it.stream.supervised = false;
         let (stream, member) = (it.stream.number, it.member);
         if !mends {
-            let ended: Vec<RequestId> =
-                std::mem::take(&mut it.stream.watches).into_keys().collect();
-            for id in ended {
+            for id in it.stream.remove_all() {
                 let change = Change::Ended(Failure::Unavailable);
                 self.tell(process, Event::Watched(Watched { id, change }));
             }
             return;
         }
         // What was on its way is lost with the stream: it is told again.
-        let mut watches = Vec::new();
-        for (id, watch) in &mut it.stream.watches {
-            watch.open.told = None;
-            watches.push((*id, watch.heard.map(|heard| heard + 1)));
-        }
+        let watches = it.stream.interrupt();
         let cut = [true, false].into_iter().any(|to| self.is_cut(process, member, to));
         if cut || !self.serves(member) {
             return self.supervise_soon(process);

@@ -60,7 +60,7 @@ impl World {
                     held.endangered
                         || more
                         || self.honesty == Honesty::Nonsense
-                        || !self.renewals.endanger(self.now, &held.leadership),
+                        || !self.renewals.endanger(self.now, held.leadership.lease, until),
                     "who leads while renewals fail is told so: {held:?}"
                 );
                 assert!(step.deadline.is_some_and(|mark| mark <= until), "and that is not missed");
