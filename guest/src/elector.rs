@@ -120,6 +120,7 @@ impl Elector {
             self.take(event);
             self.reconcile();
         }
+        self.end();
         self.budget = 0;
         let ahead = self.context.now + 1;
         let deadline = match self.is_reconciled() {
@@ -602,6 +603,10 @@ impl Elector {
             }
         }
         self.tell_extension();
+    }
+
+    /// Says that the session is over, after everything else that there is to say.
+    fn end(&mut self) {
         if self.life == Life::Closing
             && self.elections.is_empty()
             && self.session.is_over()

@@ -205,6 +205,17 @@ fn a_proclamation_of_a_refused_candidacy_is_answered() {
     assert_eq!(answers, BTreeMap::from([(1, 1), (2, 1), (299, 1), (300, 2)]));
 }
 
+/// Nobody listens after that.
+#[test]
+fn that_it_has_closed_is_said_last() {
+    let mut elector = opened();
+    let proclaim = Proclamation { election: 1, ticket: 9, value: b"new".into() };
+    let step = elector.handle(0, vec![Event::Close, Event::Proclaim(proclaim)]);
+    let stale = Written { ticket: 9, outcome: WriteOutcome::Stale };
+    let said = [Notice::Written(stale), Notice::Closed];
+    assert_eq!(step.commands, said.map(Command::Notify));
+}
+
 #[test]
 fn the_values_of_others_are_carried() {
     let mut elector = opened();
