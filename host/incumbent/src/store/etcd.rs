@@ -7,7 +7,7 @@
 //! | `keyspace` | the prefix of all keys |
 //! | `credentials`, `access` | the credentials that the user gives, and as they are on disk now |
 //! | `diagnosis` | why a connection failed |
-//! | `connection` | a connection to one member |
+//! | `connection`, `executor` | a connection to one member, and what runs it |
 //! | `endpoint` | one member, and the renewal of its credentials |
 //! | `endpoints` | all members: the first connection to one, and which one is asked |
 //! | `request` | the operations that are one request each |
@@ -23,6 +23,7 @@ mod diagnosis;
 mod endpoint;
 mod endpoints;
 mod error;
+mod executor;
 mod failure;
 mod joint;
 mod keep_alive;

@@ -4,13 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error};
+use etcd_client::{Channel, Client, ConnectOptions, Error};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
+use tonic::transport::Endpoint;
 
 use super::access::Access;
 use super::credentials::Secrets;
+use super::executor::OneTask;
 use super::failure::{failure, is_key_forbidden, is_without_users};
 use super::version::Version;
 use crate::types::Failure;
@@ -92,24 +94,22 @@ async fn open(
     secrets: &Secrets,
     user: Option<&(String, String)>,
 ) -> Result<Client, Error> {
-    let mut options = ConnectOptions::new()
-        .with_connect_timeout(access.dial_timeout)
-        .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
+    let scheme = if secrets.tls.is_some() { "https" } else { "http" };
+    let mut endpoint = Endpoint::try_from(format!("{scheme}://{address}"))?
+        .connect_timeout(access.dial_timeout)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
         // etcd allows pings only where there is a stream.
-        .with_keep_alive_while_idle(false)
-        .with_require_leader(true)
-        .with_auto_token_refresh(true);
+        .keep_alive_while_idle(false)
+        .executor(OneTask::start());
+    if let Some(tls) = &secrets.tls {
+        endpoint = endpoint.tls_config(tls.clone())?;
+    }
+    let mut options = ConnectOptions::new().with_require_leader(true).with_auto_token_refresh(true);
     if let Some((name, password)) = user {
         options = options.with_user(name, password);
     }
-    let scheme = match &secrets.tls {
-        Some(tls) => {
-            options = options.with_tls(tls.clone());
-            "https"
-        }
-        None => "http",
-    };
-    Client::connect([format!("{scheme}://{address}")], Some(options)).await
+    Client::from_channel(Channel::Tonic(endpoint.connect_lazy()), Some(options)).await
 }
 
 /// Makes sure that a member is in touch with the others. A read would show the same, but waits
