@@ -41,7 +41,7 @@ impl Floor {
         Ok(())
     }
 
-    /// From the delete until the other connection has seen it and has read.
+    /// From the delete until the other connection has seen it, and until it has read.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Floor {
     /// # Panics
     ///
     /// If the task that deletes panics.
-    pub async fn hand_over(&mut self) -> Result<Duration, Error> {
+    pub async fn hand_over(&mut self) -> Result<[Duration; 2], Error> {
         let began = Instant::now();
         let mut writer = self.writer.clone();
         let deleted = tokio::spawn(async move { writer.delete(KEY, None).await });
@@ -61,9 +61,10 @@ impl Floor {
                 }
             }
         }
+        let seen = began.elapsed();
         self.waiter.get(KEY, None).await?;
-        let took = began.elapsed();
+        let read = began.elapsed() - seen;
         deleted.await.expect("it does not panic")?;
-        Ok(took)
+        Ok([seen, read])
     }
 }

@@ -1,10 +1,11 @@
 //! How long the next leader takes, against the floor: one delete, one watch event
 //! and one linearizable read with etcd-client alone, in turns with it. And how long it takes
-//! the hosts in Node.js and Python, in turns with this one.
+//! the hosts in Node.js and Python, in turns with this one. And where the time goes.
 //!
 //! `cargo bench -p incumbent-tests --features etcd --bench handover [-- ROUNDS]`
 
 mod hosts;
+mod trace;
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use incumbent_tests::etcd::{Etcd, SYNCED, Version};
 use incumbent_tests::floor::Floor;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+
+use self::trace::Trace;
 
 /// How long a successor has been in line when its predecessor resigns.
 const IN_LINE: Duration = Duration::from_millis(300);
@@ -25,6 +28,13 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     for version in Version::ALL {
         runtime.block_on(measure(version, rounds.unwrap_or(200)))?;
+    }
+    // Last, because what is logged takes time.
+    let trace = Trace::start()?;
+    for version in Version::ALL {
+        let etcd = Etcd::start_with(version, SYNCED);
+        println!("etcd {version:?}");
+        runtime.block_on(trace.print(&etcd, rounds.unwrap_or(200)))?;
     }
     Ok(())
 }
@@ -73,7 +83,7 @@ async fn handover(etcd: &Etcd, rounds: usize, what: &str, in_line: Duration) -> 
     let (mut ours, floors) = in_turns(etcd, rounds, in_line, async || {
         floor.prepare().await?;
         sleep(in_line).await;
-        Ok(vec![floor.hand_over().await?])
+        Ok(vec![floor.hand_over().await?.iter().sum()])
     })
     .await?;
     println!("  {what}");
@@ -110,9 +120,9 @@ async fn in_turns(
     for round in 0..rounds {
         theirs.push(others().await?);
         let successor = sessions[(round + 1) % 2].election("handover");
-        let (next, took) = hand_over(leader, &successor, in_line).await?;
+        let (next, [began, elected]) = hand_over(leader, &successor, in_line).await?;
         leader = next;
-        ours.push(took);
+        ours.push(elected - began);
     }
     leader.resign().await?;
     for session in sessions {
@@ -121,12 +131,13 @@ async fn in_turns(
     Ok((ours, theirs))
 }
 
-/// The leader resigns when the successor has been in line for a while.
+/// The leader resigns when the successor has been in line for a while. Tells when it did, and
+/// when the successor was elected.
 async fn hand_over(
     leader: Leadership,
     successor: &Election,
     in_line: Duration,
-) -> Result<(Leadership, Duration)> {
+) -> Result<(Leadership, [Instant; 2])> {
     let campaigning = successor.clone();
     let campaign = tokio::spawn(async move {
         let leadership = campaigning.campaign().await;
@@ -137,7 +148,7 @@ async fn hand_over(
     let began = Instant::now();
     leader.resign().await?;
     let (next, elected) = campaign.await?;
-    Ok((next?, elected - began))
+    Ok((next?, [began, elected]))
 }
 
 /// Other people's writes, a thousand a second.

@@ -39,7 +39,7 @@ pub async fn between_two(
             pair.join(store).await?;
         }
         sleep(SETTLED).await;
-        measured.floor.push(floor.hand_over().await?);
+        measured.floor.push(floor.hand_over().await?.iter().sum());
         for pair in &mut pairs {
             measured.of(pair.side).quiet.push(pair.hand_over()?);
         }
