@@ -1,7 +1,10 @@
 //! A process that answers each line of its input with a line, and ends with its input.
 
-use std::io::{self, BufRead as _, BufReader, Lines, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The process. Its input is closed at the end, and its end waited for.
 #[derive(Debug)]
@@ -9,7 +12,8 @@ pub struct LineProcess {
     name: &'static str,
     process: Child,
     input: Option<ChildStdin>,
-    output: Lines<BufReader<ChildStdout>>,
+    output: BufReader<ChildStdout>,
+    deadline: Option<Instant>,
 }
 
 impl LineProcess {
@@ -29,8 +33,13 @@ impl LineProcess {
             .spawn()
             .map_err(|error| io::Error::other(format!("{name} does not start: {error}")))?;
         let input = process.stdin.take();
-        let output = BufReader::new(process.stdout.take().expect("piped")).lines();
-        Ok(Self { name, process, input, output })
+        let output = BufReader::new(process.stdout.take().expect("piped"));
+        Ok(Self { name, process, input, output, deadline: None })
+    }
+
+    /// Kills it if an answer has not come by then.
+    pub fn answers_until(&mut self, deadline: Instant) {
+        self.deadline = Some(deadline);
     }
 
     /// What it is called in messages.
@@ -47,7 +56,7 @@ impl LineProcess {
     ///
     /// # Errors
     ///
-    /// If it has ended.
+    /// If it has ended, and [`ErrorKind::TimedOut`] if it had to be killed.
     pub fn ask(&mut self, line: &str) -> io::Result<String> {
         if let Some(input) = &mut self.input {
             writeln!(input, "{line}")?;
@@ -59,10 +68,31 @@ impl LineProcess {
     ///
     /// # Errors
     ///
-    /// If it has ended.
+    /// If it has ended, and [`ErrorKind::TimedOut`] if it had to be killed.
     pub fn answer(&mut self) -> io::Result<String> {
-        let ended = || Err(io::Error::other(format!("{} has ended", self.name)));
-        self.output.next().unwrap_or_else(ended)
+        if let Some(deadline) = self.deadline
+            && self.output.buffer().is_empty()
+            && !self.answers_by(deadline)?
+        {
+            self.process.kill()?;
+            return Err(io::Error::new(
+                ErrorKind::TimedOut,
+                format!("{} took too long", self.name),
+            ));
+        }
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            return Err(io::Error::other(format!("{} has ended", self.name)));
+        }
+        Ok(line.trim_end_matches('\n').to_owned())
+    }
+
+    /// Waits until there is something to read.
+    fn answers_by(&self, deadline: Instant) -> io::Result<bool> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut output = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
+        Ok(poll(&mut output, Some(&left))? > 0)
     }
 }
 

@@ -57,7 +57,8 @@ pub fn elections(path: &Path, measured: &OnEtcd) -> Result<()> {
             Side::Go => &measured.go,
             Side::Ours => &measured.ours,
         };
-        curve(side, counts.iter().map(|count| (*count as f64, of(peer, *count))).collect())
+        let points = counts.iter().map(|count| (*count as f64, of(peer, *count)));
+        curve(side, points.filter(|(_, value)| value.is_finite()).collect())
     };
     let panels: [Panel<'_>; 3] = [
         ("won by one process", "seconds", &|peer, count| peer.won(count)),

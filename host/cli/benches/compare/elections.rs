@@ -1,20 +1,23 @@
 //! Very many elections in one process: won, and taken over by another process when the first one
 //! closes or is killed.
 
-use std::time::Duration;
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use incumbent::{BootClock, Clock as _};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 
 use crate::figures::{median, percentile};
-use crate::peers::{LONG, Side};
+use crate::peers::{LONG, Peer, Side};
 use crate::requests::{Requests, Work};
 use crate::rounds::{Bench, Measured};
 use crate::store::Store;
 
 /// In one process.
 pub const SERIES: [usize; 5] = [10, 100, 1_000, 10_000, 100_000];
+/// Within it, a process has to win them, and another one to take them over.
+pub const LIMIT: Duration = Duration::from_secs(90);
 /// How many a process leads that is killed.
 pub const KILLED: usize = 1_000;
 /// The lease of such a process: the shortest that etcd grants.
@@ -22,14 +25,15 @@ pub const SHORT: Duration = Duration::from_secs(2);
 /// How many lease times the requests of a process at rest are counted for.
 const LEASE_TIMES: u32 = 3;
 
-/// What one number of elections took, once.
+/// What one number of elections took, once. What has not come to its end within [`LIMIT`] took
+/// infinitely long.
 pub struct Shift {
     pub count: usize,
-    /// Until all were won by one process.
-    pub won: Duration,
+    /// Until all were won by one process, in seconds.
+    pub won: f64,
     /// Resident memory of that process then, in bytes.
     pub resident: f64,
-    /// When each was led again after that process had closed.
+    /// When each was led again after that process had closed. Empty if that did not end.
     pub taken_over: Vec<Duration>,
     /// What etcd was asked for each of them.
     pub won_with: Requests,
@@ -46,27 +50,59 @@ pub async fn shift(
     measured: &mut Measured,
     (count, repeat): (usize, usize),
 ) -> Result<()> {
-    let name = &format!("shift-{count}-{repeat}-{side:?}");
-    let (mut leader, mut successor) = (bench.start(side, LONG)?, bench.start(side, LONG)?);
+    let mut shift = Shift {
+        count,
+        won: f64::INFINITY,
+        resident: f64::INFINITY,
+        taken_over: Vec::new(),
+        won_with: Requests::default(),
+        taken_over_with: Requests::default(),
+        data: f64::INFINITY,
+    };
+    let deadline = Instant::now() + LIMIT;
+    let peers = [bench.start(side, LONG)?, bench.start(side, LONG)?];
+    let peers = peers.map(|peer| peer.answers_until(deadline));
+    let name = format!("shift-{count}-{repeat}-{side:?}");
+    let ended = timeout_at(deadline.into(), take_over(peers, store, &mut shift, &name)).await;
+    match ended {
+        Ok(Err(error)) if !is_timed_out(&error) => return Err(error),
+        Ok(Ok(())) => {}
+        Ok(Err(_)) | Err(_) => bench.progress(&format!("{side:?} took too long")),
+    }
+    measured.shifts.push(shift);
+    Ok(())
+}
+
+fn is_timed_out(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::TimedOut)
+}
+
+async fn take_over(
+    [mut leader, mut successor]: [Peer; 2],
+    store: &mut Store<'_>,
+    shift: &mut Shift,
+    name: &str,
+) -> Result<()> {
+    let count = shift.count;
     let data = store.data()?;
     let before = store.requests();
     let began = leader.campaign(name, count)?;
     let won = leader.elected(count, began)?.into_iter().max().unwrap_or_default();
+    shift.won = won.as_secs_f64();
     store.at_rest().await;
-    let won_with = store.requests().since(&before).each(count as f64);
-    let resident = leader.resident()?;
+    shift.won_with = store.requests().since(&before).each(count as f64);
+    shift.resident = leader.resident()?;
     successor.campaign(name, count)?;
     store.in_line(name, 2 * count).await?;
     store.at_rest().await;
-    let data = (store.data()? - data) / (2 * count) as f64;
+    shift.data = (store.data()? - data) / (2 * count) as f64;
     let before = store.requests();
     let began = leader.close()?;
     let taken_over = successor.elected(count, began)?;
     store.at_rest().await;
-    let taken_over_with = store.requests().since(&before).each(count as f64);
+    shift.taken_over_with = store.requests().since(&before).each(count as f64);
     successor.close()?;
-    let shift = Shift { count, won, resident, taken_over, won_with, taken_over_with, data };
-    measured.shifts.push(shift);
+    shift.taken_over = taken_over;
     Ok(())
 }
 
@@ -107,14 +143,17 @@ impl Measured {
         counts
     }
 
-    /// In seconds.
+    /// In seconds, infinite if they were not all won within [`LIMIT`].
     pub fn won(&self, count: usize) -> f64 {
-        self.median(count, |shift| shift.won.as_secs_f64())
+        self.median(count, |shift| shift.won)
     }
 
-    /// Until so many percent were led again, in seconds.
+    /// Until so many percent were led again, in seconds, infinite beyond [`LIMIT`].
     pub fn taken_over(&self, count: usize, percent: usize) -> f64 {
-        self.median(count, |shift| percentile(&shift.taken_over, percent) / 1e3)
+        self.median(count, |shift| match shift.taken_over[..] {
+            [] => f64::INFINITY,
+            [..] => percentile(&shift.taken_over, percent) / 1e3,
+        })
     }
 
     /// Of the times at which the elections of a killed process were led again, in seconds.

@@ -43,11 +43,13 @@ impl Figure {
     /// What it is, of the other, of ours, and the ratio.
     pub fn cells(&self) -> [String; 4] {
         let Self { what, unit, other, theirs, ours, .. } = self;
+        let ratio =
+            if self.ratio().is_normal() { format!("{:.2}", self.ratio()) } else { "–".into() };
         [
             what.clone(),
-            format!("{theirs:.2} {unit} ({other})"),
-            format!("{ours:.2} {unit}"),
-            format!("{:.2}", self.ratio()),
+            format!("{} ({other})", amount(*theirs, 2, unit)),
+            amount(*ours, 2, unit),
+            ratio,
         ]
     }
 }
@@ -197,6 +199,11 @@ pub fn name(side: Side) -> &'static str {
         Side::Go => "Go",
         Side::Ours => "Incumbent",
     }
+}
+
+/// Infinite is what took too long.
+pub fn amount(value: f64, decimals: usize, unit: &str) -> String {
+    if value.is_finite() { format!("{value:.decimals$} {unit}") } else { "too long".into() }
 }
 
 pub fn median(values: &[f64]) -> f64 {

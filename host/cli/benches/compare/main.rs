@@ -46,7 +46,9 @@ fn main() -> Result<()> {
     if let [role, url, ttl] = &arguments[..]
         && role == "peer"
     {
-        return runtime.block_on(peer::run(url, Duration::from_secs(ttl.parse()?)));
+        // On the threads that the session's tasks are on, as in Go.
+        let peer = runtime.spawn(peer::run(url.clone(), Duration::from_secs(ttl.parse()?)));
+        return runtime.block_on(peer)?;
     }
     let (mut extent, mut write) = (ALL, false);
     for argument in &arguments {

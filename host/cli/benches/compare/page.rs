@@ -11,6 +11,7 @@ use incumbent_tests::etcd::Version;
 
 use crate::capacity;
 use crate::charts;
+use crate::elections;
 use crate::figures::{self, grouped};
 use crate::peers::Programs;
 use crate::plan::Plan;
@@ -56,6 +57,7 @@ pub fn write(
         .replace("{{handovers}}", &extent.handovers.to_string())
         .replace("{{sessions}}", &grouped(extent.sessions))
         .replace("{{repeats}}", &extent.repeats.to_string())
+        .replace("{{limit}}", &elections::LIMIT.as_secs().to_string())
         .replace("{{supervisors}}", &extent.supervisors.to_string())
         .replace("{{carriers}}", &capacity::CARRIERS.to_string())
         .replace("{{carried}}", &(capacity::CARRIERS * capacity::ELECTIONS_EACH).to_string())

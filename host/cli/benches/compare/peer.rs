@@ -13,25 +13,24 @@
 //!
 //! The peer in Go has no `carry`, because the plan for capacity is for ours.
 
-use std::io;
 use std::process::exit;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use incumbent::{BootClock, Clock as _, Election, Leadership, Mark, Options, Session};
+use tokio::io::{AsyncBufReadExt as _, BufReader, stdin};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio::try_join;
 
-pub async fn run(url: &str, ttl: Duration) -> Result<()> {
+pub async fn run(url: String, ttl: Duration) -> Result<()> {
     let (won, terms) = unbounded_channel();
-    let session = connect(url, ttl).await?;
-    let mut peer =
-        Peer { url: url.into(), ttl, session, queued: Vec::new(), won, terms, led: Vec::new() };
+    let session = connect(&url, ttl).await?;
+    let mut peer = Peer { url, ttl, session, queued: Vec::new(), won, terms, led: Vec::new() };
     println!("ready");
-    for line in io::stdin().lines() {
-        let line = line?;
+    let mut lines = BufReader::new(stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["campaign", name, count] => println!("{}", peer.campaign(name, count.parse()?)),

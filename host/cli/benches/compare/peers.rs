@@ -5,7 +5,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use incumbent::Mark;
@@ -97,6 +97,12 @@ impl Peer {
 
     pub fn queue(&mut self, name: &str, count: usize) -> Result<Mark> {
         self.mark(&format!("queue {name} {count}"))
+    }
+
+    /// Kills it if an answer has not come by then.
+    pub fn answers_until(mut self, deadline: Instant) -> Self {
+        self.process.answers_until(deadline);
+        self
     }
 
     pub fn resign(&mut self) -> Result<Mark> {

@@ -93,7 +93,7 @@ impl<'a> Plan<'a> {
             "etcd's data",
         ];
         let mut table = vec![header.map(String::from)];
-        let most = self.ours.counts().last().copied().unwrap_or_default();
+        let most = self.ours.most().map_or(0, |shift| shift.count);
         for deployment in &DEPLOYMENTS {
             let [(load, etcds), (longer, fewer)] = [10.0, 60.0].map(|ttl| {
                 let load = self.load(deployment, ttl);

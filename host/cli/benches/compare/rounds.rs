@@ -56,10 +56,15 @@ impl Measured {
         *all += works;
     }
 
+    /// The most elections that were taken over within their time.
+    pub fn most(&self) -> Option<&Shift> {
+        self.shifts.iter().rfind(|shift| !shift.taken_over.is_empty())
+    }
+
     /// What etcd is asked for one such work.
     pub fn asked(&self, work: Work) -> Requests {
         let counted = self.requests.get(&work);
-        let most = self.shifts.last();
+        let most = self.most();
         let requests = match work {
             Work::Won => most.map(|shift| shift.won_with.clone()),
             Work::TakenOver => most.map(|shift| shift.taken_over_with.clone()),
@@ -109,21 +114,34 @@ impl Bench<'_> {
     }
 
     /// Says what is measured now: all of it takes minutes.
-    fn progress(&self, what: &str) {
+    pub fn progress(&self, what: &str) {
         eprintln!("etcd {}, {:3.0} s: {what}", self.version, self.since.elapsed().as_secs_f64());
     }
 }
 
-/// Everything, on a new etcd of this version.
+/// Everything, on etcds of this version.
 pub async fn measure(programs: &Programs, version: Version, extent: Extent) -> Result<OnEtcd> {
+    let mut measured =
+        OnEtcd { version, go: Measured::default(), ours: Measured::default(), floor: Vec::new() };
+    on_one_etcd(programs, extent, &mut measured).await?;
+    let beyond = SERIES.into_iter().filter(|count| (MANY + 1..=extent.elections).contains(count));
+    for count in beyond.filter(|_| version == Version::V3_5) {
+        for side in Side::ALL {
+            alone(programs, extent, &mut measured, (count, side)).await?;
+        }
+    }
+    Ok(measured)
+}
+
+/// Everything but the largest numbers of elections.
+async fn on_one_etcd(programs: &Programs, extent: Extent, measured: &mut OnEtcd) -> Result<()> {
+    let version = measured.version;
     let etcd = Etcd::start_with(version, SYNCED);
     let bench = Bench { programs, url: etcd.url(), extent, version, since: Instant::now() };
     let mut store = Store::connect(&etcd).await?;
-    let mut measured =
-        OnEtcd { version, go: Measured::default(), ours: Measured::default(), floor: Vec::new() };
     bench.progress("handovers");
-    handovers::between_two(&bench, &etcd, &mut store, &mut measured).await?;
-    handovers::in_a_queue(&bench, &mut store, &mut measured).await?;
+    handovers::between_two(&bench, &etcd, &mut store, measured).await?;
+    handovers::in_a_queue(&bench, &mut store, measured).await?;
     bench.progress("programs");
     for round in 0..extent.supervisors {
         for side in Side::ALL {
@@ -138,19 +156,30 @@ pub async fn measure(programs: &Programs, version: Version, extent: Extent) -> R
             elections::killed(&bench, side, &mut store, peer, repeat).await?;
         }
     }
-    for count in SERIES.into_iter().filter(|count| *count <= extent.elections) {
+    for count in SERIES.into_iter().filter(|count| *count <= extent.elections.min(MANY)) {
         bench.progress(&format!("{count} elections"));
-        let repeats = match (count, version) {
-            (..=MANY, _) => extent.repeats,
-            (_, Version::V3_4) => 0,
-            (_, Version::V3_5) => 1,
-        };
-        for repeat in 0..repeats {
+        for repeat in 0..extent.repeats {
             for side in Side::ALL {
                 let peer = measured.of(side);
                 elections::shift(&bench, side, &mut store, peer, (count, repeat)).await?;
             }
         }
     }
-    Ok(measured)
+    Ok(())
+}
+
+/// So many elections that etcd can still be busy with them when their processes have ended: each
+/// peer has an etcd of its own.
+async fn alone(
+    programs: &Programs,
+    extent: Extent,
+    measured: &mut OnEtcd,
+    (count, side): (usize, Side),
+) -> Result<()> {
+    let version = measured.version;
+    let etcd = Etcd::start_with(version, SYNCED);
+    let bench = Bench { programs, url: etcd.url(), extent, version, since: Instant::now() };
+    bench.progress(&format!("{count} elections of {side:?}"));
+    let mut store = Store::connect(&etcd).await?;
+    elections::shift(&bench, side, &mut store, measured.of(side), (count, 0)).await
 }

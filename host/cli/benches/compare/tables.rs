@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::figures::{self, Goal, grouped, median, name, percentile};
+use crate::figures::{self, Goal, amount, grouped, median, name, percentile};
 use crate::requests::{Requests, Work};
 use crate::rounds::{Extent, Measured, OnEtcd};
 use crate::supervisors::Supervised;
@@ -77,16 +77,16 @@ fn elections(measured: &OnEtcd) -> String {
         for (side, peer) in measured.both() {
             // etcd's file grows by pages.
             let data = match count {
-                1_000.. => format!("{:.2} KiB", peer.data(count) / 1_024.0),
+                1_000.. => amount(peer.data(count) / 1_024.0, 2, "KiB"),
                 _ => "–".into(),
             };
             rows.push([
                 grouped(count),
                 name(side).into(),
-                format!("{:.3} s", peer.won(count)),
-                format!("{:.3} s", peer.taken_over(count, 100)),
-                format!("{:.3} s", peer.taken_over(count, 50)),
-                format!("{:.1} MiB", peer.resident(count) / 1_048_576.0),
+                amount(peer.won(count), 3, "s"),
+                amount(peer.taken_over(count, 100), 3, "s"),
+                amount(peer.taken_over(count, 50), 3, "s"),
+                amount(peer.resident(count) / 1_048_576.0, 1, "MiB"),
                 data,
             ]);
         }
