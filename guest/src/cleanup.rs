@@ -117,11 +117,9 @@ impl Cleanup {
         self.pending.next(&from).map(|(id, _)| id)
     }
 
-    /// The first deletion that is not before this one and whose lease is gone, or about to be
-    /// revoked.
-    pub fn next_behind(&self, context: &Context, from: DeletionId) -> Option<DeletionId> {
-        let is_behind = |it: &PendingDeletion| Some(it.abandoned.lease) != context.lease;
-        self.pending.iter_from(&from).find(|(_, it)| is_behind(it)).map(|(id, _)| id)
+    /// Whether the lease of a deletion is gone, or about to be revoked.
+    pub fn is_behind(&self, context: &Context, id: DeletionId) -> bool {
+        self.pending.get(&id).is_some_and(|it| Some(it.abandoned.lease) != context.lease)
     }
 
     /// Ends a deletion whose lease is gone, or about to be revoked, and the key with it. Returns

@@ -630,7 +630,7 @@ impl Elector {
             match self.context.dirty.pop_front() {
                 Some(Dirty::Election(election)) => {
                     // It may be there for several reasons, and the first look is enough.
-                    if !self.elections.get(&election).is_some_and(|it| self.is_behind(it)) {
+                    if !self.is_behind(Asker::Election(election)) {
                         continue;
                     }
                     self.reconcile_election(election);
@@ -691,26 +691,26 @@ impl Elector {
     /// The first one in a sweep that is not before `from` and has something to do. It is cheap to
     /// pass over the others, so they do not count towards the portion.
     fn next_behind(&self, from: Asker) -> Option<Asker> {
-        let deletion = match from {
-            Asker::Election(from) => {
-                let mut all = self.elections.iter_from(&from);
-                if let Some((election, _)) = all.find(|(_, it)| self.is_behind(it)) {
-                    return Some(Asker::Election(election));
-                }
-                0
-            }
-            Asker::Cleanup(from) => from,
-        };
-        self.cleanup.next_behind(&self.context, deletion).map(Asker::Cleanup)
+        let mut next = self.next_from(from);
+        while let Some(asker) = next
+            && !self.is_behind(asker)
+        {
+            next = self.next_from(after(asker));
+        }
+        next
     }
 
-    fn is_behind(&self, participation: &Participation) -> bool {
+    fn is_behind(&self, asker: Asker) -> bool {
         let closing = self.life == Life::Closing;
-        match participation {
-            Participation::Candidate(candidate) => {
-                candidate.is_behind(&self.context, &self.session, closing)
-            }
-            Participation::Observer(_) | Participation::Inspection(_) => closing,
+        match asker {
+            Asker::Election(election) => match self.elections.get(&election) {
+                Some(Participation::Candidate(candidate)) => {
+                    candidate.is_behind(&self.context, &self.session, closing)
+                }
+                Some(Participation::Observer(_) | Participation::Inspection(_)) => closing,
+                None => false,
+            },
+            Asker::Cleanup(id) => self.cleanup.is_behind(&self.context, id),
         }
     }
 

@@ -108,13 +108,6 @@ impl<K: Ord + Copy, V> Table<K, V> {
         found.map(|(key, value)| (*key, value))
     }
 
-    /// The rows whose keys are not below this one.
-    pub fn iter_from(&self, from: &K) -> impl Iterator<Item = (K, &V)> {
-        let runs = self.runs.get(self.run_of(from).unwrap_or(0)..).unwrap_or_default();
-        let below = runs.first().map_or(0, |run| run.partition_point(|(row, _)| row < from));
-        runs.iter().flatten().skip(below).map(|(key, value)| (*key, value))
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.runs.iter().flatten().map(|(key, value)| (*key, value))
     }
@@ -175,10 +168,6 @@ mod tests {
             assert_eq!(table.get_mut(&key), map.get_mut(&key));
             let next = map.range(key + 1..).next().map(|(key, value)| (*key, value));
             assert_eq!(table.next(&(key + 1)), next);
-            let from = key + 1;
-            let rows = table.iter_from(&from).map(|(key, value)| (key, *value));
-            let expected = map.range(from..).map(|(key, value)| (*key, *value));
-            assert!(rows.take(100).eq(expected.take(100)));
             assert_eq!(table.first(), map.first_key_value().map(|(key, value)| (*key, value)));
         }
         assert!(table.len() > 100);
