@@ -119,24 +119,27 @@ impl Candidate {
     /// Whether it has something to do that cannot wait for its next input: it can claim, it is
     /// over, or what has become of the lease or the elector asks something of its present state.
     pub fn is_behind(&self, context: &Context, session: &Session, closing: bool) -> bool {
+        if closing {
+            return self.common.rejoin || !matches!(self.state, State::Ended(_));
+        }
         let validity = session.validity();
         let lost = || validity.is_none_or(|validity| validity.lease != self.common.lease);
         let refused = || session.refusal(self.common.admitted).is_some();
         match &self.state {
             State::Idle(idle) => {
-                closing || refused() || validity.is_some() && !idle.waits(context, &self.common)
+                refused() || validity.is_some() && !idle.waits(context, &self.common)
             }
-            State::Claiming(_) => closing || refused() || lost(),
-            State::LostRace(_) => closing || refused(),
+            State::Claiming(_) => refused() || lost(),
+            State::LostRace(_) => refused(),
             State::Waiting(waiting) => {
                 let valid = validity.is_some_and(|validity| validity.until > context.now);
-                closing || lost() || valid && waiting.is_overdue()
+                lost() || valid && waiting.is_overdue()
             }
             State::Leading(leading) => {
-                closing || lost() || validity.is_some_and(|it| leading.is_behind(context.now, it))
+                lost() || validity.is_some_and(|it| leading.is_behind(context.now, it))
             }
             // The key that went with the lease is noted with the next input.
-            State::Ended(_) => closing && self.common.rejoin,
+            State::Ended(_) => false,
             State::Over(_) => true,
         }
     }
