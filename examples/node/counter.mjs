@@ -5,11 +5,10 @@
 //     node counter.mjs --store etcd://127.0.0.1:2379 --process NAME --logs DIR --ttl SECONDS
 //         [--election my-service] [--contest race] [--seed N]
 
-import { closeSync, openSync, writeSync } from 'node:fs';
-import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { ElectionError, now, Session } from './incumbent/session.mjs';
+import { openLog } from './log.mjs';
 
 /** @import { Leadership } from './incumbent/session.mjs' */
 
@@ -40,7 +39,7 @@ const key = `counter-of-${election}`;
 
 const over = new AbortController();
 process.once('SIGTERM', () => over.abort());
-const log = openSync(path.join(logs, `${me}.jsonl`), 'ax');
+const { write, close } = openLog(logs, me);
 const random = options.seed === undefined ? undefined : generator(Number(options.seed));
 let increments = 0;
 
@@ -55,7 +54,7 @@ for (;;) {
   await lead(leadership);
 }
 await Promise.race([session.close(), sleep(CLOSE_TIMEOUT)]);
-closeSync(log);
+close();
 process.exit(0);
 
 async function connect() {
@@ -146,19 +145,6 @@ async function counted(leadership, increment) {
  */
 function of(event, { epoch, validUntil }) {
   return { event, election, epoch, valid_until: validUntil };
-}
-
-/**
- * Writes a line. It is with the kernel when this returns.
- *
- * @param {object} line
- * @param {bigint} mark
- */
-function write(line, mark = now()) {
-  // JSON knows integers of any size, its writer in JavaScript does not.
-  const text = JSON.stringify({ process: me, mark, ...line }, (_, value) => (
-    typeof value === 'bigint' ? `${value}n` : value));
-  writeSync(log, `${text.replace(/"(-?\d+)n"/g, '$1')}\n`);
 }
 
 /** @param {AbortSignal} signal */

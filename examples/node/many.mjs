@@ -4,10 +4,9 @@
 //     node many.mjs --store etcd://127.0.0.1:2379 --process NAME --logs DIR --elections COUNT
 
 import { once } from 'node:events';
-import { closeSync, openSync, writeSync } from 'node:fs';
-import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { now, Session } from './incumbent/session.mjs';
+import { Session } from './incumbent/session.mjs';
+import { openLog } from './log.mjs';
 
 /** @import { Leadership } from './incumbent/session.mjs' */
 
@@ -27,13 +26,13 @@ const names = Array.from({ length: Number(options.elections) }, (_, number) => (
   `many-${String(number).padStart(6, '0')}`));
 
 const over = once(process, 'SIGTERM');
-const log = openSync(path.join(logs, `${me}.jsonl`), 'ax');
+const { write, close } = openLog(logs, me);
 const session = await Session.connect(store, { identity: me });
 session.on('trouble', (text) => write({ event: 'trouble', text }));
 let leading = 0;
 await Promise.all(names.map(lead));
 await session.close();
-closeSync(log);
+close();
 
 /**
  * One term, until SIGTERM or a loss.
@@ -56,12 +55,4 @@ async function lead(name) {
  */
 function of(event, { name, epoch, validUntil }) {
   return { event, election: name, epoch, valid_until: validUntil };
-}
-
-/** @param {object} line */
-function write(line) {
-  // JSON knows integers of any size, its writer in JavaScript does not.
-  const text = JSON.stringify({ process: me, mark: now(), ...line }, (_, value) => (
-    typeof value === 'bigint' ? `${value}n` : value));
-  writeSync(log, `${text.replace(/"(-?\d+)n"/g, '$1')}\n`);
 }
