@@ -73,7 +73,7 @@ fn losses(measured: &[OnEtcd], extent: Extent) -> String {
     for on_etcd in measured {
         for figure in figures::of(on_etcd, extent) {
             let (goal, met) = figure.goal();
-            if !met || figure.ratio() > 1.0 {
+            if !met || figure.ratio() > 1.0 || !figure.ours.is_finite() {
                 let [what, theirs, ours, ratio] = figure.cells();
                 rows.push([on_etcd.version.to_string(), what, theirs, ours, ratio, goal]);
             }
