@@ -34,8 +34,8 @@ const MOST_ELECTIONS: usize = 10_000;
 /// The next steps handle the others, and follow at once.
 const PORTION: usize = 128;
 
-/// How many of those that a lost lease lets go of without a word count as one of a portion.
-/// They only forget, so a step may handle more of them.
+/// What loses its lease, and says nothing about it, costs little: so many of these count as one of
+/// a portion.
 const FORGOTTEN: usize = 16;
 
 /// How many keys one read of a check asks for, because a store caps the size of a transaction.

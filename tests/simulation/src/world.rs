@@ -56,7 +56,7 @@ pub struct World<'a> {
     held: Vec<Held>,
     backup: Option<Store>,
     /// The store's changes by key.
-    changes: stream::History,
+    changes: stream::ChangesByKey,
     pub election_due: bool,
 }
 
@@ -169,7 +169,7 @@ impl<'a> World<'a> {
             faults: Vec::new(),
             held: Vec::new(),
             backup: None,
-            changes: stream::History::default(),
+            changes: stream::ChangesByKey::default(),
             election_due: false,
         };
         for process in 0..plan.processes {

@@ -19,6 +19,11 @@ fn candidacy(name: String, value: Vec<u8>) -> Event {
     Event::Campaign(Candidacy { election: 1, name, contest: Contest::Race, value, rejoin: false })
 }
 
+fn campaign(election: ElectionId) -> Event {
+    let (name, value) = (format!("jobs-{election}"), Vec::new());
+    Event::Campaign(Candidacy { election, name, contest: Contest::Queue, value, rejoin: true })
+}
+
 fn observation(election: ElectionId, name: &str) -> Observation {
     Observation { election, name: name.into(), contest: Contest::Queue }
 }
@@ -103,17 +108,12 @@ fn a_proclaimed_value_has_4096_bytes_at_most() {
     assert!(step.commands.iter().any(refused), "{:?}", step.commands);
 }
 
-/// What becomes of the lease concerns those who lead. No step looks at those who wait, and none
-/// asks for another one at once to do so.
+/// That renewals fail concerns those who lead. An elector with many who wait takes no further steps
+/// to look at each of them.
 #[test]
 fn those_who_wait_are_passed_over() {
     const WAITERS: u32 = 10_000;
     let mut elector = opened();
-    let campaign = |election| {
-        let (name, value) = (format!("jobs-{election}"), Vec::new());
-        let contest = Contest::Queue;
-        Event::Campaign(Candidacy { election, name, contest, value, rejoin: true })
-    };
     let mut events: Vec<Event> = (1..=WAITERS).map(campaign).collect();
     let mut own: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
     let (mut now, mut deletions, mut silent, mut most_silent) = (0, 0, 0, 0);
@@ -169,11 +169,6 @@ fn those_who_wait_are_passed_over() {
 fn a_proclamation_of_a_refused_candidacy_is_answered() {
     const CANDIDACIES: u32 = 300;
     let mut elector = opened();
-    let campaign = |election| {
-        let (name, value) = (format!("jobs-{election}"), Vec::new());
-        let contest = Contest::Queue;
-        Event::Campaign(Candidacy { election, name, contest, value, rejoin: true })
-    };
     let step = elector.handle(0, (1..=CANDIDACIES).map(campaign).collect());
     let [Command::Call(Call { id, operation: Operation::Grant(_), .. })] = step.commands[..] else {
         panic!("{step:?}");

@@ -2,7 +2,7 @@
 
 use incumbent_guest::types::*;
 
-use super::stream::History;
+use super::stream::ChangesByKey;
 use super::{Held, World};
 use crate::laws::Broken;
 use crate::plan::{Kind, Moment};
@@ -190,7 +190,7 @@ impl World<'_> {
         store.extend_leases(self.now, 0);
         self.laws.restored([&self.cluster.store, &store], &self.processes, bumped);
         self.cluster.store = store;
-        self.changes = History::default();
+        self.changes = ChangesByKey::default();
         self.cluster.waiting.clear();
         for process in 0..self.processes.len() {
             self.break_stream(process, false);

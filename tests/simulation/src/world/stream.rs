@@ -1,5 +1,5 @@
-//! The watches of a process, and what each of them has yet to tell. There may be ten thousands of
-//! them, so none is looked at that has nothing to tell.
+//! The watches of a process, and what each of them has yet to tell. There may be ten
+//! thousand of them, and only those are looked at that have something to tell.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -146,7 +146,7 @@ impl Stream {
 
     /// What each watch has to tell, one after the other; silent ones tell nothing. They have told
     /// all then.
-    pub fn flush(&mut self, store: &Store, history: &History) -> Vec<(RequestId, usize)> {
+    pub fn flush(&mut self, store: &Store, by_key: &ChangesByKey) -> Vec<(RequestId, usize)> {
         let mut news = Vec::new();
         if self.flushed > 0 {
             for (at, (_, change)) in (self.told..).zip(store.changes_after(self.told)) {
@@ -158,7 +158,7 @@ impl Stream {
         for &(told, id) in &self.begun {
             let Watch { key, prefix, .. } = &self.watches[&id].watch;
             if !prefix {
-                news.extend(history.after(key, told).map(|at| (id, at)));
+                news.extend(by_key.after(key, told).map(|at| (id, at)));
             }
         }
         for id in &self.prefixes {
@@ -199,12 +199,12 @@ impl Stream {
 
 /// Where the changes of each key are among all changes of the store.
 #[derive(Default)]
-pub struct History {
+pub struct ChangesByKey {
     changes: usize,
     keys: HashMap<Vec<u8>, Vec<usize>>,
 }
 
-impl History {
+impl ChangesByKey {
     /// Notes what has changed since.
     pub fn catch_up(&mut self, store: &Store) {
         for (at, (_, change)) in (self.changes..).zip(store.changes_after(self.changes)) {
