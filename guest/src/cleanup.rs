@@ -3,6 +3,7 @@
 //!
 //! No key is claimed while a deletion of it is under way. That keeps an ended epoch dead.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::context::{Answer, Context, Dirty, Purpose, WatchHandle, Watcher, unfit};
@@ -24,7 +25,8 @@ const REFUSED: Duration = 10 * SECOND;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cleanup {
     last: DeletionId,
-    pending: Table<DeletionId, PendingDeletion>,
+    /// Boxed, because thousands may be removed, and each one moves a run of the rows behind it.
+    pending: Table<DeletionId, Box<PendingDeletion>>,
     by_key: Table<(NameHash, DeletionId), ()>,
     /// How many keys are being deleted, and need the lease to live until then.
     deleting: u32,
@@ -66,8 +68,10 @@ pub struct AbandonedKey {
     pub last_created: Epoch,
     /// A watch of the key. Only a key that may turn up needs one.
     pub watch: Option<WatchHandle>,
-    /// The candidacy that is over once the key is gone; none if it goes on.
-    pub election: Option<ElectionId>,
+    /// Whose key it is, or was.
+    pub election: ElectionId,
+    /// That candidacy is over once the key is gone.
+    pub is_last: bool,
 }
 
 impl Cleanup {
@@ -108,7 +112,7 @@ impl Cleanup {
         absorbed
             .into_iter()
             .filter_map(|id| self.close(context, id))
-            .map(|pending| pending.abandoned.given_up)
+            .map(|abandoned| abandoned.given_up)
             .sum()
     }
 
@@ -117,25 +121,22 @@ impl Cleanup {
         self.pending.next(&from).map(|(id, _)| id)
     }
 
-    /// Whether the lease of a deletion is gone, or about to be revoked.
-    pub fn is_behind(&self, context: &Context, id: DeletionId) -> bool {
-        self.pending.get(&id).is_some_and(|it| Some(it.abandoned.lease) != context.lease)
-    }
-
-    /// Ends a deletion whose lease is gone, or about to be revoked, and the key with it. Returns
-    /// whether the deletion goes on.
-    pub fn check_lease(&mut self, context: &mut Context, id: DeletionId) -> bool {
-        let lease = self.pending.get(&id).map(|pending| pending.abandoned.lease);
-        if lease != context.lease {
-            self.withdraw(context, id, None);
-            self.close(context, id);
-        }
-        lease.is_some() && lease == context.lease
+    /// The first deletion that is not before this one and whose lease is gone, or about to be
+    /// revoked.
+    pub fn next_behind(&self, context: &Context, from: DeletionId) -> Option<DeletionId> {
+        self.pending.find(from, |pending| pending.is_behind(context))
     }
 
     /// The deletion, if it goes on.
     fn current(&mut self, context: &mut Context, id: DeletionId) -> Option<&mut PendingDeletion> {
-        if self.check_lease(context, id) { self.pending.get_mut(&id) } else { None }
+        if self.pending.get(&id).is_some_and(|pending| pending.is_behind(context)) {
+            self.close(context, id);
+        }
+        self.get_mut(id)
+    }
+
+    fn get_mut(&mut self, id: DeletionId) -> Option<&mut PendingDeletion> {
+        self.pending.get_mut(&id).map(|pending| &mut **pending)
     }
 
     /// The key that may turn up. The regular check of all watches reads it.
@@ -146,7 +147,7 @@ impl Cleanup {
 
     /// Takes what that check found.
     pub fn examine(&mut self, context: &mut Context, id: DeletionId, found: &[Entry]) {
-        if self.check_lease(context, id)
+        if self.current(context, id).is_some()
             && let Some(entry) = found.first()
         {
             self.turned_up(context, id, entry);
@@ -155,7 +156,7 @@ impl Cleanup {
 
     fn of(&self, key: &[u8]) -> impl Iterator<Item = (DeletionId, &PendingDeletion)> {
         with_hash(&self.by_key, hash(key))
-            .filter_map(|id| Some((id, self.pending.get(&id)?)))
+            .filter_map(|id| Some((id, &**self.pending.get(&id)?)))
             .filter(move |(_, pending)| pending.abandoned.key == key)
     }
 
@@ -188,13 +189,13 @@ impl Cleanup {
         self.last += 1;
         let id = self.last;
         if let Some(watch) = abandoned.watch {
-            context.hand_watch_over(watch, Watcher::Cleanup(id));
+            context.hand_watch_over(watch, abandoned.watcher(id));
         }
         let hash = hash(&abandoned.key);
         self.by_key.insert((hash, id), ());
         self.deleting += u32::from(phase.is_deleting());
         context.lease_is_dirty = true;
-        self.pending.insert(id, PendingDeletion { abandoned, hash, failed: 0, phase });
+        self.pending.insert(id, Box::new(PendingDeletion { abandoned, hash, failed: 0, phase }));
         id
     }
 
@@ -214,7 +215,7 @@ impl Cleanup {
         if let &mut Phase::Refused { created, .. } = phase {
             self.set_phase(id, Phase::Deleting { created, call: None });
         }
-        let Some(PendingDeletion { abandoned, phase, .. }) = self.pending.get_mut(&id) else {
+        let Some(PendingDeletion { abandoned, phase, .. }) = self.get_mut(id) else {
             return;
         };
         phase.release(context, id);
@@ -310,13 +311,14 @@ impl Cleanup {
             self.of(&layout.key(lease)).find_map(
                 |(id, PendingDeletion { abandoned, phase, .. })| {
                     let deleting = matches!(phase, Phase::Deleting { .. });
-                    (deleting && abandoned.election.is_none() && abandoned.layout == *layout)
-                        .then_some(id)
+                    (deleting && !abandoned.is_last && abandoned.layout == *layout).then_some(id)
                 },
             )
         });
-        match last.and_then(|id| self.pending.get_mut(&id)) {
-            Some(pending) => pending.abandoned.election = Some(election),
+        match last.and_then(|id| self.get_mut(id)) {
+            Some(PendingDeletion { abandoned, .. }) => {
+                (abandoned.election, abandoned.is_last) = (election, true);
+            }
             None => context.withdraw(election, None),
         }
     }
@@ -325,7 +327,7 @@ impl Cleanup {
 
     /// A key is there that may be the awaited one.
     fn turned_up(&mut self, context: &mut Context, id: DeletionId, entry: &Entry) {
-        let Some(PendingDeletion { abandoned, phase, .. }) = self.pending.get_mut(&id) else {
+        let Some(PendingDeletion { abandoned, phase, .. }) = self.get_mut(id) else {
             return;
         };
         if entry.lease == abandoned.lease
@@ -339,7 +341,7 @@ impl Cleanup {
 
     /// The key is there.
     fn found(&mut self, context: &mut Context, id: DeletionId, entry: &Entry) {
-        if let Some(pending) = self.pending.get_mut(&id) {
+        if let Some(pending) = self.get_mut(id) {
             pending.phase.release(context, id);
             pending.failed = 0;
             self.set_phase(id, Phase::Deleting { created: entry.created, call: None });
@@ -350,7 +352,7 @@ impl Cleanup {
     /// The key is not there, or not there any more.
     fn gone(&mut self, context: &mut Context, id: DeletionId) {
         self.withdraw(context, id, None);
-        let Some(pending) = self.pending.get_mut(&id) else { return };
+        let Some(pending) = self.get_mut(id) else { return };
         if pending.abandoned.given_up == 0 {
             self.close(context, id);
             return;
@@ -359,13 +361,13 @@ impl Cleanup {
         pending.failed = 0;
         pending.abandoned.changed(context);
         self.set_phase(id, Phase::Waiting { call: None });
-        let Some(PendingDeletion { abandoned, .. }) = self.pending.get_mut(&id) else { return };
+        let Some(PendingDeletion { abandoned, .. }) = self.get_mut(id) else { return };
         match &abandoned.watch {
             Some(watch) if watch.started.is_some() => self.try_again(context, id),
             // Reads once the watch is on.
             Some(_) => {}
             None => {
-                let watcher = Watcher::Cleanup(id);
+                let watcher = abandoned.watcher(id);
                 abandoned.watch = Some(context.watch(watcher, abandoned.key.clone(), false));
             }
         }
@@ -374,13 +376,13 @@ impl Cleanup {
     /// The store does not let us delete the key for now.
     fn refused(&mut self, context: &mut Context, id: DeletionId, created: Epoch, failure: Failure) {
         self.set_phase(id, Phase::Refused { created, failure: failure.clone() });
-        let Some(PendingDeletion { abandoned, failed, .. }) = self.pending.get_mut(&id) else {
+        let Some(PendingDeletion { abandoned, failed, .. }) = self.get_mut(id) else {
             return;
         };
         abandoned.changed(context);
         *failed = failed.saturating_add(1);
-        if *failed == 1 && abandoned.election.is_none() {
-            context.trouble(None, failure.clone());
+        if *failed == 1 && !abandoned.is_last {
+            context.trouble(Some(abandoned.election), failure.clone());
         }
         let pause = REFUSED / 2 + context.random.below(REFUSED / 2);
         context.set_timer(Timer::Cleanup(id), pause);
@@ -389,14 +391,19 @@ impl Cleanup {
 
     /// Says that the candidacy is over, once.
     fn withdraw(&mut self, context: &mut Context, id: DeletionId, cause: Option<Failure>) {
-        let pending = self.pending.get_mut(&id);
-        if let Some(election) = pending.and_then(|pending| pending.abandoned.election.take()) {
-            context.withdraw(election, cause);
+        if let Some(PendingDeletion { abandoned, .. }) = self.get_mut(id)
+            && core::mem::take(&mut abandoned.is_last)
+        {
+            context.withdraw(abandoned.election, cause);
         }
     }
 
-    fn close(&mut self, context: &mut Context, id: DeletionId) -> Option<PendingDeletion> {
+    /// Ends a deletion: its key is gone, or claimed again, or its lease is over and the key with it.
+    pub fn close(&mut self, context: &mut Context, id: DeletionId) -> Option<AbandonedKey> {
         let mut pending = self.pending.remove(&id)?;
+        if pending.abandoned.is_last {
+            context.withdraw(pending.abandoned.election, None);
+        }
         self.deleting -= u32::from(pending.phase.is_deleting());
         pending.phase.release(context, id);
         if let Some(watch) = pending.abandoned.watch {
@@ -408,11 +415,21 @@ impl Cleanup {
             // Nobody claims a key before there is a lease, and all look at their keys then.
             None => context.lease_is_dirty = true,
         }
-        Some(pending)
+        Some(pending.abandoned)
+    }
+}
+
+impl PendingDeletion {
+    fn is_behind(&self, context: &Context) -> bool {
+        Some(self.abandoned.lease) != context.lease
     }
 }
 
 impl AbandonedKey {
+    fn watcher(&self, id: DeletionId) -> Watcher {
+        Watcher::Cleanup(id, self.election)
+    }
+
     /// Reconciles the candidates that could not claim the key, and the lease.
     fn changed(&self, context: &mut Context) {
         context.dirty.push_back(Dirty::Name(hash(self.layout.name.as_bytes())));

@@ -73,8 +73,8 @@ pub enum Watcher {
     Predecessor(ElectionId),
     /// An observer, of all that it follows.
     Observer(ElectionId),
-    /// A pending deletion, of a key that may turn up.
-    Cleanup(DeletionId),
+    /// A pending deletion, of a key of this election's that may turn up.
+    Cleanup(DeletionId, ElectionId),
 }
 
 /// A watch, as its user sees it.
@@ -267,17 +267,11 @@ impl Context {
 
     /// Counts a failure, tells the application of the first in a row, and sets a timer to the
     /// next try.
-    pub fn fail(
-        &mut self,
-        failed: &mut u32,
-        timer: Timer,
-        election: Option<ElectionId>,
-        failure: Failure,
-    ) {
+    pub fn fail(&mut self, failed: &mut u32, timer: Timer, election: ElectionId, failure: Failure) {
         *failed = failed.saturating_add(1);
         self.retry(timer, *failed);
         if *failed == 1 {
-            self.trouble(election, failure);
+            self.trouble(Some(election), failure);
         }
     }
 
@@ -357,13 +351,11 @@ impl Context {
                 self.retry(Timer::Rewatch(watch), failed);
                 // After a compacted revision the watch simply goes on from now.
                 if failed == 1 && !matches!(failure, Failure::Compacted(_)) {
-                    let election = match watcher {
-                        Watcher::Own(id) | Watcher::Predecessor(id) | Watcher::Observer(id) => {
-                            Some(id)
-                        }
-                        Watcher::Cleanup(_) => None,
-                    };
-                    self.trouble(election, failure.clone());
+                    let (Watcher::Own(election)
+                    | Watcher::Predecessor(election)
+                    | Watcher::Observer(election)
+                    | Watcher::Cleanup(_, election)) = watcher;
+                    self.trouble(Some(election), failure.clone());
                 }
             }
             Change::Started(_) => open.on = Some(self.now),

@@ -30,13 +30,13 @@ use crate::types::{
 /// How many elections one elector takes part in or follows.
 const MOST_ELECTIONS: usize = 10_000;
 
-/// How many elections, keys and timers one step handles beyond those that its events concern.
+/// How many elections, keys and timers one step handles; more where it is given more events.
 /// The next steps handle the others, and follow at once.
 const PORTION: usize = 128;
 
-/// What loses its lease, and says nothing about it, costs little: so many of these count as one of
-/// a portion.
-const FORGOTTEN: usize = 16;
+/// How much a step does beside that of which nothing is said, such as to forget what went with a
+/// lease: that costs little.
+const SILENT: usize = 1_250;
 
 /// How many keys one read of a check asks for, because a store caps the size of a transaction.
 const MOST_CHECKED: usize = 64;
@@ -60,8 +60,8 @@ pub struct Elector {
     sweep: Option<Asker>,
     /// Whose watches are checked next; none once all were.
     rechecked: Option<Asker>,
-    /// How much this step may still do: what it may handle, times `FORGOTTEN`.
-    budget: usize,
+    /// How much this step may still do, of what is said and of what is not.
+    budget: Budget,
 }
 
 /// How this elector takes part in an election.
@@ -101,7 +101,7 @@ impl Elector {
             life: Life::Open,
             sweep: None,
             rechecked: None,
-            budget: 0,
+            budget: Budget::default(),
         })
     }
 
@@ -112,7 +112,7 @@ impl Elector {
     /// once.
     pub fn handle(&mut self, now: Mark, events: Vec<Event>) -> Step {
         self.context.now = now.min(FAR).max(self.context.now);
-        self.budget = (PORTION + events.len()) * FORGOTTEN;
+        self.budget = Budget { said: PORTION.max(events.len()), silent: SILENT };
         if self.life != Life::Closed {
             self.pass_time();
         }
@@ -121,7 +121,7 @@ impl Elector {
             self.reconcile();
         }
         self.end();
-        self.budget = 0;
+        self.budget = Budget::default();
         let ahead = self.context.now + 1;
         let deadline = match self.is_reconciled() {
             true => self.context.timers.next().map(|mark| mark.max(ahead)),
@@ -137,11 +137,12 @@ impl Elector {
         self.session.pass_deadline(&mut self.context);
         self.reconcile();
         // This ends, because a timer that is set meanwhile is due later than now.
-        while self.budget > 0
+        while self.budget.is_left()
             && let Some(timer) = self.context.timers.pop_due(self.context.now)
         {
-            self.budget = self.budget.saturating_sub(FORGOTTEN);
+            let before = self.context.said();
             self.due(timer);
+            self.budget.spend(self.context.said() > before);
             self.reconcile();
             if self.context.now == FAR {
                 break;
@@ -499,7 +500,7 @@ impl Elector {
                     observer.watched(&mut self.context, change);
                 }
             }
-            Some(Watcher::Cleanup(id)) => self.cleanup.watched(&mut self.context, id, change),
+            Some(Watcher::Cleanup(id, _)) => self.cleanup.watched(&mut self.context, id, change),
             None => {}
         }
     }
@@ -625,12 +626,12 @@ impl Elector {
     }
 
     fn reconcile_dirty(&mut self) {
-        while self.budget > 0 {
+        while self.budget.is_left() {
             let before = (self.context.said(), self.elections.len());
             match self.context.dirty.pop_front() {
                 Some(Dirty::Election(election)) => {
                     // It may be there for several reasons, and the first look is enough.
-                    if !self.is_behind(Asker::Election(election)) {
+                    if !self.elections.get(&election).is_some_and(|it| self.is_behind(it)) {
                         continue;
                     }
                     self.reconcile_election(election);
@@ -654,14 +655,14 @@ impl Elector {
                     match asker {
                         Asker::Election(election) => self.reconcile_election(election),
                         Asker::Cleanup(id) => {
-                            self.cleanup.check_lease(&mut self.context, id);
+                            self.cleanup.close(&mut self.context, id);
                         }
                     }
                 }
             }
             let nothing_said = (self.context.said(), self.elections.len()) == before;
             let forgotten = self.context.lease.is_none() && nothing_said;
-            self.budget = self.budget.saturating_sub(if forgotten { 1 } else { FORGOTTEN });
+            self.budget.spend(!forgotten);
         }
     }
 
@@ -691,26 +692,25 @@ impl Elector {
     /// The first one in a sweep that is not before `from` and has something to do. It is cheap to
     /// pass over the others, so they do not count towards the portion.
     fn next_behind(&self, from: Asker) -> Option<Asker> {
-        let mut next = self.next_from(from);
-        while let Some(asker) = next
-            && !self.is_behind(asker)
-        {
-            next = self.next_from(after(asker));
-        }
-        next
+        let deletion = match from {
+            Asker::Election(from) => {
+                if let Some(election) = self.elections.find(from, |it| self.is_behind(it)) {
+                    return Some(Asker::Election(election));
+                }
+                0
+            }
+            Asker::Cleanup(from) => from,
+        };
+        self.cleanup.next_behind(&self.context, deletion).map(Asker::Cleanup)
     }
 
-    fn is_behind(&self, asker: Asker) -> bool {
+    fn is_behind(&self, election: &Participation) -> bool {
         let closing = self.life == Life::Closing;
-        match asker {
-            Asker::Election(election) => match self.elections.get(&election) {
-                Some(Participation::Candidate(candidate)) => {
-                    candidate.is_behind(&self.context, &self.session, closing)
-                }
-                Some(Participation::Observer(_) | Participation::Inspection(_)) => closing,
-                None => false,
-            },
-            Asker::Cleanup(id) => self.cleanup.is_behind(&self.context, id),
+        match election {
+            Participation::Candidate(candidate) => {
+                candidate.is_behind(&self.context, &self.session, closing)
+            }
+            Participation::Observer(_) | Participation::Inspection(_) => closing,
         }
     }
 
@@ -737,6 +737,24 @@ impl Elector {
         if let Some(Participation::Candidate(candidate)) = self.elections.get_mut(&election) {
             candidate.take(&mut self.context, &mut self.cleanup, &self.session, input);
         }
+    }
+}
+
+/// How much a step may still do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Budget {
+    said: usize,
+    silent: usize,
+}
+
+impl Budget {
+    fn is_left(&self) -> bool {
+        self.said > 0 && self.silent > 0
+    }
+
+    fn spend(&mut self, said: bool) {
+        let part = if said { &mut self.said } else { &mut self.silent };
+        *part = part.saturating_sub(1);
     }
 }
 

@@ -94,7 +94,7 @@ impl Inspection {
         };
         self.limit = smaller(self.limit, &failure);
         let timer = Timer::Election(self.election);
-        context.fail(&mut self.failed, timer, Some(self.election), failure);
+        context.fail(&mut self.failed, timer, self.election, failure);
         false
     }
 

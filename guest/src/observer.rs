@@ -151,7 +151,7 @@ impl Observer {
                 }
                 self.next = Some(search);
                 let timer = Timer::Election(self.election);
-                return context.fail(&mut self.failed, timer, Some(self.election), failure);
+                return context.fail(&mut self.failed, timer, self.election, failure);
             }
         };
         let found = found.into_iter().next().unwrap_or_default();

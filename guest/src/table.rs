@@ -108,6 +108,17 @@ impl<K: Ord + Copy, V> Table<K, V> {
         found.map(|(key, value)| (*key, value))
     }
 
+    /// The lowest key that is not below this one and whose value is wanted.
+    pub fn find(&self, from: K, wanted: impl Fn(&V) -> bool) -> Option<K> {
+        let runs = self.runs.get(self.run_of(&from)?..)?;
+        for (key, value) in runs.iter().flatten() {
+            if *key >= from && wanted(value) {
+                return Some(*key);
+            }
+        }
+        None
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.runs.iter().flatten().map(|(key, value)| (*key, value))
     }

@@ -54,6 +54,8 @@ pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
     costs.push(("recheck", load.recheck()));
     costs.push(("expiry", load.expiry()));
     assert_eq!(load.leads.len(), all.len(), "all lead again");
+    costs.push(("outage", load.outage()));
+    assert_eq!(load.leads.len(), all.len(), "all lead once more");
     costs.push(("all left", load.leave(&all)));
     assert_eq!(load.store.keys_from(b"").count(), 1, "only what was written is left");
     costs
@@ -89,8 +91,17 @@ struct Load {
     watches: BTreeMap<Vec<u8>, RequestId>,
     leads: BTreeMap<ElectionId, Leadership>,
     events: VecDeque<Event>,
-    /// Renewals have no answer.
-    silent: bool,
+    /// What has no answer.
+    silent: Silent,
+    /// The last lease that was granted.
+    lease: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Silent {
+    Nothing,
+    Renewals,
+    All,
 }
 
 impl Load {
@@ -109,7 +120,8 @@ impl Load {
             watches: BTreeMap::new(),
             leads: BTreeMap::new(),
             events: VecDeque::new(),
-            silent: false,
+            silent: Silent::Nothing,
+            lease: 0,
         }
     }
 
@@ -189,14 +201,39 @@ impl Load {
     /// No renewal is answered until the deadline is over, and then all are again.
     fn expiry(&mut self) -> Cost {
         let led = self.leads.len();
-        self.silent = true;
+        self.silent = Silent::Renewals;
         let mut cost = Cost::default();
         while self.leads.len() == led {
             self.now = self.deadline.expect("there is a deadline");
             cost.add(self.settle());
         }
-        self.silent = false;
-        while self.leads.len() < led {
+        self.silent = Silent::Nothing;
+        cost.add(self.until_led(led));
+        cost
+    }
+
+    /// Nothing at all is answered for so long that the lease is over in the store, and the elector
+    /// has given up what it was about to delete.
+    fn outage(&mut self) -> Cost {
+        let led = self.leads.len();
+        self.silent = Silent::All;
+        let mut cost = Cost::default();
+        let end = self.now + 3 * self.ttl;
+        while let Some(deadline) = self.deadline
+            && deadline < end
+        {
+            self.now = deadline;
+            cost.add(self.settle());
+        }
+        self.silent = Silent::Nothing;
+        self.store.perform(0, &Operation::Revoke(self.lease)).expect("it is done");
+        cost.add(self.until_led(led));
+        cost
+    }
+
+    fn until_led(&mut self, elections: usize) -> Cost {
+        let mut cost = Cost::default();
+        while self.leads.len() < elections {
             self.now = self.deadline.expect("there is a deadline");
             cost.add(self.settle());
         }
@@ -221,7 +258,10 @@ impl Load {
                 batch.push(Event::Wake);
             }
             let begun = Instant::now();
-            let step = self.elector.handle(self.now, &batch).expect("the step is within its limit");
+            let step = self
+                .elector
+                .handle(self.now, &batch)
+                .unwrap_or_else(|e| panic!("{} {:?} {e}", batch.len(), batch.first()));
             let (time, fuel) = (begun.elapsed(), self.elector.fuel_spent());
             cost.add(Cost { fuel, events: batch.len(), time, steps: 1 });
             self.deadline = step.deadline;
@@ -252,8 +292,13 @@ impl Load {
     }
 
     fn perform(&mut self, operation: &Operation) -> Option<Response> {
-        if self.silent && matches!(operation, Operation::KeepAlive(_)) {
-            return None;
+        match self.silent {
+            Silent::Nothing => {}
+            Silent::Renewals if !matches!(operation, Operation::KeepAlive(_)) => {}
+            Silent::Renewals | Silent::All => return None,
+        }
+        if let Operation::Grant(grant) = operation {
+            self.lease = grant.lease;
         }
         // No lease runs out here.
         Some(self.store.perform(0, operation).expect("it is done"))

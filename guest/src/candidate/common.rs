@@ -381,7 +381,8 @@ impl CandidateContext<'_> {
             given_up: core::mem::take(&mut self.common.given_up),
             last_created: self.common.newest,
             watch,
-            election: (!self.common.rejoin).then_some(self.common.election),
+            election: self.common.election,
+            is_last: !self.common.rejoin,
         }
     }
 
@@ -390,7 +391,7 @@ impl CandidateContext<'_> {
         match self.validity {
             Some(Validity { lease, .. }) if self.common.given_up > 0 => {
                 let key = self.common.layout.key(lease);
-                let abandoned = AbandonedKey { election: None, ..self.abandon(key, lease, watch) };
+                let abandoned = AbandonedKey { is_last: false, ..self.abandon(key, lease, watch) };
                 self.cleanup.await_landing(self.context, abandoned);
             }
             Some(_) | None => {
@@ -410,7 +411,7 @@ impl CandidateContext<'_> {
         entry: &Entry,
     ) -> Next {
         self.context.unwatch(watch);
-        let abandoned = AbandonedKey { election: None, ..self.abandon(key, lease, None) };
+        let abandoned = AbandonedKey { is_last: false, ..self.abandon(key, lease, None) };
         self.cleanup.delete(self.context, abandoned, entry.created);
         self.start_over()
     }

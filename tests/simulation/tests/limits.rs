@@ -211,6 +211,56 @@ fn that_it_has_closed_is_said_last() {
     assert_eq!(step.commands, said.map(Command::Notify));
 }
 
+/// What concerns no election alone is told to all candidates: not what fails for each of many.
+#[test]
+fn a_deletion_that_fails_is_told_to_its_election() {
+    const LEADERS: u32 = 3;
+    let mut elector = opened();
+    let mut events: Vec<Event> = (1..=LEADERS).map(campaign).collect();
+    let mut own: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
+    let (mut now, mut told) = (0, Vec::new());
+    while told.is_empty() {
+        let step = elector.handle(now, std::mem::take(&mut events));
+        for command in step.commands {
+            match command {
+                Command::Notify(Notice::Elected(Leadership { term, .. })) => {
+                    events.push(Event::Yielded(term));
+                }
+                Command::Notify(Notice::Trouble(trouble)) => told.push(trouble.election),
+                Command::Call(Call { id, operation, .. }) => {
+                    let response = match operation {
+                        Operation::Grant(_) => Response::Granted(10 * S),
+                        Operation::KeepAlive(_) => Response::Renewed(10 * S),
+                        Operation::Claim(Claim { key, lease, .. }) => {
+                            let key = String::from_utf8(key).expect("text");
+                            let entry = entry(key, lease, 7);
+                            own.insert(entry.key.clone(), entry.clone());
+                            Response::Claimed(Claimed { entry, at: 7 })
+                        }
+                        Operation::Read(selections) => {
+                            let own = |it: Selection| {
+                                let ours = own.values().filter(|own| own.key.starts_with(&it.key));
+                                ours.cloned().collect()
+                            };
+                            let found = selections.into_iter().map(own).collect();
+                            Response::Snapshot(Snapshot { at: 7, found })
+                        }
+                        // The deletions have no answer.
+                        Operation::Guarded(_) | Operation::Revoke(_) => continue,
+                    };
+                    events.push(reply(id, response));
+                }
+                Command::Notify(_) | Command::Watch(_) | Command::Unwatch(_) => {}
+            }
+        }
+        now = if events.is_empty() { step.deadline.expect("it goes on") } else { now + 1 };
+        if events.is_empty() {
+            events.push(Event::Wake);
+        }
+    }
+    assert_eq!(told, (1..=LEADERS).map(Some).collect::<Vec<_>>());
+}
+
 #[test]
 fn the_values_of_others_are_carried() {
     let mut elector = opened();
