@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use tokio::task::unconstrained;
 use tracing::debug;
 
 use super::queue::too_large;
@@ -76,7 +78,10 @@ impl Calls {
 
     /// A reply, if there is one, or else what a watch tells.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>, now: Mark) -> Poll<Event> {
-        if let Poll::Ready(Some(reply)) = self.under_way.poll_next_unpin(context) {
+        // Thousands may be under way. Had tokio a budget for them, those beyond it would be polled
+        // again and again; the driver takes a batch of answers at a time anyway.
+        let mut next = pin!(unconstrained(self.under_way.next()));
+        if let Poll::Ready(Some(reply)) = next.as_mut().poll(context) {
             return Poll::Ready(Event::Reply(self.replied(now, reply)));
         }
         self.watches.poll_next(context).map(|watched| Event::Watched(self.watched(watched)))
