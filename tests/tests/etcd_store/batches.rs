@@ -16,6 +16,7 @@ on_each_version! {
     what_is_done_is_not_done_again_for_want_of_space,
     large_answers_come_one_by_one,
     many_writes_of_one_key_hold_up_nothing,
+    what_waits_passes_what_hangs,
 }
 
 #[test]
@@ -315,4 +316,27 @@ async fn many_writes_of_one_key_hold_up_nothing(version: Version) {
     };
     let (answers, ()) = tokio::join!(writes, renewals);
     assert!(answers.iter().all(|answer| matches!(answer, Ok(Response::Applied(_)))));
+}
+
+async fn what_waits_passes_what_hangs(version: Version) {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let etcd = Etcd::start(version);
+    let silent = Relay::start(etcd.address()).await;
+    let other = Relay::start(etcd.address()).await;
+    let url = format!("etcd://{},{}", silent.address(), other.address());
+    let store = connect(&url).await;
+    grant(&store, 7, 60).await.unwrap();
+    silent.stall_replies();
+    let ask = |claim| tokio::spawn(store.call(claim, HOUR));
+    let mut first = claims(8, 7);
+    let then = first.split_off(4);
+    let hang: Vec<_> = first.into_iter().map(ask).collect();
+    // It finds out that the first member keeps silent.
+    store.peek(b"any".to_vec(), LIMIT).await.unwrap();
+    let wait = then.into_iter().map(ask);
+    for passes in soon("those behind them pass", join_all(wait)).await {
+        created(&passes.unwrap());
+    }
+    assert!(hang.iter().all(|call| !call.is_finished()));
+    hang.iter().for_each(tokio::task::JoinHandle::abort);
 }

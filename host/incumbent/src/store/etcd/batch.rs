@@ -22,7 +22,7 @@ use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::EtcdStore;
 use super::joint::{Joint, Refusal, Size};
@@ -31,9 +31,10 @@ use crate::types::{Answer, Failure, Guarded, Mutation, Operation};
 
 /// How many requests of a kind are under way before the next ones wait for each other.
 const SIDE_BY_SIDE: usize = 4;
-/// How many are under way at most, where some of those that wait do not go together.
+/// How many are under way at most, where some of those that wait do not go together, or the others
+/// hang.
 const MOST_SIDE_BY_SIDE: usize = 64;
-/// How long all requests that are under way may hang before one more is sent.
+/// How long all requests that are under way may hang before what waits is sent beside them.
 const STALL: Duration = Duration::from_millis(100);
 /// What one transaction holds at first: as many operations as etcd takes by default, and a part
 /// of the bytes.
@@ -60,6 +61,8 @@ struct State {
     /// gained by having them wait for it.
     conflicts: bool,
     waiting: VecDeque<Part>,
+    /// A task sees to it that those that wait do not hang with the others.
+    is_watched: bool,
     /// What etcd takes, as far as it has said.
     limit: Size,
     /// Nothing goes together until then.
@@ -103,6 +106,7 @@ impl Batches {
             progress: Instant::now(),
             conflicts: false,
             waiting: VecDeque::new(),
+            is_watched: false,
             limit: LIMIT,
             apart_until: Instant::now(),
         };
@@ -129,8 +133,38 @@ impl Batches {
                 let turn = Turn { store, batches };
                 Box::pin(async move { turn.store.alone(operation, within).await })
             }
-            None => Box::pin(told_by(told, give_up, store, batches)),
+            None => {
+                batches.watch(&store);
+                Box::pin(async move {
+                    match timeout_at(give_up, told).await {
+                        Ok(Ok(answer)) => answer,
+                        Ok(Err(_)) | Err(_) => Err(Failure::Timeout),
+                    }
+                })
+            }
         }
+    }
+
+    /// As long as something waits, looks whether all that are under way hang.
+    fn watch(self: Arc<Self>, store: &EtcdStore) {
+        if mem::replace(&mut self.state.lock().is_watched, true) {
+            return;
+        }
+        let shared = Arc::downgrade(&store.shared);
+        let runtime = self.runtime.clone();
+        runtime.spawn(async move {
+            while self.something_waits() {
+                sleep(STALL).await;
+                let Some(shared) = shared.upgrade() else { return };
+                Sender::start(&EtcdStore { shared }, &self, self.in_a_stall());
+            }
+        });
+    }
+
+    fn something_waits(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_watched = !state.waiting.is_empty();
+        state.is_watched
     }
 
     /// Has an operation wait for the next request; or gives it back, if few enough requests are
@@ -145,14 +179,11 @@ impl Batches {
         None
     }
 
-    /// Whether one more request has to begin, because all that are under way hang.
-    fn begin_in_a_stall(&self) -> bool {
+    /// The parts of one more request, if all that are under way hang.
+    fn in_a_stall(&self) -> Vec<Part> {
         let mut state = self.state.lock();
-        let is_stalled = state.progress.elapsed() >= STALL;
-        if is_stalled {
-            state.begin();
-        }
-        is_stalled
+        let may_begin = state.progress.elapsed() >= STALL && state.under_way < MOST_SIDE_BY_SIDE;
+        if may_begin { state.gather() } else { Vec::new() }
     }
 
     /// A request has ended. The parts of the next one, if there is any.
@@ -194,28 +225,6 @@ impl Batches {
         let mut state = self.state.lock();
         for part in parts.into_iter().rev() {
             state.waiting.push_front(part);
-        }
-    }
-}
-
-/// Waits for the answer, and has one more request sent while all others hang.
-async fn told_by(
-    mut told: oneshot::Receiver<Answer>,
-    give_up: Instant,
-    store: EtcdStore,
-    batches: Arc<Batches>,
-) -> Answer {
-    loop {
-        let look = give_up.min(Instant::now() + STALL);
-        match timeout_at(look, &mut told).await {
-            Ok(Ok(answer)) => return answer,
-            Ok(Err(_)) => return Err(Failure::Timeout),
-            Err(_) if look == give_up => return Err(Failure::Timeout),
-            Err(_) => {
-                if batches.begin_in_a_stall() {
-                    drop(Turn { store: store.clone(), batches: Arc::clone(&batches) });
-                }
-            }
         }
     }
 }
