@@ -23,10 +23,16 @@ impl Counter {
     /// The counter of the leaders of `election`, on the etcd at `url`. Fails where no etcd
     /// answers within 5 s.
     pub async fn connect(url: &str, election: &str) -> Result<Self, Failure> {
-        let key = format!("counter-of-{election}");
+        let key = key(election);
         let url: EtcdUrl = url.parse().expect("is a URL");
         let store = EtcdStore::connect(&url, &Credentials::default(), WITHIN).await;
         store.map(|store| Self { store, key }).map_err(|error| Failure::Other(error.to_string()))
+    }
+
+    /// The counter of another election's leaders, on the same etcd.
+    #[must_use]
+    pub fn of(&self, election: &str) -> Self {
+        Self { store: self.store.clone(), key: key(election) }
     }
 
     /// Its value. Fails where etcd does not answer.
@@ -60,4 +66,8 @@ impl Counter {
             },
         ))
     }
+}
+
+fn key(election: &str) -> String {
+    format!("counter-of-{election}")
 }

@@ -1,18 +1,22 @@
-//! A host of a soak, the program `counter`: it campaigns, counts while it leads, resigns for
-//! others, and logs when it regards itself as leader.
+//! A host of a soak, the program `counter`: it campaigns in one election or in many, counts while it
+//! leads, resigns for others, and logs when it regards itself as leader.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
 use fastrand::Rng;
 use futures_util::{Stream, StreamExt};
 use incumbent::{
-    BootClock, Clock, Contest, Event as SessionEvent, Fence, Leadership, Options, Reason, Session,
+    BootClock, Candidate, Clock, Contest, Event as SessionEvent, Fence, Leadership, Options,
+    Reason, Session,
 };
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::sync::watch::{self, Receiver};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::log::{Event, Log, TermState};
@@ -20,6 +24,9 @@ use crate::counter::Counter;
 
 /// Between two increments.
 const PAUSE: Duration = Duration::from_millis(25);
+/// How many elections may be as busy as one alone. In more of them, leaders count and resign the
+/// more seldom.
+const BUSY: usize = 20;
 /// How long etcd may be away at the start.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Long enough to leave while etcd is away for a moment. After that the lease has to run out.
@@ -40,9 +47,9 @@ pub struct Host {
     /// The directory of the logs.
     #[arg(long)]
     pub logs: PathBuf,
-    /// The election.
-    #[arg(long, default_value = "jobs")]
-    pub election: String,
+    /// The election; given several times, all of them in one session.
+    #[arg(long = "election", default_value = "jobs")]
+    pub elections: Vec<String>,
     /// How long a lease lives, in seconds.
     #[arg(long)]
     pub ttl: u64,
@@ -74,23 +81,27 @@ impl Host {
             connected = self.connect() => connected,
             _ = over.recv() => return,
         };
-        let mut candidate = session.election(&self.election).contest(self.contest).join();
-        let events = log_events(candidate.events(), self.election.clone(), log.clone());
-        let events = tokio::spawn(events);
+        let (leave, leaves) = watch::channel(false);
         let mut rng = self.seed.map(Rng::with_seed);
-        let mut is_over = false;
-        while !is_over {
-            let leadership = tokio::select! {
-                leadership = candidate.elected() => leadership.expect("nothing ends a candidacy"),
-                _ = over.recv() => break,
+        let mut candidacies = JoinSet::new();
+        for election in &self.elections {
+            let candidacy = Candidacy {
+                election: election.clone(),
+                counter: counter.of(election),
+                rng: rng.as_mut().map(Rng::fork),
+                pace: u32::try_from(self.elections.len().div_ceil(BUSY)).expect("a number"),
+                log: log.clone(),
+                leaves: leaves.clone(),
             };
-            let resigns = async {
-                let leads_for = rng.as_mut().map_or(Duration::MAX, leads_for);
-                is_over = timeout(leads_for, over.recv()).await.is_ok();
-            };
-            self.lead(leadership, resigns, &counter, &log).await;
+            let candidate = session.election(election).contest(self.contest).join();
+            candidacies.spawn(candidacy.run(candidate));
         }
-        events.abort();
+        tokio::select! {
+            ended = candidacies.join_next() => panic!("a candidacy is over: {ended:?}"),
+            _ = over.recv() => {}
+        }
+        leave.send_replace(true);
+        candidacies.join_all().await;
         let _ = timeout(CLOSE_TIMEOUT, session.close()).await;
     }
 
@@ -103,7 +114,7 @@ impl Host {
                     ..Options::default()
                 };
                 let session = Session::connect(&self.store, options);
-                match (session.await, Counter::connect(&self.store, &self.election).await) {
+                match (session.await, Counter::connect(&self.store, &self.elections[0]).await) {
                     (Ok(session), Ok(counter)) => return (session, counter),
                     // A link that is cut will be healed.
                     (session, counter) => {
@@ -115,35 +126,62 @@ impl Host {
         };
         timeout(CONNECT_TIMEOUT, connected).await.expect("etcd is reached")
     }
+}
 
-    /// One term, until the host `resigns` or loses it.
-    async fn lead(
-        &self,
-        leadership: Leadership,
-        resigns: impl Future<Output = ()>,
-        counter: &Counter,
-        log: &Log,
-    ) {
+/// A host in one of its elections.
+struct Candidacy {
+    election: String,
+    counter: Counter,
+    /// The times of its resignations are drawn from it. Without it, it keeps its terms.
+    rng: Option<Rng>,
+    /// How much more slowly it counts and resigns than alone.
+    pace: u32,
+    log: Log,
+    /// Whether the host is to end.
+    leaves: Receiver<bool>,
+}
+
+impl Candidacy {
+    /// One term after the other, until the host leaves.
+    async fn run(mut self, mut candidate: Candidate) {
+        let events = log_events(candidate.events(), self.election.clone(), self.log.clone());
+        let events = tokio::spawn(events);
+        let mut leaves = self.leaves.clone();
+        while !*leaves.borrow() {
+            let leadership = tokio::select! {
+                leadership = candidate.elected() => leadership.expect("nothing ends a candidacy"),
+                _ = leaves.changed() => break,
+            };
+            let leads_for = self.rng.as_mut().map_or(Duration::MAX, leads_for);
+            self.lead(leadership, leads_for.saturating_mul(self.pace)).await;
+        }
+        events.abort();
+    }
+
+    /// One term, until it is resigned after so long, or because the host leaves, or lost.
+    async fn lead(&self, leadership: Leadership, leads_for: Duration) {
         let term = || TermState {
             election: self.election.clone(),
             epoch: leadership.epoch().into(),
             valid_until: leadership.valid_until(),
         };
-        log.write(Event::Elected(term()));
+        self.log.write(Event::Elected(term()));
         let demoted = |reason: &Reason| {
-            log.write(Event::Demoted { term: term(), reason: reason_name(reason).to_owned() });
+            self.log.write(Event::Demoted { term: term(), reason: reason_name(reason).to_owned() });
         };
-        let stops = AtomicBool::new(false);
-        let works = self.count(counter, leadership.fence(), &stops, log);
+        let stops = Notify::new();
+        let works = self.count(leadership.fence(), &stops);
+        let mut leaves = self.leaves.clone();
         let ends = async {
             let is_lost = tokio::select! {
                 reason = leadership.lost() => {
                     demoted(&reason);
                     true
                 }
-                () = resigns => false,
+                () = sleep(leads_for) => false,
+                _ = leaves.wait_for(|leaves| *leaves) => false,
             };
-            stops.store(true, Ordering::Relaxed);
+            stops.notify_one();
             is_lost
         };
         let (is_lost, ()) = tokio::join!(ends, works);
@@ -156,24 +194,27 @@ impl Host {
     }
 
     /// Counts until it has to stop, and once after that: what is counted then is refused.
-    async fn count(&self, counter: &Counter, fence: Fence, stops: &AtomicBool, log: &Log) {
+    async fn count(&self, fence: Fence, stops: &Notify) {
+        let pause = PAUSE * self.pace;
+        let stopped = |pause| async move { timeout(pause, stops.notified()).await.is_ok() };
+        // Many that are elected at one moment do not count at one moment.
+        let mut is_last = stopped(pause.mul_f64(fastrand::f64())).await;
         loop {
-            let is_last = stops.load(Ordering::Relaxed);
             let increment = INCREMENTS.fetch_add(1, Ordering::Relaxed);
             // The clock is read first: a host that leads after this mark also led at it.
             let mark = BootClock.now();
             let leads = fence.is_valid();
             let (election, epoch) = (self.election.clone(), fence.epoch().into());
-            log.write_at(mark, Event::Invoke { election, increment, epoch, leads });
+            self.log.write_at(mark, Event::Invoke { election, increment, epoch, leads });
             let seen = |value| {
-                log.write(Event::Read { increment, value });
+                self.log.write(Event::Read { increment, value });
             };
-            let outcome = counter.increment(&fence, seen).await;
-            log.write(Event::Return { increment, outcome });
+            let outcome = self.counter.increment(&fence, seen).await;
+            self.log.write(Event::Return { increment, outcome });
             if is_last {
                 return;
             }
-            sleep(PAUSE).await;
+            is_last = stopped(pause).await;
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Hosts that count, as processes, each with its own links to all members.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -26,7 +27,7 @@ pub struct Program {
     /// one like it in another language.
     pub command: Vec<OsString>,
     /// What they campaign for.
-    pub election: String,
+    pub elections: Vec<String>,
     /// The directory of its log.
     pub logs: PathBuf,
     /// How long leases live: whole seconds.
@@ -73,13 +74,14 @@ impl Host {
         let process = format!("{}.{}", self.name, self.lives);
         let members: Vec<_> = self.links.iter().map(|link| link.address().to_string()).collect();
         let stderr = File::create(self.program.logs.join(&process).with_added_extension("stderr"))?;
-        let Program { command, election, logs, ttl } = &self.program;
+        let Program { command, elections, logs, ttl } = &self.program;
         let (program, first) = command.split_first().expect("a command has a program");
         let mut command = Command::new(program);
         command
             .args(first)
             .args(["--store", &format!("etcd://{}", members.join(","))])
-            .args(["--process", &process, "--election", election])
+            .args(["--process", &process])
+            .args(elections.iter().flat_map(|election| ["--election", election]))
             .args(["--ttl", &ttl.as_secs().to_string()])
             .arg("--logs")
             .arg(logs)
@@ -102,14 +104,14 @@ impl Host {
         self.log.path.exists()
     }
 
-    /// Whether it regards itself as leader, as far as its log tells.
+    /// Whether it regards itself as leader of any election, as far as its log tells.
     pub fn leads(&mut self) -> bool {
-        self.epoch().is_some()
+        !self.terms().is_empty()
     }
 
-    /// The epoch of its term, if it leads.
-    pub fn epoch(&mut self) -> Option<i64> {
-        self.process.is_some().then(|| self.log.epoch())?
+    /// The elections that it leads, and the epochs of its terms.
+    pub fn terms(&mut self) -> BTreeMap<&str, i64> {
+        if self.process.is_some() { self.log.terms() } else { BTreeMap::new() }
     }
 
     /// Its process's own end, which nobody asked for.
@@ -181,27 +183,36 @@ struct Tail {
     file: Option<BufReader<File>>,
     /// The line that is being read: it may be there in part.
     line: String,
-    /// The epoch of the term that stands, and its deadline.
-    term: (i64, Mark),
+    /// By election, the epoch of the term that stands, and its deadline.
+    terms: BTreeMap<String, (i64, Mark)>,
 }
 
 impl Tail {
-    fn epoch(&mut self) -> Option<i64> {
+    fn terms(&mut self) -> BTreeMap<&str, i64> {
+        self.read();
+        let now = BootClock.now();
+        let stand = self.terms.iter().filter(|(_, (_, valid_until))| now < *valid_until);
+        stand.map(|(election, (epoch, _))| (election.as_str(), *epoch)).collect()
+    }
+
+    /// Reads what has come since.
+    fn read(&mut self) {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok().map(BufReader::new);
         }
-        let file = self.file.as_mut()?;
+        let Some(file) = &mut self.file else { return };
         while file.read_line(&mut self.line).is_ok_and(|read| read > 0) && self.line.ends_with('\n')
         {
             match serde_json::from_str(&self.line).map(|line: Line| line.event) {
                 Ok(Event::Elected(term) | Event::Extended(term)) => {
-                    self.term = (term.epoch, term.valid_until);
+                    self.terms.insert(term.election, (term.epoch, term.valid_until));
                 }
-                Ok(Event::Demoted { .. }) => self.term.1 = 0,
+                Ok(Event::Demoted { term, .. }) => {
+                    self.terms.remove(&term.election);
+                }
                 Ok(_) | Err(_) => {}
             }
             self.line.clear();
         }
-        (BootClock.now() < self.term.1).then_some(self.term.0)
     }
 }

@@ -1,6 +1,6 @@
 //! A run: a cluster, its hosts, and what goes wrong with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use etcd_client::Client;
 use incumbent::admin::Admin;
-use incumbent::{Credentials, Epoch, EtcdStore, Participant};
+use incumbent::{Credentials, Epoch, EtcdStore, Failure, Participant};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -29,6 +29,9 @@ const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much longer a piece may take than another, each way, where false alarms are looked for.
 const JITTER: Duration = Duration::from_millis(50);
 
+/// As many as the command line of a host can name.
+const MOST_ELECTIONS: i64 = 20_000;
+
 /// How a soak runs.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
@@ -45,6 +48,15 @@ pub struct Options {
     /// How long leases live, in seconds: 3 unless given, 5 for false alarms.
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..))]
     pub ttl: Option<u64>,
+    /// In how many elections all hosts campaign, each by one session.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=MOST_ELECTIONS),
+        conflicts_with_all = ["operator", "false_alarms"]
+    )]
+    pub elections: u32,
     /// An operator removes leaders as well: then two may believe that they lead, for a
     /// moment, and only what they write is judged.
     #[arg(long, conflicts_with = "false_alarms")]
@@ -92,10 +104,9 @@ impl Run {
     /// Starts the cluster. The hosts do not run yet.
     async fn prepare(options: &Options, logs: &Path, counter: &Path) -> io::Result<Self> {
         let (elections, hosts, ttl, seed) = if options.false_alarms {
-            // In each election one leads, and one waits.
             (4, 8, 5, Some(0))
         } else {
-            (1, 3, 3, options.seed)
+            (options.elections, 3, 3, options.seed)
         };
         let ttl = Duration::from_secs(options.ttl.unwrap_or(ttl));
         let seed = seed.unwrap_or_else(|| fastrand::u64(..));
@@ -111,12 +122,14 @@ impl Run {
             hosts: Vec::new(),
         };
         for number in 0..hosts {
-            let program = Program {
-                command: vec![counter.into()],
-                election: run.elections[number % elections].clone(),
-                logs: logs.to_owned(),
-                ttl,
+            let elections = if options.false_alarms {
+                // In each election one leads, and one waits.
+                vec![run.elections[number % run.elections.len()].clone()]
+            } else {
+                run.elections.clone()
             };
+            let program =
+                Program { command: vec![counter.into()], elections, logs: logs.to_owned(), ttl };
             let seed = (!options.false_alarms).then(|| run.plan.rng().u64(..));
             let name = format!("worker-{}", number + 1);
             run.hosts.push(Host::new(name, program, seed, &members).await);
@@ -168,15 +181,15 @@ impl Run {
     async fn all_elections_have_leaders(&mut self) -> io::Result<()> {
         let since = Instant::now();
         loop {
-            let mut leaders = 0;
+            let mut led = BTreeSet::new();
             for host in &mut self.hosts {
                 if let Some(status) = host.has_ended() {
                     let sentence = format!("{} ended by itself, with {status}", host.name);
                     return Err(io::Error::other(sentence));
                 }
-                leaders += usize::from(host.leads());
+                led.extend(host.terms().into_keys());
             }
-            if leaders >= self.elections.len() {
+            if led.len() == self.elections.len() {
                 return Ok(());
             }
             if since.elapsed() > LEADER_TIMEOUT {
@@ -377,9 +390,10 @@ pub async fn finish(
     for host in hosts {
         host.ended().await.map_err(io::Error::other)?;
     }
+    let failed = |failure: Failure| io::Error::other(failure.to_string());
+    let counter = Counter::connect(url, &elections[0]).await.map_err(failed)?;
     for election in elections {
-        let value = async { Counter::connect(url, election).await?.value().await };
-        let value = value.await.map_err(|failure| io::Error::other(failure.to_string()))?;
+        let value = counter.of(election).value().await.map_err(failed)?;
         log.write(Event::Counted { election: election.clone(), value });
     }
     Ok(())

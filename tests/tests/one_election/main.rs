@@ -128,8 +128,8 @@ impl World {
         let mut hosts = Vec::new();
         for (name, mut command) in commands {
             command.extend(["--contest".into(), contest.into()]);
-            let (election, logs) = (ELECTION.into(), logs.path().to_owned());
-            let program = Program { command, election, logs, ttl };
+            let (elections, logs) = (vec![ELECTION.into()], logs.path().to_owned());
+            let program = Program { command, elections, logs, ttl };
             hosts.push(Host::new(name.into(), program, None, &[etcd.address()]).await);
         }
         let counter = Counter::connect(&etcd.url(), ELECTION).expect_soon("connects").await;
@@ -204,7 +204,7 @@ impl World {
     /// SIGSTOP. Gives the fault's number, and the epoch in which the host leads.
     fn pauses(&mut self, host: usize) -> (u64, Option<i64>) {
         let id = self.log.write_fault(Fault::PauseHost { host: self.hosts[host].name.clone() });
-        let epoch = self.hosts[host].epoch();
+        let epoch = self.hosts[host].terms().remove(ELECTION);
         self.hosts[host].pause();
         (id, epoch)
     }
@@ -215,7 +215,8 @@ impl World {
         host.resume();
         self.log.write(Event::Healed { id });
         let what = format!("the paused term of {} is over", host.name);
-        until(&what, async || host.epoch().is_none_or(|now| Some(now) != epoch)).await;
+        let led = async || host.terms().remove(ELECTION).is_none_or(|now| Some(now) != epoch);
+        until(&what, led).await;
     }
 
     /// Waits until its term is over.

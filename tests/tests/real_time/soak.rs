@@ -9,13 +9,23 @@ use incumbent_tests::soak::run::{Options, run};
 use incumbent_tests::soak::{log, terms};
 use tempfile::TempDir;
 
+/// Enough that terms of several elections are lost and taken over together.
+const ELECTIONS: u32 = 10;
+
 on_each_version! { terms_do_not_overlap_and_every_loss_has_a_cause }
 
 async fn terms_do_not_overlap_and_every_loss_has_a_cause(version: Version) {
     let logs = TempDir::with_prefix("incumbent-soak-").expect("a directory");
     let length = Duration::from_secs(60);
-    let options =
-        Options { length, version, seed: None, ttl: None, operator: false, false_alarms: false };
+    let options = Options {
+        length,
+        version,
+        seed: None,
+        ttl: None,
+        elections: ELECTIONS,
+        operator: false,
+        false_alarms: false,
+    };
     let result = run(&options, logs.path(), Path::new(env!("CARGO_BIN_EXE_counter"))).await;
     let report = terms::judge(&log::read(logs.path()).expect("logs"));
     print!("{report}");
