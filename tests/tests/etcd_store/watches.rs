@@ -1,5 +1,6 @@
 //! Watches, and their repair.
 
+use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::*;
@@ -178,4 +179,26 @@ async fn a_stalled_watch_is_opened_again(etcd: Etcd) {
     };
     tokio::join!(idle, asking);
     assert_eq!(streams(), before + 2);
+}
+
+/// A connection may have so few streams that others would wait for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_beyond_what_a_connection_may_have_go_over_others() {
+    const SESSIONS: i64 = 250;
+    let etcd = Etcd::start_with(Version::V3_4, &["--max-concurrent-streams", "100"]);
+    let store = connect(&etcd.url()).await;
+    let sessions = (1..=SESSIONS).map(async |lease| {
+        grant(&store, lease, 60).await.unwrap();
+        call(&store, Operation::KeepAlive(lease)).await.unwrap();
+        let mut watches = store.watches();
+        watches.open(watch(lease.unsigned_abs(), "key"));
+        assert!(matches!(next(&mut watches).await, Change::Started(_)));
+        watches
+    });
+    let watches = soon("all are watching", join_all(sessions)).await;
+    // They stay, and each lease is renewed on.
+    let renewals = (1..=SESSIONS).map(|lease| call(&store, Operation::KeepAlive(lease)));
+    let renewed = soon("all are renewed", join_all(renewals)).await;
+    assert!(renewed.iter().all(|answer| matches!(answer, Ok(Response::Renewed(_)))));
+    drop(watches);
 }

@@ -10,6 +10,7 @@
 //! | `connection`, `executor` | a connection to one member, and what runs it |
 //! | `endpoint` | one member, and the renewal of its credentials |
 //! | `endpoints` | all members: the first connection to one, and which one is asked |
+//! | `line` | which connection a long stream goes over |
 //! | `request` | the operations that are one request each |
 //! | `batch`, `joint` | what waits while requests are under way, and goes together in one |
 //! | `keep_alive` | renewals |
@@ -28,6 +29,7 @@ mod failure;
 mod joint;
 mod keep_alive;
 mod keyspace;
+mod line;
 mod request;
 mod version;
 mod watch;
@@ -49,6 +51,7 @@ pub use self::error::ConnectError;
 use self::joint::Joint;
 use self::keep_alive::Renewals;
 use self::keyspace::Keyspace;
+use self::line::Lines;
 use self::watch::EtcdWatches;
 use super::memory::keys_of;
 use super::sharing::Opened;
@@ -68,6 +71,7 @@ pub struct EtcdStore {
 #[derive(Debug)]
 struct Shared {
     endpoints: Arc<Endpoints>,
+    lines: Lines,
     renewals: Renewals,
     writes: Arc<Batches>,
     reads: Arc<Batches>,
@@ -91,9 +95,10 @@ impl EtcdStore {
         // On the heap, because its future has 11 kilobytes: an unoptimised program copies them
         // with each future around it, and three sessions in one test overflowed the stack.
         let connecting = Box::pin(Endpoints::connect(url, credentials, &keyspace, dial_timeout));
-        let endpoints = connecting.await?;
+        let endpoints = Arc::new(connecting.await?);
         let shared = Shared {
-            endpoints: Arc::new(endpoints),
+            lines: Lines::new(Arc::clone(&endpoints)),
+            endpoints,
             renewals: Renewals::default(),
             writes: Arc::new(Batches::new()),
             reads: Arc::new(Batches::new()),
@@ -121,12 +126,12 @@ impl EtcdStore {
 
     /// Sends one operation by itself.
     async fn alone(&self, operation: Operation, within: Duration) -> Answer {
-        let Shared { endpoints, renewals, keyspace, .. } = &*self.shared;
+        let Shared { endpoints, lines, renewals, keyspace, .. } = &*self.shared;
         match operation {
             Operation::Grant(grant) => {
                 endpoints.request(within, |client| request::grant(client, grant)).await
             }
-            Operation::KeepAlive(lease) => renewals.renew(endpoints, lease, within).await,
+            Operation::KeepAlive(lease) => renewals.renew(lines, lease, within).await,
             Operation::Revoke(lease) => {
                 renewals.forget(lease);
                 let revoked = endpoints.request(within, |client| request::revoke(client, lease));
@@ -191,7 +196,7 @@ impl Store for EtcdStore {
     }
 
     fn watches(&self) -> Box<dyn Watches> {
-        let Shared { endpoints, keyspace, .. } = &*self.shared;
-        Box::new(EtcdWatches::new(Arc::clone(endpoints), keyspace.clone()))
+        let Shared { lines, keyspace, .. } = &*self.shared;
+        Box::new(EtcdWatches::new(lines.take(), keyspace.clone()))
     }
 }

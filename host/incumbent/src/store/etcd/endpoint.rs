@@ -60,6 +60,11 @@ impl Endpoint {
         }
     }
 
+    /// The same member, over another connection.
+    pub(super) fn beside(&self) -> Self {
+        Self::new(&self.address, Arc::clone(&self.access))
+    }
+
     /// Makes sure that this member is an etcd that lets us in.
     pub(super) async fn try_connect(
         self: &Arc<Self>,

@@ -78,6 +78,15 @@ impl Endpoints {
         Err(telling.unwrap_or(ConnectError::Mismatched("the store URL names no host")))
     }
 
+    /// The same members, over connections of their own that are made when they are wanted.
+    pub(super) fn beside(&self) -> Self {
+        let current = self.current.lock();
+        let at = self.all.iter().position(|one| Arc::ptr_eq(one, &current)).unwrap_or(0);
+        let all: Vec<_> = self.all.iter().map(|one| Arc::new(one.beside())).collect();
+        let current = Mutex::new(all.get(at).map_or_else(|| Arc::clone(&current), Arc::clone));
+        Self { current, all, permits: Semaphore::new(REQUESTS_UNDER_WAY) }
+    }
+
     /// Makes one request, of one member, within this time.
     pub(super) async fn request<T, F>(
         &self,
