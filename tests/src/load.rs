@@ -218,7 +218,7 @@ impl Load {
         let led = self.leads.len();
         self.silent = Silent::All;
         let mut cost = Cost::default();
-        let end = self.now + 3 * self.ttl;
+        let end = self.now + 2 * self.ttl;
         while let Some(deadline) = self.deadline
             && deadline < end
         {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::faults::{Cut, Fault, Kind, Members, Plan, Planned, Removal};
 use super::hosts::{Host, Program};
-use super::log::{Event, Log, Settings};
+use super::log::{Event, Log, Settings, nanoseconds};
 use crate::cluster::Cluster;
 use crate::counter::Counter;
 use crate::etcd::Version;
@@ -29,6 +29,9 @@ const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much longer a piece may take than another, each way, where false alarms are looked for.
 const JITTER: Duration = Duration::from_millis(50);
 
+/// What each further election adds to the time that it may take until all are led again: hosts of
+/// a soak are not optimised, and share the machine with etcd.
+const EACH: Duration = Duration::from_millis(1);
 /// As many as the command line of a host can name.
 const MOST_ELECTIONS: i64 = 20_000;
 
@@ -111,7 +114,9 @@ impl Run {
         let ttl = Duration::from_secs(options.ttl.unwrap_or(ttl));
         let seed = seed.unwrap_or_else(|| fastrand::u64(..));
         println!("seed {seed}");
-        let log = Log::of_soak(logs, Settings::new(options.version, ttl, seed))?;
+        let mut settings = Settings::new(options.version, ttl, seed);
+        settings.bound += nanoseconds(EACH * (options.elections - 1));
+        let log = Log::of_soak(logs, settings)?;
         let cluster = Cluster::start(options.version, MEMBERS).await;
         let members = [0, 1, 2].map(|member| cluster.address(member));
         let mut run = Self {
