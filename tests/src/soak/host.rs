@@ -134,7 +134,7 @@ struct Candidacy {
     counter: Counter,
     /// The times of its resignations are drawn from it. Without it, it keeps its terms.
     rng: Option<Rng>,
-    /// How much more slowly it counts and resigns than alone.
+    /// It counts so much more slowly than alone, and resigns so many fewer of its terms.
     pace: u32,
     log: Log,
     /// Whether the host is to end.
@@ -152,8 +152,10 @@ impl Candidacy {
                 leadership = candidate.elected() => leadership.expect("nothing ends a candidacy"),
                 _ = leaves.changed() => break,
             };
-            let leads_for = self.rng.as_mut().map_or(Duration::MAX, leads_for);
-            self.lead(leadership, leads_for.saturating_mul(self.pace)).await;
+            let pace = self.pace;
+            let resigns = |rng: &mut Rng| (rng.u32(..pace) == 0).then(|| leads_for(rng));
+            let leads_for = self.rng.as_mut().and_then(resigns).unwrap_or(Duration::MAX);
+            self.lead(leadership, leads_for).await;
         }
         events.abort();
     }
