@@ -25,7 +25,7 @@ const REFUSED: Duration = 10 * SECOND;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cleanup {
     last: DeletionId,
-    /// Boxed, because thousands may be removed, and each one moves a run of the rows behind it.
+    /// Boxed, because each removal moves the rows behind it in their run.
     pending: Table<DeletionId, Box<PendingDeletion>>,
     by_key: Table<(NameHash, DeletionId), ()>,
     /// How many keys are being deleted, and need the lease to live until then.
@@ -70,7 +70,7 @@ pub struct AbandonedKey {
     pub watch: Option<WatchHandle>,
     /// Whose key it is, or was.
     pub election: ElectionId,
-    /// That candidacy is over once the key is gone.
+    /// Whether that candidacy is over once the key is gone.
     pub is_last: bool,
 }
 

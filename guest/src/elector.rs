@@ -34,8 +34,8 @@ const MOST_ELECTIONS: usize = 10_000;
 /// The next steps handle the others, and follow at once.
 const PORTION: usize = 128;
 
-/// How much a step does beside that of which nothing is said, such as to forget what went with a
-/// lease: that costs little.
+/// How many further ones a step handles without a command, such as deletions that end with their
+/// lease. They cost little.
 const SILENT: usize = 1_250;
 
 /// How many keys one read of a check asks for, because a store caps the size of a transaction.
@@ -60,7 +60,7 @@ pub struct Elector {
     sweep: Option<Asker>,
     /// Whose watches are checked next; none once all were.
     rechecked: Option<Asker>,
-    /// How much this step may still do, of what is said and of what is not.
+    /// How much this step may still do.
     budget: Budget,
 }
 
@@ -740,7 +740,7 @@ impl Elector {
     }
 }
 
-/// How much a step may still do.
+/// How many elections, keys and timers a step may still handle: with a command, and without.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Budget {
     said: usize,

@@ -91,9 +91,9 @@ struct Load {
     watches: BTreeMap<Vec<u8>, RequestId>,
     leads: BTreeMap<ElectionId, Leadership>,
     events: VecDeque<Event>,
-    /// What has no answer.
+    /// Which operations get no answer.
     silent: Silent,
-    /// The last lease that was granted.
+    /// The newest lease.
     lease: i64,
 }
 
@@ -212,8 +212,8 @@ impl Load {
         cost
     }
 
-    /// Nothing at all is answered for so long that the lease is over in the store, and the elector
-    /// has given up what it was about to delete.
+    /// No call is answered for twice the lease time, so all terms and their lease end, and the elector
+    /// still has their keys to delete.
     fn outage(&mut self) -> Cost {
         let led = self.leads.len();
         self.silent = Silent::All;

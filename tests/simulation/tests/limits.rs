@@ -211,7 +211,8 @@ fn that_it_has_closed_is_said_last() {
     assert_eq!(step.commands, said.map(Command::Notify));
 }
 
-/// What concerns no election alone is told to all candidates: not what fails for each of many.
+/// A host tells every candidate about a trouble that names no election. A thousand failed deletions
+/// would be a million events.
 #[test]
 fn a_deletion_that_fails_is_told_to_its_election() {
     const LEADERS: u32 = 3;

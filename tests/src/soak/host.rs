@@ -24,8 +24,8 @@ use crate::counter::Counter;
 
 /// Between two increments.
 const PAUSE: Duration = Duration::from_millis(25);
-/// How many elections may be as busy as one alone. In more of them, leaders count and resign the
-/// more seldom.
+/// In more elections than this, each leader counts and resigns less often, so that the host is as
+/// busy as in so many.
 const BUSY: usize = 20;
 /// How long etcd may be away at the start.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -128,16 +128,16 @@ impl Host {
     }
 }
 
-/// A host in one of its elections.
+/// A host's candidacy in one of its elections.
 struct Candidacy {
     election: String,
     counter: Counter,
     /// The times of its resignations are drawn from it. Without it, it keeps its terms.
     rng: Option<Rng>,
-    /// It counts so much more slowly than alone, and resigns so many fewer of its terms.
+    /// How many times more slowly it counts than in a single election. It resigns one term in so many.
     pace: u32,
     log: Log,
-    /// Whether the host is to end.
+    /// Becomes true when the host ends.
     leaves: Receiver<bool>,
 }
 
@@ -154,14 +154,14 @@ impl Candidacy {
             };
             let pace = self.pace;
             let resigns = |rng: &mut Rng| (rng.u32(..pace) == 0).then(|| leads_for(rng));
-            let leads_for = self.rng.as_mut().and_then(resigns).unwrap_or(Duration::MAX);
-            self.lead(leadership, leads_for).await;
+            let resigns_after = self.rng.as_mut().and_then(resigns).unwrap_or(Duration::MAX);
+            self.lead(leadership, resigns_after).await;
         }
         events.abort();
     }
 
-    /// One term, until it is resigned after so long, or because the host leaves, or lost.
-    async fn lead(&self, leadership: Leadership, leads_for: Duration) {
+    /// One term, until the host resigns it, leaves or loses it.
+    async fn lead(&self, leadership: Leadership, resigns_after: Duration) {
         let term = || TermState {
             election: self.election.clone(),
             epoch: leadership.epoch().into(),
@@ -180,7 +180,7 @@ impl Candidacy {
                     demoted(&reason);
                     true
                 }
-                () = sleep(leads_for) => false,
+                () = sleep(resigns_after) => false,
                 _ = leaves.wait_for(|leaves| *leaves) => false,
             };
             stops.notify_one();
@@ -199,7 +199,7 @@ impl Candidacy {
     async fn count(&self, fence: Fence, stops: &Notify) {
         let pause = PAUSE * self.pace;
         let stopped = |pause| async move { timeout(pause, stops.notified()).await.is_ok() };
-        // Many that are elected at one moment do not count at one moment.
+        // A host that is elected in many elections at once does not count in all of them at once.
         let mut is_last = stopped(pause.mul_f64(fastrand::f64())).await;
         loop {
             let increment = INCREMENTS.fetch_add(1, Ordering::Relaxed);

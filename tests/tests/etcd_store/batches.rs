@@ -16,7 +16,7 @@ on_each_version! {
     what_is_done_is_not_done_again_for_want_of_space,
     large_answers_come_one_by_one,
     many_writes_of_one_key_hold_up_nothing,
-    what_waits_passes_what_hangs,
+    waiting_operations_pass_requests_that_hang,
 }
 
 #[test]
@@ -318,7 +318,7 @@ async fn many_writes_of_one_key_hold_up_nothing(version: Version) {
     assert!(answers.iter().all(|answer| matches!(answer, Ok(Response::Applied(_)))));
 }
 
-async fn what_waits_passes_what_hangs(version: Version) {
+async fn waiting_operations_pass_requests_that_hang(version: Version) {
     const HOUR: Duration = Duration::from_secs(3_600);
     let etcd = Etcd::start(version);
     let silent = Relay::start(etcd.address()).await;
@@ -334,7 +334,7 @@ async fn what_waits_passes_what_hangs(version: Version) {
     // It finds out that the first member keeps silent.
     store.peek(b"any".to_vec(), LIMIT).await.unwrap();
     let wait = then.into_iter().map(ask);
-    for passes in soon("those behind them pass", join_all(wait)).await {
+    for passes in soon("the waiting ones pass", join_all(wait)).await {
         created(&passes.unwrap());
     }
     assert!(hang.iter().all(|call| !call.is_finished()));

@@ -181,9 +181,9 @@ async fn a_stalled_watch_is_opened_again(etcd: Etcd) {
     assert_eq!(streams(), before + 2);
 }
 
-/// A connection may have so few streams that others would wait for ever.
+/// The further ones would wait for ever.
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_beyond_what_a_connection_may_have_go_over_others() {
+async fn etcd_may_limit_the_streams_of_a_connection() {
     const SESSIONS: i64 = 250;
     let etcd = Etcd::start_with(Version::V3_4, &["--max-concurrent-streams", "100"]);
     let store = connect(&etcd.url()).await;

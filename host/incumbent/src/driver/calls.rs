@@ -78,8 +78,8 @@ impl Calls {
 
     /// A reply, if there is one, or else what a watch tells.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>, now: Mark) -> Poll<Event> {
-        // Thousands may be under way. Had tokio a budget for them, those beyond it would be polled
-        // again and again; the driver takes a batch of answers at a time anyway.
+        // Thousands of calls may be under way. tokio would let the first 128 proceed, and all others
+        // would be polled in vain, again and again. The driver takes no more than a batch at a time.
         let mut next = pin!(unconstrained(self.under_way.next()));
         if let Poll::Ready(Some(reply)) = next.as_mut().poll(context) {
             return Poll::Ready(Event::Reply(self.replied(now, reply)));

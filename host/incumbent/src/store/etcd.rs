@@ -10,9 +10,9 @@
 //! | `connection`, `executor` | a connection to one member, and what runs it |
 //! | `endpoint` | one member, and the renewal of its credentials |
 //! | `endpoints` | all members: the first connection to one, and which one is asked |
-//! | `line` | which connection a long stream goes over |
 //! | `request` | the operations that are one request each |
 //! | `batch`, `joint` | what waits while requests are under way, and goes together in one |
+//! | `stream_pool` | connections for long streams |
 //! | `keep_alive` | renewals |
 //! | `watch`, `watch_stream` | all watches of a set on one stream, and its repair |
 
@@ -29,8 +29,8 @@ mod failure;
 mod joint;
 mod keep_alive;
 mod keyspace;
-mod line;
 mod request;
+mod stream_pool;
 mod version;
 mod watch;
 mod watch_stream;
@@ -51,7 +51,7 @@ pub use self::error::ConnectError;
 use self::joint::Joint;
 use self::keep_alive::Renewals;
 use self::keyspace::Keyspace;
-use self::line::Lines;
+use self::stream_pool::StreamPool;
 use self::watch::EtcdWatches;
 use super::memory::keys_of;
 use super::sharing::Opened;
@@ -71,7 +71,7 @@ pub struct EtcdStore {
 #[derive(Debug)]
 struct Shared {
     endpoints: Arc<Endpoints>,
-    lines: Lines,
+    streams: StreamPool,
     renewals: Renewals,
     writes: Arc<Batches>,
     reads: Arc<Batches>,
@@ -97,7 +97,7 @@ impl EtcdStore {
         let connecting = Box::pin(Endpoints::connect(url, credentials, &keyspace, dial_timeout));
         let endpoints = Arc::new(connecting.await?);
         let shared = Shared {
-            lines: Lines::new(Arc::clone(&endpoints)),
+            streams: StreamPool::new(Arc::clone(&endpoints)),
             endpoints,
             renewals: Renewals::default(),
             writes: Arc::new(Batches::new()),
@@ -126,12 +126,12 @@ impl EtcdStore {
 
     /// Sends one operation by itself.
     async fn alone(&self, operation: Operation, within: Duration) -> Answer {
-        let Shared { endpoints, lines, renewals, keyspace, .. } = &*self.shared;
+        let Shared { endpoints, streams, renewals, keyspace, .. } = &*self.shared;
         match operation {
             Operation::Grant(grant) => {
                 endpoints.request(within, |client| request::grant(client, grant)).await
             }
-            Operation::KeepAlive(lease) => renewals.renew(lines, lease, within).await,
+            Operation::KeepAlive(lease) => renewals.renew(streams, lease, within).await,
             Operation::Revoke(lease) => {
                 renewals.forget(lease);
                 let revoked = endpoints.request(within, |client| request::revoke(client, lease));
@@ -196,7 +196,7 @@ impl Store for EtcdStore {
     }
 
     fn watches(&self) -> Box<dyn Watches> {
-        let Shared { lines, keyspace, .. } = &*self.shared;
-        Box::new(EtcdWatches::new(lines.take(), keyspace.clone()))
+        let Shared { streams, keyspace, .. } = &*self.shared;
+        Box::new(EtcdWatches::new(streams.get(), keyspace.clone()))
     }
 }

@@ -31,10 +31,10 @@ use crate::types::{Answer, Failure, Guarded, Mutation, Operation};
 
 /// How many requests of a kind are under way before the next ones wait for each other.
 const SIDE_BY_SIDE: usize = 4;
-/// How many are under way at most, where some of those that wait do not go together, or the others
-/// hang.
+/// How many requests are under way at most, where waiting operations do not go together, or the
+/// requests hang.
 const MOST_SIDE_BY_SIDE: usize = 64;
-/// How long all requests that are under way may hang before what waits is sent beside them.
+/// How long all requests that are under way may hang before waiting operations are sent beside them.
 const STALL: Duration = Duration::from_millis(100);
 /// What one transaction holds at first: as many operations as etcd takes by default, and a part
 /// of the bytes.
@@ -61,7 +61,7 @@ struct State {
     /// gained by having them wait for it.
     conflicts: bool,
     waiting: VecDeque<Part>,
-    /// A task sees to it that those that wait do not hang with the others.
+    /// A task looks whether the requests hang.
     is_watched: bool,
     /// What etcd takes, as far as it has said.
     limit: Size,
@@ -145,7 +145,7 @@ impl Batches {
         }
     }
 
-    /// As long as something waits, looks whether all that are under way hang.
+    /// Looks whether all requests hang, as long as an operation waits.
     fn watch(self: Arc<Self>, store: &EtcdStore) {
         if mem::replace(&mut self.state.lock().is_watched, true) {
             return;

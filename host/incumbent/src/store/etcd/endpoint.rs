@@ -60,8 +60,8 @@ impl Endpoint {
         }
     }
 
-    /// The same member, over another connection.
-    pub(super) fn beside(&self) -> Self {
+    /// The same member, over a connection of its own.
+    pub(super) fn reconnecting(&self) -> Self {
         Self::new(&self.address, Arc::clone(&self.access))
     }
 

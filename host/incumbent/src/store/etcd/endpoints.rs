@@ -79,10 +79,10 @@ impl Endpoints {
     }
 
     /// The same members, over connections of their own that are made when they are wanted.
-    pub(super) fn beside(&self) -> Self {
+    pub(super) fn reconnecting(&self) -> Self {
         let current = self.current.lock();
         let at = self.all.iter().position(|one| Arc::ptr_eq(one, &current)).unwrap_or(0);
-        let all: Vec<_> = self.all.iter().map(|one| Arc::new(one.beside())).collect();
+        let all: Vec<_> = self.all.iter().map(|one| Arc::new(one.reconnecting())).collect();
         let current = Mutex::new(all.get(at).map_or_else(|| Arc::clone(&current), Arc::clone));
         Self { current, all, permits: Semaphore::new(REQUESTS_UNDER_WAY) }
     }

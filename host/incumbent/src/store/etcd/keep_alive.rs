@@ -17,8 +17,8 @@ use tokio::time::{sleep, timeout};
 use super::connection::Connection;
 use super::endpoint::Contact;
 use super::failure::{failure, is_lease_missing};
-use super::line::{Line, Lines};
 use super::request::time_to_live;
+use super::stream_pool::{StreamConnection, StreamPool};
 use crate::types::{Answer, Failure, Response};
 
 /// How long to wait for a late answer, where the connection lives on.
@@ -34,8 +34,8 @@ type Slots = Arc<Mutex<BTreeMap<i64, Slot>>>;
 
 #[derive(Default)]
 struct Slot {
-    /// What the streams go over.
-    line: Option<Arc<Line>>,
+    /// Where its streams are.
+    connection: Option<Arc<StreamConnection>>,
     /// How many attempts are under way.
     attempts: usize,
     /// The lease is gone: the attempts leave no stream behind.
@@ -54,11 +54,11 @@ impl Renewals {
     /// Renews the lease. Where no answer has come in half of `within`, another member is asked
     /// as well, so that the attempt survives the failure of a member. Answers still count
     /// after `within`.
-    pub(super) async fn renew(&self, lines: &Lines, lease: i64, within: Duration) -> Answer {
-        let held = self.slots.lock().get(&lease).and_then(|slot| slot.line.clone());
-        let line = held.unwrap_or_else(|| lines.take());
-        let attempt = |contact| self.attempt(contact, lease, Arc::clone(&line));
-        let asked = line.endpoints.ask_twice(within / 2, attempt);
+    pub(super) async fn renew(&self, streams: &StreamPool, lease: i64, within: Duration) -> Answer {
+        let known = self.slots.lock().get(&lease).and_then(|slot| slot.connection.clone());
+        let connection = known.unwrap_or_else(|| streams.get());
+        let attempt = |contact| self.attempt(contact, lease, Arc::clone(&connection));
+        let asked = connection.endpoints.ask_twice(within / 2, attempt);
         let answer = timeout(LATE.max(within), asked).await.unwrap_or(Err(Failure::Timeout));
         if answer == Ok(Response::Expired) {
             self.forget(lease);
@@ -74,9 +74,14 @@ impl Renewals {
         });
     }
 
-    async fn attempt(&self, contact: Contact, lease: i64, line: Arc<Line>) -> Answer {
+    async fn attempt(
+        &self,
+        contact: Contact,
+        lease: i64,
+        connection: Arc<StreamConnection>,
+    ) -> Answer {
         let (attempt, idle) = Attempt::begin(&self.slots, lease);
-        change(&self.slots, lease, |slot| slot.line = Some(line));
+        change(&self.slots, lease, |slot| slot.connection = Some(connection));
         if let Some(mut stream) = idle.filter(|stream| stream.is_on(&contact)) {
             // A stream may have broken while it was idle, or its login may be too old: that
             // says nothing about etcd now, and the attempt goes on with a new stream.

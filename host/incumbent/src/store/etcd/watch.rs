@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::endpoint::Contact;
 use super::failure::{cancellation, failure, is_login_outdated, is_login_refused};
 use super::keyspace::Keyspace;
-use super::line::Line;
+use super::stream_pool::StreamConnection;
 use super::watch_stream::{Followed, OPENING, QUIET, Stage, WatchStream};
 use crate::backoff::Backoff;
 use crate::store::Watches;
@@ -45,11 +45,11 @@ pub(super) struct EtcdWatches {
 }
 
 impl EtcdWatches {
-    pub(super) fn new(line: Arc<Line>, keyspace: Keyspace) -> Self {
+    pub(super) fn new(connection: Arc<StreamConnection>, keyspace: Keyspace) -> Self {
         let (requests, requested) = unbounded_channel();
         let (sees, seen) = unbounded_channel();
         let watch_loop = WatchLoop {
-            line,
+            connection,
             keyspace,
             requested,
             sees,
@@ -105,7 +105,7 @@ enum Request {
 
 /// Keeps a stream open as long as there are watches.
 struct WatchLoop {
-    line: Arc<Line>,
+    connection: Arc<StreamConnection>,
     keyspace: Keyspace,
     requested: UnboundedReceiver<Request>,
     sees: UnboundedSender<Watched>,
@@ -182,7 +182,7 @@ impl WatchLoop {
 
     /// A member to watch on.
     async fn reach(&self) -> Answer<Contact> {
-        timeout(OPENING, self.line.endpoints.reach()).await.unwrap_or(Err(Failure::Timeout))
+        timeout(OPENING, self.connection.endpoints.reach()).await.unwrap_or(Err(Failure::Timeout))
     }
 
     /// Opens one stream with all watches on it, and follows it to its end.
