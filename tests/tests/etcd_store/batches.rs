@@ -17,6 +17,7 @@ on_each_version! {
     large_answers_come_one_by_one,
     many_writes_of_one_key_hold_up_nothing,
     waiting_operations_pass_requests_that_hang,
+    an_operation_that_was_given_up_is_not_sent,
 }
 
 #[test]
@@ -339,4 +340,18 @@ async fn waiting_operations_pass_requests_that_hang(version: Version) {
     }
     assert!(hang.iter().all(|call| !call.is_finished()));
     hang.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+async fn an_operation_that_was_given_up_is_not_sent(version: Version) {
+    let (_etcd, store) = started(version).await;
+    grant(&store, 7, 60).await.unwrap();
+    let mut first: Vec<_> =
+        claims(100, 7).into_iter().map(|claim| store.call(claim, LIMIT)).collect();
+    // The first four would be sent at once; the others wait for them.
+    drop(first.split_off(4));
+    join_all(first).await.iter().for_each(|answer| _ = created(answer));
+    let last = Operation::Claim(Claim { key: b"last".into(), value: Vec::new(), lease: 7 });
+    created(&call(&store, last).await);
+    let found = snapshot(&store, vec![all("")]).await.found.concat();
+    assert_eq!(found.len(), 5);
 }
