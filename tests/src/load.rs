@@ -258,10 +258,7 @@ impl Load {
                 batch.push(Event::Wake);
             }
             let begun = Instant::now();
-            let step = self
-                .elector
-                .handle(self.now, &batch)
-                .unwrap_or_else(|e| panic!("{} {:?} {e}", batch.len(), batch.first()));
+            let step = self.elector.handle(self.now, &batch).expect("the step is within its limit");
             let (time, fuel) = (begun.elapsed(), self.elector.fuel_spent());
             cost.add(Cost { fuel, events: batch.len(), time, steps: 1 });
             self.deadline = step.deadline;
