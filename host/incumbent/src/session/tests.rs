@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
+use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use super::*;
 use crate::candidate::Candidate;
@@ -23,9 +25,7 @@ async fn elections_that_one_lease_does_not_take_go_to_further_ones() {
 
     // What is left makes room again.
     drop(led);
-    while session.pool.places() != (vec![0, 0, 0], 0) {
-        yield_now().await;
-    }
+    becomes(|| session.pool.places() == (vec![0, 0, 0], 0)).await;
     let led = campaigns(&session, 20..40).await;
     assert_eq!(session.pool.places(), (vec![9, 9, 2], 20));
     drop(led);
@@ -39,16 +39,14 @@ async fn observers_and_lists_have_places_as_well() {
     let listed = session.election("jobs-0").candidates().await.expect("are listed");
     assert!(listed.is_empty());
     drop(observed);
-    while session.pool.places() != (vec![0, 0], 0) {
-        yield_now().await;
-    }
+    becomes(|| session.pool.places() == (vec![0, 0], 0)).await;
 }
 
 #[tokio::test]
 async fn a_second_candidate_is_refused_whichever_lease_has_the_first() {
     let (session, _) = small(MemoryStore::default()).await;
     let mut first: Vec<_> = names(&session, 0..12).map(|election| election.join()).collect();
-    join_all(first.iter_mut().map(Candidate::joined)).await;
+    soon(join_all(first.iter_mut().map(Candidate::joined))).await;
     for number in [0, 11] {
         let second = session.election(format!("jobs-{number}")).campaign().await;
         assert!(matches!(second, Err(Error::Withdrawn(_))), "{number}: {second:?}");
@@ -60,8 +58,10 @@ async fn all_may_leave_and_campaign_again_at_once() {
     let (session, _) = small(MemoryStore::default()).await;
     let led = campaigns(&session, 0..9).await;
     drop(led);
-    let again = campaigns(&session, 0..9).await;
-    assert!(again.iter().all(Leadership::is_valid));
+    let mut again: Vec<_> = names(&session, 0..9).map(|election| election.join()).collect();
+    assert_eq!(session.pool.places(), (vec![10, 8], 9), "no lease has more than its places");
+    let led = soon(try_join_all(again.iter_mut().map(Candidate::elected))).await.expect("all lead");
+    assert!(led.iter().all(Leadership::is_valid));
 }
 
 #[tokio::test]
@@ -72,17 +72,15 @@ async fn closing_ends_the_terms_on_all_leases_and_drops_the_store() {
         let session = session.clone();
         async move { session.close().await }
     });
-    join_all(led.iter().map(Leadership::lost)).await;
+    soon(join_all(led.iter().map(Leadership::lost))).await;
     drop(led);
-    closing.await.expect("closes").expect("closes");
+    soon(closing).await.expect("closes").expect("closes");
     for number in [0, 30] {
         let late = session.election(format!("jobs-{number}")).campaign().await;
         assert!(matches!(late, Err(Error::Closed)), "{late:?}");
     }
     assert!(matches!(session.with_own_lease(), Err(Error::Closed)));
-    while store.strong_count() > 0 {
-        yield_now().await;
-    }
+    becomes(|| store.strong_count() == 0).await;
 }
 
 #[tokio::test]
@@ -115,12 +113,12 @@ async fn a_lease_of_its_own_stands_when_the_others_is_lost() {
     assert_eq!(own.election("jobs").identity(), session.election("jobs").identity());
     assert_ne!(lost.lease(), kept.lease());
     store.revoke(lost.lease());
-    lost.lost().await;
+    soon(lost.lost()).await;
     drop(lost);
-    session.close().await.expect("closes");
+    soon(session.close()).await.expect("closes");
     kept.fence().put("/result", "42").await.expect("the term stands");
     drop(kept);
-    own.close().await.expect("closes");
+    soon(own.close()).await.expect("closes");
 }
 
 /// A session whose electors have ten places, and its store.
@@ -139,5 +137,20 @@ fn names(session: &Session, numbers: std::ops::Range<u32>) -> impl Iterator<Item
 
 async fn campaigns(session: &Session, numbers: std::ops::Range<u32>) -> Vec<Leadership> {
     let campaign = async |election: Election| election.campaign().await;
-    try_join_all(names(session, numbers).map(campaign)).await.expect("all lead")
+    soon(try_join_all(names(session, numbers).map(campaign))).await.expect("all lead")
+}
+
+/// Waits for a condition.
+async fn becomes(holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            yield_now().await;
+        }
+    };
+    soon(waiting).await;
+}
+
+/// Waits for what is sure to come.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_mins(1), future).await.expect("takes less than a minute")
 }
