@@ -82,7 +82,7 @@ fn start(parts: Parts, troubles: broadcast::Sender<Failure>) -> Result<Handle, C
         config,
         deadline: None,
         events: Queue::default(),
-        calls: Calls::new(store),
+        calls: Calls::new(store, handle.answered.clone()),
         registrants: Registrants::new(deadlines, troubles),
         recovery,
         sleep: None,

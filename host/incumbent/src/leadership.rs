@@ -255,6 +255,11 @@ impl Fence {
         self.term.is_valid()
     }
 
+    /// When the work must have stopped, as [`Leadership::valid_until`] says.
+    pub fn valid_until(&self) -> Mark {
+        self.term.deadline()
+    }
+
     /// The session's identity.
     pub fn identity(&self) -> &str {
         &self.handle.identity

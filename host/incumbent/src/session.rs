@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::store::Store;
 use crate::store::url::StoreUrl;
 use crate::term::Deadlines;
-use crate::types::{Config, Failure};
+use crate::types::{Config, Failure, Mark};
 
 /// One identity, for as many elections as you like. A cheap clone.
 ///
@@ -129,6 +129,23 @@ impl Session {
             Some(troubles) => received(troubles),
             None => stream::empty().boxed(),
         }
+    }
+
+    /// When the store answered this session last, to whatever it was asked: a mark of the
+    /// session's clock. None if it has not answered yet. While there is a candidate, the store is
+    /// asked at least every third of the lease time.
+    pub fn store_answered(&self) -> Option<Mark> {
+        self.pool.store_answered()
+    }
+
+    /// Waits until the session's drivers have come round: proof that the runtime polls them, and
+    /// that nothing holds them up. Costs the store nothing. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] if the session is closed.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.pool.ping().await
     }
 
     pub(crate) fn start(parts: Parts) -> Result<Self, Error> {

@@ -13,6 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::task::unconstrained;
 use tracing::debug;
 
+use super::handle::Answered;
 use super::queue::too_large;
 use super::verify::{Ledger, Verified};
 use crate::elector::size;
@@ -28,23 +29,25 @@ pub(super) struct Calls {
     pub(super) ledger: Ledger,
     /// The leases that the elector asked for and has not given back.
     leases: BTreeSet<LeaseId>,
+    answered: Answered,
 }
 
 impl Calls {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, answered: Answered) -> Self {
         Self {
             under_way: FuturesUnordered::new(),
             watches: store.watches(),
             store,
             ledger: Ledger::default(),
             leases: BTreeSet::new(),
+            answered,
         }
     }
 
     /// Drops all that is under way, and returns the leases that may be left.
     pub(super) fn give_up(&mut self) -> BTreeSet<LeaseId> {
         let leases = mem::take(&mut self.leases);
-        *self = Self::new(Arc::clone(&self.store));
+        *self = Self::new(Arc::clone(&self.store), self.answered.clone());
         leases
     }
 
@@ -92,6 +95,9 @@ impl Calls {
             reply.outcome = Err(Failure::Other(too_large));
         }
         self.ledger.answered(now, &reply);
+        if !matches!(reply.outcome, Err(Failure::Timeout | Failure::Unavailable)) {
+            self.answered.set(now);
+        }
         match &reply.outcome {
             Ok(response) => debug!(id = reply.id, answer = response.name(), "reply"),
             Err(failure) => debug!(id = reply.id, %failure, "no reply"),

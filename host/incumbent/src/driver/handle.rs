@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::broadcast;
 use super::registrants::{Pending, Registrant};
 use crate::clock::Clock;
 use crate::store::{Store, read};
-use crate::types::{self, ElectionId, Entry, Failure, Revision};
+use crate::types::{self, ElectionId, Entry, Failure, Mark, Revision};
 use crate::write::{Write, WriteError, written};
 
 /// How many writes may be under way at once, and how many reads: enough for any store to be
@@ -24,6 +24,10 @@ const AT_ONCE: usize = 256;
 /// How the users of a session reach one of its drivers. A cheap clone.
 #[derive(Clone)]
 pub(crate) struct Handle(Arc<Shared>);
+
+/// When the store answered a driver last. A cheap clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answered(Arc<AtomicU64>);
 
 /// What all handles of a driver share.
 pub(crate) struct Shared {
@@ -36,11 +40,23 @@ pub(crate) struct Shared {
     open: watch::Receiver<()>,
     pub(crate) identity: Arc<str>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(super) answered: Answered,
     store: Weak<dyn Store>,
     /// For the answers of the store.
     timeout: Duration,
     /// Where the session lives.
     pub(crate) runtime: runtime::Handle,
+}
+
+impl Answered {
+    pub(super) fn set(&self, now: Mark) {
+        self.0.store(now, Ordering::Relaxed);
+    }
+
+    /// None if it never has: no clock is at 0 any more.
+    pub(super) fn get(&self) -> Option<Mark> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|mark| *mark > 0)
+    }
 }
 
 /// The driver's end.
@@ -68,6 +84,7 @@ impl Handle {
             open: is_open,
             identity: identity.into(),
             clock,
+            answered: Answered::default(),
             store: Arc::downgrade(store),
             timeout,
             runtime: runtime::Handle::current(),
@@ -219,5 +236,6 @@ pub(crate) enum Request {
     Write { term: types::Term, write: Write, pending: Pending },
     Yielded(types::Term),
     Leave(ElectionId),
+    Ping(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tracing::{error, info};
@@ -27,7 +27,7 @@ use crate::elector::Component;
 use crate::error::Error;
 use crate::store::Store;
 use crate::term::Deadlines;
-use crate::types::{Config, ElectionId, Failure};
+use crate::types::{Config, ElectionId, Failure, Mark};
 
 /// How many elections an elector takes.
 pub(crate) const CAPACITY: usize = 10_000;
@@ -139,6 +139,24 @@ impl Pool {
         };
         // Without its driver it is closed as well.
         join_all(closings).await;
+    }
+
+    /// When the store answered one of the drivers last.
+    pub(crate) fn store_answered(&self) -> Option<Mark> {
+        let drivers = self.0.drivers.lock();
+        drivers.handles.iter().filter_map(|handle| handle.answered.get()).max()
+    }
+
+    /// Waits until all drivers have come round.
+    pub(crate) async fn ping(&self) -> Result<(), Error> {
+        let ping = |handle: &Handle| {
+            let (done, came_round) = oneshot::channel();
+            handle.send(Request::Ping(done));
+            came_round
+        };
+        let pings: Vec<_> = self.0.drivers.lock().handles.iter().map(ping).collect();
+        try_join_all(pings).await.map_err(|_| Error::Closed)?;
+        Ok(())
     }
 
     /// Where there is a place: with the driver that has candidates of the name, with the first

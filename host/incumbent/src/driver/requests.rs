@@ -34,6 +34,10 @@ impl Driver {
                 self.recovery.end_orphan(term.election, false, &mut self.registrants);
             }
             Request::Leave(election) => self.leave(election),
+            Request::Ping(done) => {
+                // The caller may have gone.
+                let _ = done.send(());
+            }
             Request::Close(done) => self.close(Some(done)),
         }
     }

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::candidate::Candidate;
+use crate::clock::{BootClock, Clock};
 use crate::leadership::Leadership;
 use crate::store::memory::MemoryStore;
 
@@ -119,6 +120,22 @@ async fn a_lease_of_its_own_stands_when_the_others_is_lost() {
     kept.fence().put("/result", "42").await.expect("the term stands");
     drop(kept);
     soon(own.close()).await.expect("closes");
+}
+
+#[tokio::test]
+async fn all_drivers_come_round_until_the_session_is_closed() {
+    let (session, _) = small(MemoryStore::default()).await;
+    soon(session.ping()).await.expect("one driver");
+    assert_eq!(session.store_answered(), None, "the store was not asked yet");
+    let led = campaigns(&session, 0..20).await;
+    soon(session.ping()).await.expect("three drivers");
+    let answered = session.store_answered().expect("has answered");
+    assert!(answered <= BootClock.now());
+    let fence = led[0].fence();
+    assert_eq!(fence.valid_until(), led[0].valid_until());
+    drop(led);
+    soon(session.close()).await.expect("closes");
+    assert!(matches!(soon(session.ping()).await, Err(Error::Closed)));
 }
 
 /// A session whose electors have ten places, and its store.
