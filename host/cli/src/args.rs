@@ -13,8 +13,8 @@ use clap::{
 use incumbent::StoreUrl;
 
 use super::parse::{
-    Checked, Directory, Target, directory, election_name, identity, lease_time, prefix, span,
-    store_url, target, timeout, variable,
+    Address, Checked, Directory, Target, address, directory, election_name, host_name, identity,
+    lease_time, prefix, span, store_url, target, timeout, variable,
 };
 
 #[derive(Debug, Parser)]
@@ -138,7 +138,7 @@ pub enum Command {
         visible_alias = "watch",
         after_help = "Example:\n  incumbent observe my-service -o json"
     )]
-    Observe(Named),
+    Observe(Observe),
     /// Print the leader, once
     #[command(after_help = "Example: the leader's value alone\n  \
         incumbent leader my-service -o json | jq -r .leader.value\n\n\
@@ -274,6 +274,8 @@ pub struct Run {
     pub component: Option<PathBuf>,
     #[command(flatten)]
     pub grants: Grants,
+    #[command(flatten)]
+    pub http: Http,
     /// The command to run while leading, after --; or the arguments of the component
     #[arg(last = true, required_unless_present = "component", num_args = 1.., value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -312,6 +314,35 @@ pub struct Grants {
     pub max_memory: u32,
 }
 
+/// The flags of the HTTP endpoint.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "HTTP endpoint")]
+pub struct Http {
+    /// Answer HTTP there (/leader, /livez, /readyz, /status, /events, POST /resign): HOST:PORT, or
+    /// unix:PATH
+    #[arg(long, value_name = "ADDRESS", value_parser = Checked::new(address))]
+    pub listen: Option<Address>,
+    /// When /readyz says 200
+    #[arg(long, value_enum, default_value_t = ReadyWhen::Candidate)]
+    pub ready_when: ReadyWhen,
+    /// Answer requests for this host name as well; may be given more than once, but its variable
+    /// holds one
+    #[arg(long = "http-host", value_name = "NAME", value_parser = Checked::new(host_name))]
+    pub http_hosts: Vec<String>,
+    /// A file whose first line is the token that POST /resign needs. Without it, only a unix socket
+    /// takes that
+    #[arg(long, value_name = "FILE")]
+    pub http_token_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReadyWhen {
+    /// While it leads, or is in line and could
+    Candidate,
+    /// Only while it leads
+    Leader,
+}
+
 #[derive(Debug, Args)]
 pub struct Campaign {
     /// The election's name
@@ -322,6 +353,16 @@ pub struct Campaign {
     /// Give up with status 1 if not elected within this time; 0: try once
     #[arg(long, value_name = "DURATION", value_parser = Checked::new(span))]
     pub wait: Option<Duration>,
+    #[command(flatten)]
+    pub http: Http,
+}
+
+#[derive(Debug, Args)]
+pub struct Observe {
+    #[command(flatten)]
+    pub named: Named,
+    #[command(flatten)]
+    pub http: Http,
 }
 
 #[derive(Debug, Args)]

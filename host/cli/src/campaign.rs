@@ -9,30 +9,33 @@ use incumbent::{Candidate, Election, Event, Leadership};
 use super::args::{Campaign, Common};
 use super::event::{Reporter, missed};
 use super::exit::{End, Status};
+use super::http::Endpoint;
+use super::instance::{InstanceView, Role};
 use super::output::Output;
-use super::session::{self, Cleanup, identity};
+use super::session::{self, Cleanup, identity, view};
 use super::signals::Signals;
 
 pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, End> {
     let mut signals = Signals::listen()?;
+    let view = view(common, "campaign", &campaign.election, campaign.candidate.ttl);
+    let _endpoint = Endpoint::start(&campaign.http, &view)?;
     let session = tokio::select! {
         session = session::candidate_session(common, &campaign.candidate) => session?,
         _ = signals.next() => return Ok(Status::Done),
     };
     let election = session::election(&session, common, &campaign.candidate, &campaign.election);
 
-    let identity = identity(common);
-    let output = Output::to_stdout(missed(common.output, &campaign.election, &identity))?;
+    let output = Output::to_stdout(missed(common.output, &campaign.election, &identity(common)))?;
+    view.connected(&session, &election, Role::Joining);
     let mut candidate = election.join();
-    let reporter =
-        Reporter::new(&campaign.election, &identity, vec![(common.output, output.clone())]);
+    let reporter = Reporter::new(&view, vec![(common.output, output.clone())]);
     let reporting = tokio::spawn(reporter.report_all(candidate.events()));
 
     let mut leadership = None;
     let events = candidate.events();
     let given_up = give_up(campaign.wait, &election, events, common.command_timeout);
     let end = tokio::select! {
-        end = lead_on(&mut candidate, &mut leadership, given_up) => end,
+        end = lead_on(&mut candidate, &mut leadership, &view, given_up) => end,
         _ = signals.next() => Ok(Status::Done),
         closed = output.closed() => closed,
     };
@@ -53,6 +56,7 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
 async fn lead_on(
     candidate: &mut Candidate,
     held: &mut Option<Leadership>,
+    view: &InstanceView,
     given_up: impl Future<Output = End>,
 ) -> Result<Status, End> {
     let mut leadership = tokio::select! {
@@ -61,7 +65,13 @@ async fn lead_on(
     };
     loop {
         // In `held` it outlives this future: it is not resigned before we leave.
-        held.insert(leadership).lost().await;
+        let term = held.insert(leadership);
+        view.work_begins(term.fence());
+        tokio::select! {
+            _ = term.lost() => {}
+            () = view.resignation(term.epoch()) => {}
+        }
+        view.work_has_ended();
         *held = None;
         leadership = candidate.elected().await?;
     }

@@ -1,14 +1,15 @@
 //! What one flag's parser cannot see: flags that depend on each other, and the files that
 //! they name.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufRead as _};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::Path;
-use std::sync::Once;
+use std::path::{Path, PathBuf};
 
 use incumbent::{Credentials, StoreUrl};
+use parking_lot::Mutex;
 
 use super::args::{Candidate, Common};
 use super::exit::{End, bad_input, say};
@@ -77,7 +78,7 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
         (Some(_), Some(_)) | (None, None) => {}
     }
     match (&common.user, &common.password_file) {
-        (Some(_), Some(file)) => check_password(file)?,
+        (Some(_), Some(file)) => check_secret("--password-file", file, "password")?,
         (Some(user), None) => {
             return Err(bad_input(format!(
                 "--user {user:?} needs a password: add --password-file FILE"
@@ -99,29 +100,28 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
     Ok(credentials)
 }
 
-/// Whether there is a password. The store reads it when it logs in: the file may change.
-fn check_password(file: &Path) -> Result<(), End> {
-    let text = read("--password-file", file)?;
+/// Whether a file has a secret as its first line. It is read again whenever the secret is needed,
+/// because the file may change.
+pub fn check_secret(flag: &str, file: &Path, secret: &str) -> Result<(), End> {
+    let text = read(flag, file)?;
     match text.as_slice().lines().next() {
         Some(Ok(line)) if !line.is_empty() => {}
-        Some(Err(error)) => return Err(unreadable("--password-file", file, &error)),
+        Some(Err(error)) => return Err(unreadable(flag, file, &error)),
         Some(Ok(_)) | None => {
             return Err(bad_input(format!(
-                "--password-file {}: its first line is empty: write the password there",
+                "{flag} {}: its first line is empty: write the {secret} there",
                 file.display()
             )));
         }
     }
     let mode = fs::metadata(file).map_or(0, |metadata| metadata.mode());
-    // Once, although each session of a command checks it.
-    static SAID: Once = Once::new();
-    if mode & OTHERS_READ != 0 {
-        SAID.call_once(|| {
-            say(&format!(
-                "--password-file {0} can be read by every user of this machine: chmod 600 {0}",
-                file.display()
-            ));
-        });
+    // Once for each, although each session of a command checks it.
+    static SAID: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    if mode & OTHERS_READ != 0 && SAID.lock().insert(file.into()) {
+        say(&format!(
+            "{flag} {0} can be read by every user of this machine: chmod 600 {0}",
+            file.display()
+        ));
     }
     Ok(())
 }

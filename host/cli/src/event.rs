@@ -7,22 +7,27 @@ use incumbent::{BootClock, Clock, Event, Failure, Mark, Participant, Reason};
 use serde_json::Value;
 
 use super::args::Form;
+use super::instance::{Description, InstanceView};
 use super::output::{Gap, Output};
 use super::text::{Field, bytes_field, field, json, shown, shown_bytes};
 
-/// Prints the events of one election, in each form to its target.
+/// Prints the events of one election, in each form to its target, and keeps them for the HTTP
+/// endpoint.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     election: String,
     id: String,
     targets: Vec<(Form, Output)>,
+    view: InstanceView,
     /// The key of the last leadership: the event of its end does not name it.
     key: Vec<u8>,
 }
 
 impl Reporter {
-    pub fn new(election: &str, id: &str, targets: Vec<(Form, Output)>) -> Self {
-        Self { election: election.to_owned(), id: id.to_owned(), targets, key: Vec::new() }
+    pub fn new(view: &InstanceView, targets: Vec<(Form, Output)>) -> Self {
+        let Description { election, id, .. } = &view.shared().description;
+        let (election, id) = (election.clone(), id.clone());
+        Self { election, id, targets, view: view.clone(), key: Vec::new() }
     }
 
     /// Prints all events of a candidate.
@@ -37,6 +42,7 @@ impl Reporter {
             self.key.clone_from(&term.key);
         }
         let now = BootClock.now();
+        let object = self.object(event, now);
         for (form, output) in &self.targets {
             match form {
                 Form::People => {
@@ -44,9 +50,10 @@ impl Reporter {
                         output.line(line);
                     }
                 }
-                Form::Json => output.line(self.object(event, now)),
+                Form::Json => output.line(object.as_str()),
             }
         }
+        self.view.record(event, object);
     }
 
     /// A sentence that is not an event, for people only.
@@ -143,9 +150,8 @@ pub fn participant(participant: &Participant) -> Value {
 
 /// One object: what all events have, and what this one has.
 fn object(event: &str, election: &str, id: &str, details: Vec<Field>) -> String {
-    let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-    let common =
-        [field("event", event), field("election", election), field("id", id), field("time", time)];
+    let time = field("time", time_before(Duration::ZERO));
+    let common = [field("event", event), field("election", election), field("id", id), time];
     json(&common.into_iter().chain(details).collect())
 }
 
@@ -156,10 +162,19 @@ pub fn missed(form: Form, election: &str, id: &str) -> Gap {
         Form::People => Box::new(|many| {
             format!("incumbent: lines are missing here, because they were not read in time: {many}")
         }),
-        Form::Json => {
-            Box::new(move |many| object("missed", &election, &id, vec![field("lines", many)]))
-        }
+        Form::Json => Box::new(move |many| missed_object(&election, &id, many)),
     }
+}
+
+/// The object in place of objects that were left out.
+pub fn missed_object(election: &str, id: &str, many: u64) -> String {
+    object("missed", election, id, vec![field("lines", many)])
+}
+
+/// The time of so long ago.
+pub fn time_before(span: Duration) -> String {
+    let now = SystemTime::now();
+    humantime::format_rfc3339_millis(now.checked_sub(span).unwrap_or(now)).to_string()
 }
 
 /// The leader, as one line for people.

@@ -6,6 +6,7 @@
 //! | `campaign`, `run`, `observe`, `leader`, `candidates`, `put`, `get`, `depose` | the commands |
 //! | `session` | the connection to the store, and its end |
 //! | `event`, `text`, `output`, `stdout` | what is printed, in which form, and where |
+//! | `instance`, `http` | what is known of this instance, and the endpoint that tells it |
 //! | `limits` | whether the system grants the files and threads that we need |
 //! | `signals`, `exit` | how the program ends, and with which status |
 
@@ -17,6 +18,8 @@ mod depose;
 mod event;
 mod exit;
 mod get;
+mod http;
+mod instance;
 mod leader;
 mod limits;
 mod observe;

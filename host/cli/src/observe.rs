@@ -1,25 +1,34 @@
 //! `incumbent observe`: prints the leader, and each change.
 
+use std::time::Duration;
+
 use futures_util::StreamExt;
 use incumbent::Event;
 
-use super::args::{Common, Named};
+use super::args::{Common, Observe};
 use super::event::{Reporter, missed};
 use super::exit::{End, Status};
+use super::http::Endpoint;
+use super::instance::Role;
 use super::output::Output;
-use super::session::{identity, observed};
+use super::session::{identity, observed, view};
 use super::signals::Signals;
 
-pub async fn observe(common: &Common, named: &Named) -> Result<Status, End> {
+/// How long the store may be silent: an observer asks it every half minute.
+const SILENCE: Duration = Duration::from_secs(45);
+
+pub async fn observe(common: &Common, observe: &Observe) -> Result<Status, End> {
     let mut signals = Signals::listen()?;
-    let (_session, election) = tokio::select! {
-        observed = observed(common, named) => observed?,
+    let name = &observe.named.election;
+    let view = view(common, "observe", name, SILENCE);
+    let _endpoint = Endpoint::start(&observe.http, &view)?;
+    let (session, election) = tokio::select! {
+        observed = observed(common, &observe.named) => observed?,
         _ = signals.next() => return Ok(Status::Done),
     };
-    let identity = identity(common);
-    let output = Output::to_stdout(missed(common.output, &named.election, &identity))?;
-    let mut reporter =
-        Reporter::new(&named.election, &identity, vec![(common.output, output.clone())]);
+    view.connected(&session, &election, Role::Observing);
+    let output = Output::to_stdout(missed(common.output, name, &identity(common)))?;
+    let mut reporter = Reporter::new(&view, vec![(common.output, output.clone())]);
     let mut leaders = election.observe();
     let end = loop {
         tokio::select! {

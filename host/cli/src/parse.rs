@@ -269,6 +269,46 @@ pub fn lease_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A host's name, without a port.
+pub fn host_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains([':', '/', ' ']) {
+        return Err("give a host's name alone, like my-service.example".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// The value of --listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A host's name or its IP address, and a port.
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Unix(PathBuf),
+}
+
+/// Parses the value of --listen.
+pub fn address(text: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return match path {
+            "" => Err("give the path of the socket: unix:/run/my-service.sock".into()),
+            path => Ok(Address::Unix(path.into())),
+        };
+    }
+    let advice = || "give HOST:PORT, like 127.0.0.1:8080 or [::]:8080, or unix:PATH".to_owned();
+    let (host, port) = text.rsplit_once(':').ok_or_else(advice)?;
+    let port = port.parse().map_err(|_| advice())?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    match bare.unwrap_or(host) {
+        "" => Err(format!(
+            "it has no host: for all addresses of this machine give 0.0.0.0:{port} or [::]:{port}"
+        )),
+        host if bare.is_none() && host.contains(':') => Err(advice()),
+        host => Ok(Address::Tcp { host: host.to_owned(), port }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,5 +340,17 @@ mod tests {
         assert!(lease_time("0s").is_err());
         assert!(lease_time("9000000000s").is_ok());
         assert!(lease_time("9000000001s").is_err());
+    }
+
+    #[test]
+    fn addresses_are_told_apart() {
+        let tcp = |host: &str, port| Ok(Address::Tcp { host: host.into(), port });
+        assert_eq!(address("127.0.0.1:80"), tcp("127.0.0.1", 80));
+        assert_eq!(address("[::1]:0"), tcp("::1", 0));
+        assert_eq!(address("my-host:8080"), tcp("my-host", 8080));
+        assert_eq!(address("unix:/a b"), Ok(Address::Unix("/a b".into())));
+        for bad in ["", "8080", ":8080", "::1:8080", "my-host:", "my-host:99999", "unix:"] {
+            assert!(address(bad).is_err_and(|advice| advice.contains("give")), "{bad}");
+        }
     }
 }

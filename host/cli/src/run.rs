@@ -63,6 +63,8 @@ use super::args::{Common, Form, Run};
 use super::checks::{check_candidate, credentials};
 use super::event::{Reporter, in_seconds, missed};
 use super::exit::{End, Status, bad_input, say};
+use super::http::Endpoint;
+use super::instance::{InstanceView, Role};
 use super::output::Output;
 use super::session::{self, Cleanup, identity, leave};
 use super::signals::{Signals, not_heard};
@@ -111,9 +113,11 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
         }
     };
     let credentials = credentials(common)?;
-    let identity = identity(common);
-    let reporter = Reporter::new(&run.election, &identity, targets(common, run, &identity)?);
+    let reporting = targets(common, run, &identity(common))?;
+    let view = session::view(common, "run", &run.election, run.candidate.ttl);
+    let reporter = Reporter::new(&view, reporting);
     let signals = Signals::listen()?;
+    let _endpoint = Endpoint::start(&run.http, &view)?;
     let workload = match &run.component {
         Some(file) => match Runner::load(file, run, stop_timeout, signals).await? {
             Some(runner) => Workload::Component(runner),
@@ -129,6 +133,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
         workload,
         delay: Backoff::new(run.restart_delay, LONGEST_RESTART_DELAY),
         reporter,
+        view,
         store,
         credentials,
     };
@@ -149,6 +154,7 @@ struct Instance<'a> {
     workload: Workload,
     delay: Backoff,
     reporter: Reporter,
+    view: InstanceView,
     /// With an absolute path, so that guard and work find it wherever they are.
     store: StoreUrl,
     credentials: Credentials,
@@ -160,6 +166,7 @@ impl Instance<'_> {
         let candidate = &self.run.candidate;
         let election = session::election(session, self.common, candidate, &self.run.election);
         loop {
+            self.view.connected(session, &election, Role::Joining);
             let mut candidate = election.join();
             let reporting = tokio::spawn(self.reporter.clone().report_all(candidate.events()));
             let mut held = None;
@@ -237,8 +244,11 @@ impl Instance<'_> {
                 environment: &environment(self.common, &self.store, self.run, &leadership),
                 lease: self.lease(&leadership),
                 reporter: &self.reporter,
+                view: &self.view,
             };
+            self.view.work_begins(leadership.fence());
             let outcome = self.workload.term(assignment, &mut events).await;
+            self.view.work_has_ended();
             if let Outcome::Ended(ended) = &outcome {
                 self.reporter.remark(&format!("the {} {ended}", self.workload.name()));
             }

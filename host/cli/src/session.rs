@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use super::args::{self, Common, Named};
 use super::checks::{check_candidate, credentials, value_of};
 use super::exit::{End, Status, say};
+use super::instance::{Description, InstanceView};
 use super::signals::Signals;
 
 /// The name of this instance, for people.
@@ -24,6 +25,23 @@ pub fn identity(common: &Common) -> String {
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy();
         format!("{host}-{}", process::id())
+    })
+}
+
+/// What the HTTP endpoint can tell of this instance. The store may be silent for `silence`.
+pub fn view(
+    common: &Common,
+    command: &'static str,
+    election: &str,
+    silence: Duration,
+) -> InstanceView {
+    InstanceView::new(Description {
+        command,
+        election: election.to_owned(),
+        id: identity(common),
+        contest: common.contest.name(),
+        store: common.store().to_string(),
+        silence,
     })
 }
 

@@ -91,7 +91,7 @@ impl Runner {
     /// candidate's: with each, the deadline may have moved.
     pub async fn term(
         &mut self,
-        Assignment { leadership, environment, reporter, .. }: Assignment<'_>,
+        Assignment { leadership, environment, reporter, view, .. }: Assignment<'_>,
         events: &mut (impl Stream<Item = Event> + Unpin),
     ) -> Outcome {
         let started = BootClock.now();
@@ -111,9 +111,10 @@ impl Runner {
         let mut stopping = None;
         let mut lost = None;
         let mut asked_to_end = None;
+        let mut is_resigning = false;
         let mut is_overdue = false;
         let ended = loop {
-            if lost.is_some() || asked_to_end.is_some() {
+            if lost.is_some() || asked_to_end.is_some() || is_resigning {
                 stopping.get_or_insert_with(|| BootClock.now());
             }
             let until = schedule.kill_at(leadership.valid_until(), stopping);
@@ -133,6 +134,10 @@ impl Runner {
                 }
                 ended = &mut run.ended => break ended,
                 reason = leadership.lost(), if lost.is_none() => lost = Some(reason),
+                () = view.resignation(leadership.epoch()), if !is_resigning => {
+                    is_resigning = true;
+                    leadership.ask_to_stop();
+                }
                 Some(_) = events.next() => {}
                 () = BootClock.sleep_until(overdue), if !is_overdue => {
                     is_overdue = true;
@@ -171,14 +176,20 @@ impl Runner {
                 return Outcome::Broken { after };
             }
         };
-        outcome(status, lost, asked_to_end.is_some(), after)
+        if asked_to_end.is_some() {
+            Outcome::Asked
+        } else if is_resigning {
+            Outcome::Resigned
+        } else {
+            outcome(status, lost, after)
+        }
     }
 }
 
-/// How a term whose run has ended went. `status` is the component's, if it was not interrupted.
-fn outcome(status: Option<u8>, lost: Option<Reason>, is_asked: bool, after: Duration) -> Outcome {
+/// How a term whose run has ended went, if nobody asked for its end. `status` is the component's,
+/// if it was not interrupted.
+fn outcome(status: Option<u8>, lost: Option<Reason>, after: Duration) -> Outcome {
     match (status, lost) {
-        _ if is_asked => Outcome::Asked,
         // The component has resigned itself.
         (Some(status), None | Some(Reason::Resigned)) => {
             Outcome::Ended(Ended { status, after, by_keyboard: false })
@@ -198,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_component_whose_term_is_lost_is_not_its_own() {
-        let after = |lost| outcome(Some(0), lost, false, Duration::ZERO);
+        let after = |lost| outcome(Some(0), lost, Duration::ZERO);
         assert!(matches!(after(None), Outcome::Ended(Ended { status: 0, .. })));
         assert!(matches!(after(Some(Reason::Resigned)), Outcome::Ended(_)));
         assert!(matches!(after(Some(Reason::Deposed)), Outcome::Stopped));

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use super::lease::Lease;
 use crate::event::{Reporter, in_seconds};
 use crate::exit::{End, Status};
+use crate::instance::InstanceView;
 use crate::signals::Asked;
 
 /// What the work of one term is given.
@@ -22,6 +23,8 @@ pub struct Assignment<'a> {
     /// For the guard, which gives it back when the supervisor is dead.
     pub lease: Lease,
     pub reporter: &'a Reporter,
+    /// Tells whether somebody wants the term to be resigned.
+    pub view: &'a InstanceView,
 }
 
 /// How a term went. Nothing of the work runs any more, unless it says so.
@@ -33,6 +36,8 @@ pub enum Outcome {
     Stopped,
     /// The guard died, or the work ended without a cause.
     Broken { after: Duration },
+    /// The work was stopped because we were asked to resign.
+    Resigned,
     /// The work was stopped because we were asked to end.
     Asked,
     /// We were asked to end, and the work does not end: nothing can interrupt what it does.
@@ -70,7 +75,8 @@ impl Outcome {
             Self::Ended(ended) => again(ended.after),
             Self::Broken { .. } | Self::Stopped if once => Next::End(Ok(Status::NotFound)),
             Self::Broken { after } => again(after),
-            Self::Stopped => Next::Campaign { has_lived: false },
+            Self::Resigned if once => Next::End(Ok(Status::Done)),
+            Self::Stopped | Self::Resigned => Next::Campaign { has_lived: false },
             Self::Asked => Next::End(Ok(Status::Done)),
             Self::AtOnce(asked) => Next::AtOnce(asked.status()),
             Self::Stuck => Next::AtOnce(Status::Done),
@@ -130,7 +136,7 @@ mod tests {
         let broken = |after| move || Outcome::Broken { after };
         let campaign = |has_lived| format!("Campaign {{ has_lived: {has_lived} }}");
         let end = |status| format!("End(Ok({status}))");
-        let table: [(&dyn Fn() -> Outcome, String, String); 11] = [
+        let table: [(&dyn Fn() -> Outcome, String, String); 12] = [
             (&ended(soon, false), "Delay".into(), end("Passed(7)")),
             (&ended(late, false), campaign(true), end("Passed(7)")),
             (&ended(soon, true), end("Done"), end("Passed(7)")),
@@ -138,6 +144,7 @@ mod tests {
             (&broken(soon), "Delay".into(), end("NotFound")),
             (&broken(late), campaign(true), end("NotFound")),
             (&|| Outcome::Stopped, campaign(false), end("NotFound")),
+            (&|| Outcome::Resigned, campaign(false), end("Done")),
             (&|| Outcome::Asked, end("Done"), end("Done")),
             (&|| Outcome::Stuck, "AtOnce(Done)".into(), "AtOnce(Done)".into()),
             (

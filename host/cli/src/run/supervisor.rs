@@ -74,7 +74,7 @@ impl Supervisor {
     /// `events` are the candidate's: with each, the deadline may have moved.
     pub async fn term(
         &mut self,
-        Assignment { leadership, environment, lease, reporter }: Assignment<'_>,
+        Assignment { leadership, environment, lease, reporter, view }: Assignment<'_>,
         events: &mut (impl Stream<Item = Event> + Unpin),
     ) -> Outcome {
         let clock = BootClock;
@@ -96,6 +96,7 @@ impl Supervisor {
             }
         };
         let mut is_lost = false;
+        let mut is_resigning = false;
         let mut has_complained = false;
         let mut input = None;
         loop {
@@ -153,6 +154,10 @@ impl Supervisor {
                 _ = leadership.lost(), if !is_lost => {
                     is_lost = true;
                     input = Some(Input::Lost);
+                }
+                () = view.resignation(leadership.epoch()), if !is_resigning => {
+                    is_resigning = true;
+                    input = Some(Input::Resign);
                 }
                 Some(_) = events.next() => {}
                 _ = self.continued.recv() => self.terminal.give(work.group()),

@@ -5,6 +5,7 @@
 //! | `commands` | every command, its output and its exit status, on a real etcd |
 //! | `run` | `incumbent run`: how it looks after its command |
 //! | `guard` | `incumbent run` and its guard: what happens when one of them is killed or stopped |
+//! | `http` | the HTTP endpoint of an instance, asked with curl |
 //! | `job` | `incumbent run --component`: work that cannot outlive its leadership |
 //! | `one_machine` | the program without etcd, on the store of one machine |
 //! | `bad_input` | one clear sentence for each fault of the command line, and status 2 |
@@ -39,6 +40,7 @@ use tempfile::TempDir;
 mod bad_input;
 mod commands;
 mod guard;
+mod http;
 mod job;
 mod lost_packets;
 mod one_machine;

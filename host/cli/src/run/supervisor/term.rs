@@ -31,6 +31,8 @@ pub enum Input {
     ValidUntil(Mark),
     /// The leadership is lost.
     Lost,
+    /// Somebody wants the leadership to be given back.
+    Resign,
     /// A signal asks us to end.
     Signal(Asked),
     /// The command runs.
@@ -124,6 +126,7 @@ enum Cause {
     Own(Ended),
     GuardLost,
     TermOver,
+    Resigned,
     Asked,
 }
 
@@ -181,6 +184,7 @@ impl Term {
         match input {
             Input::ValidUntil(until) => self.valid_until = until,
             Input::Lost => self.stop(now, Cause::TermOver),
+            Input::Resign => self.stop(now, Cause::Resigned),
             Input::Signal(asked) => match self.phase.stop() {
                 Some(Stop { cause: Cause::Asked, .. }) => {
                     // Ended processes are reaped first, because the system may give their
@@ -307,6 +311,7 @@ impl Term {
         match self.phase.stop().map(|stop| stop.cause) {
             Some(Cause::Own(ended)) => Outcome::Ended(ended),
             Some(Cause::TermOver) => Outcome::Stopped,
+            Some(Cause::Resigned) => Outcome::Resigned,
             Some(Cause::Asked) => Outcome::Asked,
             Some(Cause::GuardLost) | None => {
                 Outcome::Broken { after: Duration::from_nanos(now.saturating_sub(self.started)) }

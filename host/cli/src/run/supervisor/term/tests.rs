@@ -14,6 +14,7 @@ fn input(name: &str) -> Input {
     let (word, rest) = name.split_once(' ').unwrap_or((name, ""));
     match (word, rest) {
         ("lost", "") => Input::Lost,
+        ("resign", "") => Input::Resign,
         ("signal", "") => Input::Signal(Asked(SignalKind::interrupt())),
         ("started", "") => Input::Started,
         ("not", "started") => Input::NotStarted(io::ErrorKind::NotFound.into()),
@@ -66,6 +67,7 @@ fn shown(action: &Action) -> String {
         Action::End(Outcome::NotStarted(_)) => "END not started".into(),
         Action::End(Outcome::AtOnce(asked)) => format!("END at once, {:?}", asked.status()),
         Action::End(Outcome::Stopped) => "END stopped".into(),
+        Action::End(Outcome::Resigned) => "END resigned".into(),
         Action::End(Outcome::Asked) => "END asked".into(),
         Action::End(Outcome::Stuck) => "END stuck".into(),
     }
@@ -130,6 +132,7 @@ fn edges() {
         "continued",
         "valid until 20",
         "lost",
+        "resign",
         "signal",
         "overdue",
         "guard lost",

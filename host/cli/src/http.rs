@@ -1,0 +1,128 @@
+//! The HTTP endpoint (`--listen`): what this instance says of itself, and how it is asked to
+//! resign.
+//!
+//! It has a thread and a runtime of its own, so a reader, however slow, takes no time from the
+//! thread that renews the lease and stops the work.
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | `socket` | where it listens |
+//! | `connections` | how many connections it takes, and for how long |
+//! | `admission` | the requests that it refuses: for other hosts, of other origins, without the token |
+//! | `probes` | `/leader`, `/livez`, `/readyz` |
+//! | `status` | `/status` |
+//! | `events` | `/events` |
+//! | `resign` | `/resign` |
+
+mod admission;
+mod connections;
+mod events;
+mod probes;
+mod resign;
+mod socket;
+mod status;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use axum::http::{StatusCode, header};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use futures_util::future::{AbortHandle, abortable};
+use serde_json::Value;
+
+use self::admission::Admission;
+use self::socket::Bound;
+use super::args::Http;
+use super::exit::{End, bad_input};
+use super::instance::InstanceView;
+use super::text::{json, shown};
+
+/// The routes, for a request of another one.
+const ROUTES: &str = "GET /leader, /livez, /readyz, /status, /events, and POST /resign";
+
+/// The endpoint of this instance. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Endpoint {
+    serving: AbortHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Endpoint {
+    /// Listens from now on, if the user wants that.
+    pub fn start(http: &Http, view: &InstanceView) -> Result<Option<Self>, End> {
+        admission::check(http)?;
+        let Some(address) = &http.listen else {
+            return Ok(None);
+        };
+        view.shared().log.keep();
+        let bound = Bound::new(address)?;
+        let admission = Arc::new(Admission::new(http, &bound));
+        let router = router(view.clone(), admission).layer(Extension(http.ready_when));
+        Self::serve(bound, router).map(Some).map_err(|error| {
+            bad_input(format!(
+                "the HTTP endpoint cannot start ({error}): allow more threads (ulimit -u) and open                  files (ulimit -n)"
+            ))
+        })
+    }
+
+    fn serve(bound: Bound, router: Router) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let inside = runtime.enter();
+        let (listener, file) = bound.listener()?;
+        drop(inside);
+        let (serve, serving) = abortable(connections::serve(listener, router));
+        let thread = thread::Builder::new().name("incumbent-http".into()).spawn(move || {
+            // Ends when it is aborted.
+            let _ = runtime.block_on(serve);
+            runtime.shutdown_background();
+            drop(file);
+        })?;
+        Ok(Self { serving, thread: Some(thread) })
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.serving.abort();
+        if let Some(thread) = self.thread.take() {
+            // Fails if it panicked, which has been said.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn router(view: InstanceView, admission: Arc<Admission>) -> Router {
+    let leader = get(probes::leader).options(probes::leader);
+    let resign = post(resign::resign)
+        .layer(from_fn_with_state(Arc::clone(&admission), admission::check_token));
+    Router::new()
+        .route("/leader", leader.clone())
+        .route("/primary", leader)
+        .route("/livez", get(probes::livez))
+        .route("/readyz", get(probes::readyz))
+        .route("/status", get(status::status))
+        .route("/events", get(events::events))
+        .route("/resign", resign)
+        .fallback(|| async { said(StatusCode::NOT_FOUND, &format!("there is {ROUTES}")) })
+        .method_not_allowed_fallback(|| async {
+            said(StatusCode::METHOD_NOT_ALLOWED, &format!("there is {ROUTES}"))
+        })
+        .layer(from_fn_with_state(admission, admission::check_source))
+        .layer(from_fn(admission::harden))
+        .with_state(view)
+}
+
+/// A sentence.
+fn said(status: StatusCode, sentence: &str) -> Response {
+    let text = shown(sentence) + "\n";
+    (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+}
+
+/// An object.
+fn told(status: StatusCode, object: &Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], json(object) + "\n").into_response()
+}

@@ -1,0 +1,209 @@
+//! What is known of this instance: its commands write it, and the HTTP endpoint reads it, each on
+//! its own thread. Its lock is never held while anything waits.
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | `log` | the events that are kept |
+//! | `queue` | the candidates, as the store has them |
+
+pub mod log;
+pub mod queue;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use incumbent::{BootClock, Clock, Election, Epoch, Event, Fence, Mark, Session};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use self::log::Log;
+use self::queue::Queue;
+
+/// How long the driver may take to come round before it counts as stuck. Probes usually give up
+/// after a second.
+const DRIVER_TIMEOUT: Duration = Duration::from_millis(900);
+
+/// How long it is remembered whether the driver came round, so that many probes cost one look.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// What never changes.
+#[derive(Clone, Debug)]
+pub struct Description {
+    pub command: &'static str,
+    pub election: String,
+    pub id: String,
+    pub contest: &'static str,
+    pub store: String,
+    /// How long the store may be silent before this instance is not ready.
+    pub silence: Duration,
+}
+
+/// What is known of this instance. A cheap clone.
+#[derive(Clone, Debug)]
+pub struct InstanceView(Arc<Shared>);
+
+#[derive(Debug)]
+pub struct Shared {
+    pub description: Description,
+    pub started: Mark,
+    pub log: Log,
+    pub queue: Queue,
+    state: Mutex<State>,
+    /// The term that somebody wants to be resigned.
+    resignation: watch::Sender<Epoch>,
+    driver: tokio::sync::Mutex<Option<(Instant, bool)>>,
+}
+
+#[derive(Debug)]
+struct State {
+    role: Role,
+    /// Our key in line, if we are there.
+    key: Vec<u8>,
+    /// The term whose work runs.
+    work: Option<Fence>,
+    connection: Option<(Session, Election)>,
+}
+
+/// What this instance does in its election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It looks for the store.
+    Connecting,
+    /// It is no candidate.
+    Observing,
+    /// It is not in line, or not any more.
+    Joining,
+    Waiting,
+    /// It leads, or its work has to stop.
+    Leading,
+    /// Its candidacy is over.
+    Withdrawn,
+}
+
+impl InstanceView {
+    pub fn new(description: Description) -> Self {
+        let state = State { role: Role::Connecting, key: Vec::new(), work: None, connection: None };
+        Self(Arc::new(Shared {
+            description,
+            started: BootClock.now(),
+            log: Log::default(),
+            queue: Queue::default(),
+            state: Mutex::new(state),
+            resignation: watch::Sender::new(Epoch::default()),
+            driver: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    // What the instance says.
+
+    /// The store has been reached, and this instance takes this role at first.
+    pub fn connected(&self, session: &Session, election: &Election, role: Role) {
+        let mut state = self.0.state.lock();
+        state.connection = Some((session.clone(), election.clone()));
+        state.role = role;
+    }
+
+    /// An event has happened, which is this object in JSON.
+    pub fn record(&self, event: &Event, object: String) {
+        {
+            let mut state = self.0.state.lock();
+            match event {
+                Event::Joined { key, .. } => {
+                    state.key.clone_from(key);
+                    state.role = Role::Waiting;
+                }
+                Event::Elected(_) => state.role = Role::Leading,
+                Event::Demoted { .. } => state.role = Role::Joining,
+                Event::Withdrawn(_) => state.role = Role::Withdrawn,
+                Event::Extended(_)
+                | Event::Endangered(_)
+                | Event::Leader(_)
+                | Event::Trouble(_)
+                | _ => {}
+            }
+        }
+        self.0.log.push(object, !matches!(event, Event::Extended(_)));
+    }
+
+    /// The work of a term begins.
+    pub fn work_begins(&self, term: Fence) {
+        self.0.state.lock().work = Some(term);
+    }
+
+    /// No part of the work runs any more.
+    pub fn work_has_ended(&self) {
+        self.0.state.lock().work = None;
+    }
+
+    /// Waits until somebody wants this term to be resigned. Cancel safe.
+    pub async fn resignation(&self, epoch: Epoch) {
+        let mut wanted = self.0.resignation.subscribe();
+        // Cannot fail: we hold the sender.
+        let _ = wanted.wait_for(|wanted| *wanted == epoch).await;
+    }
+
+    // What the endpoint asks.
+
+    pub fn shared(&self) -> &Shared {
+        &self.0
+    }
+
+    pub fn role(&self) -> Role {
+        self.0.state.lock().role
+    }
+
+    /// Our key in line.
+    pub fn key(&self) -> Option<Vec<u8>> {
+        let state = self.0.state.lock();
+        matches!(state.role, Role::Waiting | Role::Leading).then(|| state.key.clone())
+    }
+
+    /// The term that stands, by the clock at this moment, and whose work runs.
+    pub fn term(&self) -> Option<Fence> {
+        self.0.state.lock().work.clone().filter(Fence::is_valid)
+    }
+
+    /// The term whose deadline has passed though its work still runs.
+    pub fn overdue(&self) -> Option<Fence> {
+        let work = self.0.state.lock().work.clone();
+        work.filter(|term| !term.is_valid() && term.valid_until() <= BootClock.now())
+    }
+
+    pub fn election(&self) -> Option<Election> {
+        Some(self.0.state.lock().connection.as_ref()?.1.clone())
+    }
+
+    fn session(&self) -> Option<Session> {
+        Some(self.0.state.lock().connection.as_ref()?.0.clone())
+    }
+
+    /// Asks for the resignation of a term.
+    pub fn resign(&self, epoch: Epoch) {
+        self.0.resignation.send_replace(epoch);
+    }
+
+    /// How long ago the store answered last.
+    pub fn since_answer(&self) -> Option<Duration> {
+        let answered = self.session()?.store_answered()?;
+        Some(Duration::from_nanos(BootClock.now().saturating_sub(answered)))
+    }
+
+    /// Whether the driver comes round. Looks at most five times a second.
+    pub async fn driver_turns(&self) -> bool {
+        let mut last = self.0.driver.lock().await;
+        if let Some((at, turns)) = *last
+            && at.elapsed() < LOOK_AGAIN
+        {
+            return turns;
+        }
+        let turns = match self.session() {
+            Some(session) => tokio::time::timeout(DRIVER_TIMEOUT, session.ping())
+                .await
+                .is_ok_and(|pinged| pinged.is_ok()),
+            // There is none yet, or none any more.
+            None => true,
+        };
+        *last = Some((Instant::now(), turns));
+        turns
+    }
+}

@@ -1,0 +1,405 @@
+//! The HTTP endpoint, asked with curl, on a real etcd.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::Instant;
+
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+use super::*;
+
+incumbent_tests::on_each_version!(
+    each_instance_tells_its_own_part,
+    a_resignation_ends_when_the_next_one_leads
+);
+
+incumbent_tests::on_an_etcd!(
+    the_manual_tells_each_route,
+    a_leader_is_told_no_longer_than_it_leads,
+    an_instance_that_hangs_is_not_alive,
+    events_are_resumed_where_a_reader_stopped,
+    requests_of_other_sites_and_without_the_token_are_refused,
+    the_work_stops_before_its_leadership_is_given_back,
+    idle_clients_and_slow_readers_delay_nothing,
+    a_socket_that_was_left_is_replaced,
+);
+
+/// What curl says of one request: the status, and the body.
+struct Answer {
+    status: u16,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body)
+            .unwrap_or_else(|_| panic!("{}: {}", self.status, self.body))
+    }
+}
+
+/// An endpoint under test.
+struct Endpoint {
+    arguments: Vec<String>,
+    url: String,
+}
+
+impl Endpoint {
+    /// On a unix socket.
+    fn on(socket: &Path) -> Self {
+        let socket = socket.to_str().unwrap().to_owned();
+        Self { arguments: vec!["--unix-socket".into(), socket], url: "http://localhost".into() }
+    }
+
+    /// On the TCP port that the program says it has.
+    fn of(running: &Running) -> Self {
+        let line = running.stderr.line_with("the HTTP endpoint listens on ");
+        let (_, address) = line.rsplit_once(' ').unwrap();
+        Self { arguments: Vec::new(), url: format!("http://{address}") }
+    }
+
+    fn address(&self) -> &str {
+        self.url.strip_prefix("http://").unwrap()
+    }
+
+    fn curl(&self, path: &str, more: &[&str]) -> Command {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--no-buffer", "--noproxy", "*"]);
+        curl.args(["--max-time", "60"]).args(&self.arguments).args(more);
+        curl.arg(format!("{}{path}", self.url));
+        curl
+    }
+
+    fn asked(&self, path: &str, more: &[&str]) -> Answer {
+        let more = [&["--write-out", "\n%{http_code}"], more].concat();
+        let ended = end(self.curl(path, &more)).expect(0);
+        let (body, status) = ended.stdout.rsplit_once('\n').unwrap();
+        Answer { status: status.parse().unwrap(), body: body.into() }
+    }
+
+    fn status(&self, path: &str) -> u16 {
+        self.asked(path, &[]).status
+    }
+}
+
+fn candidate(etcd: &Etcd, more: &[&str]) -> (Running, Endpoint) {
+    let more = [&["--listen", "127.0.0.1:0"], more].concat();
+    let running = Running::campaign(etcd, "my-service", &more);
+    let endpoint = Endpoint::of(&running);
+    (running, endpoint)
+}
+
+fn each_instance_tells_its_own_part(etcd: Etcd) {
+    let (first, leader) = candidate(&etcd, &["--id", "one"]);
+    let epoch = first.event("elected")["epoch"].clone();
+    let (second, standby) = candidate(&etcd, &["--id", "two", "--value", "<b>\u{202e}\u{1b}"]);
+    second.event("joined");
+    let observer = on(&etcd, ["observe", "my-service", "--listen", "127.0.0.1:0"]);
+    let observer = Running::start(observer);
+    let watcher = Endpoint::of(&observer);
+    observer.stdout.line_with("one leads");
+
+    for (endpoint, leads) in [(&leader, 200), (&standby, 503), (&watcher, 503)] {
+        for path in ["/leader", "/primary"] {
+            assert_eq!(endpoint.status(path), leads);
+            assert_eq!(endpoint.asked(path, &["--head"]).status, leads);
+            assert_eq!(endpoint.asked(path, &["--request", "OPTIONS"]).status, leads);
+        }
+        assert_eq!(endpoint.status("/livez"), 200);
+        assert_eq!(endpoint.status("/readyz"), 200);
+        let told = endpoint.asked("/status", &[]).json();
+        assert_eq!(told["leader"]["value"], "one", "{told}");
+        assert_eq!(told["leader"]["epoch"], epoch);
+        assert_eq!(told["candidates_total"], 2);
+        assert!(told["seen"]["age_ms"].as_u64().unwrap() < 1_000, "{told}");
+        assert!(told["store"]["last_answer_age_ms"].as_u64().unwrap() < 10_000, "{told}");
+        assert!(endpoint.asked("/", &[]).body.contains("/status"));
+        assert_eq!(endpoint.asked("/leader", &["--request", "DELETE"]).status, 405);
+    }
+    let told = leader.asked("/status", &[]).json();
+    assert_eq!((&told["role"], &told["term"]["epoch"]), (&"leading".into(), &epoch));
+    assert!(told["term"]["remaining_ms"].as_u64().unwrap() <= 1_980);
+    assert_eq!((&told["position"], &told["changes"][1]["event"]), (&0.into(), &"elected".into()));
+    let told = standby.asked("/status", &[]);
+    assert!(!told.body.contains(['\u{202e}', '\u{1b}']), "{}", told.body);
+    let told = told.json();
+    assert_eq!((&told["role"], &told["position"]), (&"waiting".into(), &1.into()));
+    assert_eq!(told["candidates"][1]["value"], "<b>\u{202e}\u{1b}");
+    assert_eq!(watcher.asked("/status", &[]).json()["role"], "observing");
+
+    first.stop();
+    second.event("elected");
+    assert_eq!(standby.status("/leader"), 200);
+    second.stop();
+    observer.stop();
+}
+
+/// Each command of the manual, word for word but for the port.
+fn the_manual_tells_each_route(etcd: Etcd) {
+    let manual =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../OPERATING.md")).unwrap();
+    let (_, section) = manual.split_once("\n## Over HTTP\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let commands =
+        section.lines().filter_map(|line| line.strip_prefix("| `curl ")?.split_once("` | "));
+    let directory = TempDir::new().unwrap();
+    let token = directory.path().join("token");
+    write_secret(&token, "secret-token\n");
+    let (candidate, endpoint) = candidate(&etcd, &["--http-token-file", token.to_str().unwrap()]);
+    candidate.event("elected");
+    let mut asked = 0;
+    for (arguments, _) in commands {
+        let command = format!("curl --silent --show-error {arguments}");
+        let command = command.replace("127.0.0.1:8080", endpoint.address());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &command]).current_dir(directory.path());
+        let running = Running::start(shell);
+        let expected = match arguments.rsplit_once('/').unwrap().1 {
+            "leader" | "livez" | "readyz" => "HTTP/1.1 200 OK",
+            "status" => "\"role\":\"leading\"",
+            "events" => "data: {\"event\":\"elected\"",
+            "resign" => "{\"resigned\":",
+            other => panic!("{other} is not a route"),
+        };
+        running.stdout.line_with(expected);
+        asked += 1;
+    }
+    assert_eq!(asked, 6);
+    candidate.stop();
+}
+
+fn a_resignation_ends_when_the_next_one_leads(etcd: Etcd) {
+    let directory = TempDir::new().unwrap();
+    let socket = directory.path().join("socket");
+    let listen = format!("unix:{}", socket.display());
+    let first = Running::campaign(&etcd, "my-service", &["--listen", &listen]);
+    let epoch = first.event("elected")["epoch"].as_i64().unwrap();
+    let endpoint = Endpoint::on(&socket);
+    let (second, standby) = candidate(&etcd, &["--id", "two"]);
+    second.event("joined");
+    let resigned = endpoint.asked("/resign", &["--request", "POST"]).json();
+    let elected = second.event("elected");
+    assert_eq!(
+        (&resigned["resigned"], &resigned["leader"]["value"]),
+        (&epoch.into(), &"two".into())
+    );
+    assert_eq!(resigned["leader"]["epoch"], elected["epoch"]);
+    assert_eq!(first.event("demoted")["reason"], "resigned");
+    first.event("joined");
+    assert_eq!(standby.status("/leader"), 200);
+    // A term is resigned once, and only by its leader.
+    let refused = endpoint.asked("/resign", &["--request", "POST"]);
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    second.stop();
+    assert!(first.event("elected")["epoch"].as_i64().unwrap() > epoch);
+    assert_eq!(endpoint.status("/leader"), 200);
+    first.stop();
+    assert!(!socket.exists(), "it is removed at the end");
+}
+
+fn a_leader_is_told_no_longer_than_it_leads(etcd: Etcd) {
+    let (candidate, endpoint) = candidate(&etcd, &["--ready-when", "leader"]);
+    let epoch = candidate.event("elected")["epoch"].clone();
+    assert_eq!(endpoint.status("/readyz"), 200);
+    assert_eq!(endpoint.asked("/status", &[]).json()["leader"]["epoch"], epoch);
+    etcd.pause();
+    let told = eventually("nobody is told to lead", || {
+        let told = endpoint.asked("/status", &[]).json();
+        (endpoint.status("/leader") == 503).then_some(told)
+    });
+    candidate.event("demoted");
+    assert!(told["term"].is_null() || told["term"]["remaining_ms"].as_u64().unwrap() < 2_000);
+    // It is another one's turn to lead, and a restart would not help.
+    assert_eq!((endpoint.status("/readyz"), endpoint.status("/livez")), (503, 200));
+    // What a standby says of the store's state says how old it is.
+    let told = endpoint.asked("/status", &[]).json();
+    assert!(told["store"]["last_answer_age_ms"].as_u64().unwrap() > 1_000, "{told}");
+    let seen = told["seen"]["age_ms"].as_u64().unwrap();
+    assert!(seen > 1_000, "{told}");
+    etcd.resume();
+    until("it leads again", || endpoint.status("/leader") == 200);
+    candidate.stop();
+}
+
+fn an_instance_that_hangs_is_not_alive(etcd: Etcd) {
+    let (candidate, endpoint) = candidate(&etcd, &[]);
+    candidate.event("elected");
+    // Its main thread alone, where the driver is.
+    let driver = Pid::from_raw(candidate.pid());
+    ptrace::seize(driver, ptrace::Options::empty()).unwrap();
+    ptrace::interrupt(driver).unwrap();
+    waitpid(driver, Some(WaitPidFlag::__WALL)).unwrap();
+    let told = endpoint.asked("/livez", &[]);
+    assert_eq!(told.status, 503);
+    assert!(told.body.contains("driver"), "{}", told.body);
+    until("it does not lead", || endpoint.status("/leader") == 503);
+    assert_eq!(endpoint.status("/readyz"), 503);
+    ptrace::detach(driver, None).unwrap();
+    candidate.event("demoted");
+    candidate.event("elected");
+    assert_eq!((endpoint.status("/livez"), endpoint.status("/leader")), (200, 200));
+    candidate.stop();
+}
+
+fn events_are_resumed_where_a_reader_stopped(etcd: Etcd) {
+    let (candidate, endpoint) = candidate(&etcd, &[]);
+    candidate.event("elected");
+    let reader = Running::start(endpoint.curl("/events", &[]));
+    let event = |reader: &Running, name: &str| {
+        let id = reader.stdout.line_with("id: ");
+        let data = reader.stdout.line_with("data: ");
+        let event: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!(event["event"], name);
+        id.strip_prefix("id: ").unwrap().to_owned()
+    };
+    event(&reader, "joined");
+    let last = event(&reader, "elected");
+    drop(reader);
+    end(on(&etcd, ["depose", "my-service"])).expect(0);
+    let header = format!("Last-Event-ID: {last}");
+    let reader = Running::start(endpoint.curl("/events", &["--header", &header]));
+    reader.stdout.line_with("\"event\":\"demoted\"");
+    // Of an earlier start: all there is.
+    let header = "Last-Event-ID: 1-1";
+    let reader = Running::start(endpoint.curl("/events", &["--header", header]));
+    event(&reader, "joined");
+    candidate.stop();
+}
+
+fn requests_of_other_sites_and_without_the_token_are_refused(etcd: Etcd) {
+    let directory = TempDir::new().unwrap();
+    let token = directory.path().join("token");
+    write_secret(&token, "secret-token\n");
+    let file = token.to_str().unwrap();
+    let more = ["--http-token-file", file, "--http-host", "my-service.example"];
+    let (candidate, endpoint) = candidate(&etcd, &more);
+    candidate.event("elected");
+    let own = format!("Origin: {}", endpoint.url);
+    for (header, status) in [
+        ("Host: evil.example", 421),
+        ("Host: my-service.example:8080", 200),
+        ("Host: LOCALHOST", 200),
+        ("Host: [::1]:80", 200),
+        ("Host: a b", 421),
+        ("Origin: http://evil.example", 403),
+        ("Origin: null", 403),
+        (&own, 200),
+    ] {
+        let asked = endpoint.asked("/leader", &["--header", header]);
+        assert_eq!(asked.status, status, "{header}: {}", asked.body);
+    }
+    // Health checks of HTTP/1.0 name no host.
+    assert_eq!(endpoint.asked("/leader", &["--http1.0", "--header", "Host:"]).status, 200);
+
+    let resign =
+        |header: &str| endpoint.asked("/resign", &["--request", "POST", "--header", header]);
+    for header in [
+        "X: y",
+        "Authorization: Bearer wrong",
+        "Authorization: Bearer",
+        "Authorization: secret-token",
+    ] {
+        let refused = resign(header);
+        assert_eq!(refused.status, 401, "{header}: {}", refused.body);
+    }
+    assert_eq!(endpoint.status("/leader"), 200, "nothing was changed");
+    // The token is read again.
+    write_secret(&token, "another\n");
+    assert_eq!(resign("Authorization: Bearer secret-token").status, 401);
+    // Nobody else is there: it is its own successor.
+    assert_eq!(resign("Authorization: Bearer another").status, 200);
+    fs::remove_file(&token).unwrap();
+    assert_eq!(resign("Authorization: Bearer ").status, 500);
+    assert!(!endpoint.asked("/status", &[]).body.contains("another"));
+    candidate.stop();
+
+    let (candidate, endpoint) = self::candidate(&etcd, &[]);
+    candidate.event("elected");
+    let refused = endpoint.asked("/resign", &["--request", "POST"]);
+    assert_eq!(refused.status, 403);
+    assert!(refused.body.contains("--http-token-file"), "{}", refused.body);
+    candidate.stop();
+}
+
+fn the_work_stops_before_its_leadership_is_given_back(etcd: Etcd) {
+    let work = Work::new(
+        "trap 'sleep 0.2; date +%s.%N > stopped; exit' TERM; echo $$ > child; while :; do sleep 0.01; done",
+    );
+    let socket = work.path("socket");
+    let listen = format!("unix:{}", socket.display());
+    let (running, child) = work.start(&etcd, &["--ttl", "8s", "--listen", &listen]);
+    let endpoint = Endpoint::on(&socket);
+    assert_eq!(endpoint.status("/leader"), 200);
+    let (second, _) = candidate(&etcd, &["--id", "two"]);
+    second.event("joined");
+    let resigned = endpoint.asked("/resign", &["--request", "POST"]).json();
+    assert_eq!(resigned["leader"]["value"], "two", "{resigned}");
+    assert!(!is_alive(child));
+    let stopped = fs::read_to_string(work.path("stopped")).unwrap();
+    let elected = incumbent_tests::program::work::time(&second.event("elected"));
+    let elected = elected.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!(stopped.trim().parse::<f64>().unwrap() <= elected + 0.001, "{stopped} {elected}");
+    second.stop();
+    until("it works again", || work.pid("child") != child);
+    running.stop();
+}
+
+fn idle_clients_and_slow_readers_delay_nothing(etcd: Etcd) {
+    let (candidate, endpoint) = candidate(&etcd, &[]);
+    let epoch = candidate.event("elected")["epoch"].clone();
+    let connect = |text: &str| {
+        let mut stream = TcpStream::connect(endpoint.address()).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    };
+    let host = endpoint.address();
+    // Readers that read nothing, a body without an end, heads without an end, and silence.
+    let readers: Vec<_> = (0..100)
+        .map(|_| connect(&format!("GET /events HTTP/1.1\r\nHost: {host}\r\n\r\n")))
+        .collect();
+    let _body = connect(&format!(
+        "POST /resign HTTP/1.1\r\nHost: {host}\r\nContent-Length: 999999\r\n\r\nx"
+    ));
+    let idle: Vec<_> = (0..300)
+        .map(|number| connect(if number % 2 == 0 { "" } else { "GET /leader HTTP/1.1\r\nA" }))
+        .collect();
+    for _ in 0..4 {
+        assert_eq!(candidate.event("extended")["epoch"], epoch);
+        assert_eq!((endpoint.status("/leader"), endpoint.status("/livez")), (200, 200));
+    }
+    // Idle ones lose their places; readers keep theirs.
+    let began = Instant::now();
+    for mut stream in idle {
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    println!("the idle ones are gone after {:?}", began.elapsed());
+    let mut text = [0; 64];
+    for mut stream in readers {
+        assert!(stream.read(&mut text).unwrap() > 0);
+    }
+    assert_eq!(candidate.stdout.count("demoted"), 0);
+    candidate.stop();
+}
+
+fn a_socket_that_was_left_is_replaced(etcd: Etcd) {
+    let directory = TempDir::new().unwrap();
+    let socket = directory.path().join("socket");
+    let listen = format!("unix:{}", socket.display());
+    let arguments = ["campaign", "my-service", "--listen", &listen];
+    let living = UnixListener::bind(&socket).unwrap();
+    end(on(&etcd, arguments))
+        .expect(2)
+        .only_says(&["--listen unix:", "another process listens there"]);
+    drop(living);
+    let candidate = Running::start(on(&etcd, arguments));
+    candidate.stdout.line_with("elected");
+    assert_eq!(Endpoint::on(&socket).status("/leader"), 200);
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
+    candidate.stop();
+    fs::write(&socket, "a file").unwrap();
+    end(on(&etcd, arguments)).expect(2).only_says(&["--listen unix:", "nothing is in its place"]);
+}
