@@ -259,6 +259,29 @@ etcd_3_5() {
   tests_lack 'etcd 3.5, with etcdctl, in a directory that INCUMBENT_ETCD_3_5 names'
 }
 
+# The HTTP endpoint is asked with curl, and its metrics are checked by Prometheus' own tool, which is
+# unpacked for the same reason as etcd.
+curl_and_promtool() {
+  if ! has curl; then
+    install_packages 'asks the HTTP endpoint in the tests' curl || tests_lack 'curl'
+  fi
+  [[ ${INCUMBENT_PROMTOOL-} || -x $tools/prometheus/promtool ]] && return
+  mkdir -p "$tools/prometheus"
+  if has promtool; then
+    ln -sf "$(command -v promtool)" "$tools/prometheus/promtool"
+    return
+  fi
+  if on_debian && refresh_apt; then
+    say "fetching Debian's promtool into .tools"
+    if (
+      cd "$scratch"
+      apt-get -qq -o APT::Sandbox::User=root download prometheus
+      dpkg-deb --extract prometheus_*.deb prometheus
+    ) && install -m 755 "$scratch/prometheus/usr/bin/promtool" "$tools/prometheus/promtool"; then return; fi
+  fi
+  tests_lack 'promtool (of Prometheus), which INCUMBENT_PROMTOOL names'
+}
+
 # --- Examples in other languages ----------------------------------------------
 
 node_is_new_enough() {
@@ -353,6 +376,7 @@ wasm
 just_the_runner
 etcd_3_4
 etcd_3_5
+curl_and_promtool
 for example; do "${example}_example"; done
 
 if ((${#missing[@]})); then

@@ -1,6 +1,6 @@
 //! Events, as a line for people or as one JSON object.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::{Stream, StreamExt};
 use incumbent::{BootClock, Clock, Event, Failure, Mark, Participant, Reason};
@@ -171,7 +171,13 @@ pub fn missed_object(election: &str, id: &str, many: u64) -> String {
     object("missed", election, id, vec![field("lines", many)])
 }
 
-/// The time of so long ago.
+/// The time of so long ago, as the time since 1970.
+pub fn unix_time_before(span: Duration) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(span)
+}
+
+/// The time of so long ago, as text.
 pub fn time_before(span: Duration) -> String {
     let now = SystemTime::now();
     humantime::format_rfc3339_millis(now.checked_sub(span).unwrap_or(now)).to_string()

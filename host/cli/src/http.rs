@@ -11,12 +11,14 @@
 //! | `admission` | the requests that it refuses: for other hosts, of other origins, without the token |
 //! | `probes` | `/leader`, `/livez`, `/readyz` |
 //! | `status` | `/status` |
+//! | `metrics` | `/metrics` |
 //! | `events` | `/events` |
 //! | `resign` | `/resign` |
 
 mod admission;
 mod connections;
 mod events;
+mod metrics;
 mod probes;
 mod resign;
 mod socket;
@@ -31,7 +33,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
-use futures_util::future::{AbortHandle, abortable};
+use futures_util::future::{AbortHandle, abortable, join};
 use serde_json::Value;
 
 use self::admission::Admission;
@@ -42,7 +44,7 @@ use super::instance::InstanceView;
 use super::text::{json, shown};
 
 /// The routes, for a request of another one.
-const ROUTES: &str = "GET /leader, /livez, /readyz, /status, /events, and POST /resign";
+const ROUTES: &str = "GET /leader, /livez, /readyz, /status, /events, /metrics, and POST /resign";
 
 /// The endpoint of this instance. It ends when it is dropped.
 #[derive(Debug)]
@@ -61,20 +63,29 @@ impl Endpoint {
         view.shared().log.keep();
         let bound = Bound::new(address)?;
         let admission = Arc::new(Admission::new(http, &bound));
-        let router = router(view.clone(), admission).layer(Extension(http.ready_when));
-        Self::serve(bound, router).map(Some).map_err(|error| {
+        let recorder = metrics::record()?;
+        let router = router(view.clone(), admission)
+            .layer(Extension(http.ready_when))
+            .layer(Extension(recorder.clone()));
+        let beside = join(view.clone().follow(), metrics::keep_up(recorder));
+        Self::serve(bound, router, beside).map(Some).map_err(|error| {
             bad_input(format!(
                 "the HTTP endpoint cannot start ({error}): allow more threads (ulimit -u) and open                  files (ulimit -n)"
             ))
         })
     }
 
-    fn serve(bound: Bound, router: Router) -> io::Result<Self> {
+    /// Starts the thread, which does `beside` as well.
+    fn serve<T: Send>(
+        bound: Bound,
+        router: Router,
+        beside: impl Future<Output = T> + Send + 'static,
+    ) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();
         let (listener, file) = bound.listener()?;
         drop(inside);
-        let (serve, serving) = abortable(connections::serve(listener, router));
+        let (serve, serving) = abortable(join(connections::serve(listener, router), beside));
         let thread = thread::Builder::new().name("incumbent-http".into()).spawn(move || {
             // Ends when it is aborted.
             let _ = runtime.block_on(serve);
@@ -106,6 +117,7 @@ fn router(view: InstanceView, admission: Arc<Admission>) -> Router {
         .route("/readyz", get(probes::readyz))
         .route("/status", get(status::status))
         .route("/events", get(events::events))
+        .route("/metrics", get(metrics::metrics))
         .route("/resign", resign)
         .fallback(|| async { said(StatusCode::NOT_FOUND, &format!("there is {ROUTES}")) })
         .method_not_allowed_fallback(|| async {

@@ -5,8 +5,10 @@
 //! | --- | --- |
 //! | `log` | the events that are kept |
 //! | `queue` | the candidates, as the store has them |
+//! | `leaderless` | how long nobody has led |
 
-pub mod log;
+mod leaderless;
+mod log;
 pub mod queue;
 
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use incumbent::{BootClock, Clock, Election, Epoch, Event, Fence, Mark, Session};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use self::leaderless::Leaderless;
 use self::log::Log;
 use self::queue::Queue;
 
@@ -48,7 +51,9 @@ pub struct Shared {
     pub started: Mark,
     pub log: Log,
     pub queue: Queue,
+    pub leaderless: Leaderless,
     state: Mutex<State>,
+    is_connected: watch::Sender<bool>,
     /// The term that somebody wants to be resigned.
     resignation: watch::Sender<Epoch>,
     driver: tokio::sync::Mutex<Option<(Instant, bool)>>,
@@ -88,6 +93,8 @@ impl InstanceView {
             started: BootClock.now(),
             log: Log::default(),
             queue: Queue::default(),
+            leaderless: Leaderless::default(),
+            is_connected: watch::Sender::default(),
             state: Mutex::new(state),
             resignation: watch::Sender::new(Epoch::default()),
             driver: tokio::sync::Mutex::default(),
@@ -101,6 +108,17 @@ impl InstanceView {
         let mut state = self.0.state.lock();
         state.connection = Some((session.clone(), election.clone()));
         state.role = role;
+        drop(state);
+        self.0.is_connected.send_replace(true);
+    }
+
+    /// Follows the election from the moment on at which the store has been reached.
+    pub async fn follow(self) {
+        // Cannot fail: we hold the sender.
+        let _ = self.0.is_connected.subscribe().wait_for(|is_connected| *is_connected).await;
+        if let Some(election) = self.election() {
+            self.0.leaderless.follow(&election).await;
+        }
     }
 
     /// An event has happened, which is this object in JSON.

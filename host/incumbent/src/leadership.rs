@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::driver::{Handle, Registration, Request, Stage, over};
 use crate::error::Error;
 use crate::event::KeyValue;
+use crate::metrics;
 use crate::observable::Observable;
 use crate::term::{Standing, Term};
 use crate::types::{Epoch, Failure, LeaseId, Mark, Reason, Revision};
@@ -315,6 +316,7 @@ impl Fence {
     /// [`WriteError::Stale`] once the term is over; otherwise as its cases say.
     pub async fn proclaim(&self, value: impl Into<Vec<u8>>) -> Result<(), WriteError> {
         if !self.is_valid() {
+            metrics::fenced();
             return Err(WriteError::Stale);
         }
         self.handle.proclaim(self.term.id.election, value.into()).await
@@ -362,6 +364,7 @@ impl Fence {
     /// does not hold.
     pub async fn write(&self, write: Write) -> Result<Revision, WriteError> {
         if !self.term.is_valid() {
+            metrics::fenced();
             return Err(WriteError::Stale);
         }
         self.handle.write(self.term.id, write).await

@@ -59,6 +59,8 @@ mod event;
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
 mod explained;
 mod leadership;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod observable;
 mod observer;
 mod options;
@@ -69,6 +71,10 @@ mod terms;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod types;
+#[cfg(not(feature = "metrics"))]
+mod unmeasured;
+#[cfg(not(feature = "metrics"))]
+use unmeasured as metrics;
 mod write;
 
 pub use backoff::Backoff;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
 use incumbent::{BootClock, Clock, Event, Mark};
+use metrics::counter;
 use rustix::process::{Signal, kill_current_process_group};
 use tokio::signal::unix::{self, SignalKind, signal};
 
@@ -177,7 +178,10 @@ impl Supervisor {
             Heard::Report(Report::Changed(status)) => {
                 Input::Ended { status, had_terminal: self.terminal.is_given() }
             }
-            Heard::Report(Report::Overdue) => Input::Overdue,
+            Heard::Report(Report::Overdue) => {
+                counter!("incumbent_guard_kills_total").increment(1);
+                Input::Overdue
+            }
             Heard::Report(Report::Gone) => Input::Gone,
             Heard::GuardLost => Input::GuardLost,
         })

@@ -19,6 +19,7 @@ incumbent_tests::on_each_version!(
 
 incumbent_tests::on_an_etcd!(
     the_manual_tells_each_route,
+    prometheus_takes_the_metrics,
     a_leader_is_told_no_longer_than_it_leads,
     an_instance_that_hangs_is_not_alive,
     events_are_resumed_where_a_reader_stopped,
@@ -160,6 +161,7 @@ fn the_manual_tells_each_route(etcd: Etcd) {
         let expected = match arguments.rsplit_once('/').unwrap().1 {
             "leader" | "livez" | "readyz" => "HTTP/1.1 200 OK",
             "status" => "\"role\":\"leading\"",
+            "metrics" => "incumbent_is_leader{election=\"my-service\"} 1",
             "events" => "data: {\"event\":\"elected\"",
             "resign" => "{\"resigned\":",
             other => panic!("{other} is not a route"),
@@ -167,7 +169,7 @@ fn the_manual_tells_each_route(etcd: Etcd) {
         running.stdout.line_with(expected);
         asked += 1;
     }
-    assert_eq!(asked, 6);
+    assert_eq!(asked, 7);
     candidate.stop();
 }
 
@@ -321,6 +323,71 @@ fn requests_of_other_sites_and_without_the_token_are_refused(etcd: Etcd) {
     let refused = endpoint.asked("/resign", &["--request", "POST"]);
     assert_eq!(refused.status, 403);
     assert!(refused.body.contains("--http-token-file"), "{}", refused.body);
+    candidate.stop();
+}
+
+/// The value of one series.
+fn series(metrics: &str, name: &str) -> f64 {
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+}
+
+fn prometheus_takes_the_metrics(etcd: Etcd) {
+    let (candidate, endpoint) = candidate(&etcd, &[]);
+    candidate.event("elected");
+    end(on(&etcd, ["depose", "my-service"])).expect(0);
+    candidate.event("demoted");
+    let epoch = candidate.event("elected")["epoch"].as_f64().unwrap();
+    candidate.event("extended");
+    let metrics = endpoint.asked("/metrics", &[]).body;
+    let of = |name: &str| series(&metrics, name);
+    assert_eq!(of("incumbent_is_leader{election=\"my-service\"}"), 1.0);
+    assert_eq!(of("leader_election_master_status{name=\"my-service\"}"), 1.0);
+    assert_eq!(of("leader_election_slowpath_total{name=\"my-service\"}"), 0.0);
+    assert_eq!(of("incumbent_epoch{election=\"my-service\"}"), epoch);
+    assert_eq!(of("incumbent_transitions_total{reason=\"elected\"}"), 2.0);
+    assert_eq!(of("incumbent_transitions_total{reason=\"deposed\"}"), 1.0);
+    assert_eq!(of("incumbent_queue_position{election=\"my-service\"}"), 0.0);
+    assert_eq!(of("incumbent_elector_replacements_total"), 0.0);
+    assert_eq!(of("incumbent_guard_kills_total"), 0.0);
+    assert_eq!(of("incumbent_fence_rejections_total"), 0.0);
+    assert!(of("incumbent_renewals_total{result=\"ok\"}") >= 1.0);
+    let claims = "incumbent_store_requests_total{operation=\"claim\",result=\"ok\"}";
+    assert_eq!(of(claims), 2.0);
+    let remaining = of("incumbent_term_remaining_seconds{election=\"my-service\"}");
+    assert!(remaining > 0.0 && remaining < 2.0, "{remaining}");
+    let leaderless = of("incumbent_leaderless_seconds_total{election=\"my-service\"}");
+    assert!(leaderless > 0.0 && leaderless < 2.0, "{leaderless}");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    let answered = of("incumbent_store_last_answer_timestamp_seconds");
+    assert!((0.0..2.0).contains(&(now - answered)), "{answered} {now}");
+
+    // Without a word, and so without a fault.
+    let promtool = std::env::var("INCUMBENT_PROMTOOL").unwrap_or_else(|_| {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools/prometheus/promtool").into()
+    });
+    let mut check = Command::new(promtool);
+    check.args(["check", "metrics"]).stdin(Stdio::piped());
+    let mut check = Running::start(check);
+    check.stdin().write_all(metrics.as_bytes()).unwrap();
+    assert_eq!(check.wait(), 0);
+    assert_eq!([check.stdout.all(), check.stderr.all()].concat(), Vec::<String>::new());
+
+    etcd.pause();
+    until("it does not lead", || endpoint.status("/leader") == 503);
+    let metrics = endpoint.asked("/metrics", &[]).body;
+    assert_eq!(series(&metrics, "incumbent_is_leader{election=\"my-service\"}"), 0.0);
+    assert_eq!(series(&metrics, "incumbent_transitions_total{reason=\"expired\"}"), 1.0);
+    assert_eq!(series(&metrics, "leader_election_slowpath_total{name=\"my-service\"}"), 1.0);
+    until("the renewal is counted", || {
+        endpoint
+            .asked("/metrics", &[])
+            .body
+            .contains("incumbent_renewals_total{result=\"failed\"} ")
+    });
+    etcd.resume();
+    candidate.event("demoted");
+    candidate.event("elected");
     candidate.stop();
 }
 

@@ -17,6 +17,7 @@ use super::handle::Answered;
 use super::queue::too_large;
 use super::verify::{Ledger, Verified};
 use crate::elector::size;
+use crate::metrics;
 use crate::store::{Store, Watches};
 use crate::types::{
     Call, Change, Event, Failure, LeaseId, Mark, Operation, Reply, RequestId, Watch, Watched,
@@ -24,12 +25,18 @@ use crate::types::{
 
 pub(super) struct Calls {
     store: Arc<dyn Store>,
-    under_way: FuturesUnordered<BoxFuture<'static, Reply>>,
+    under_way: FuturesUnordered<BoxFuture<'static, (Sent, Reply)>>,
     watches: Box<dyn Watches>,
     pub(super) ledger: Ledger,
     /// The leases that the elector asked for and has not given back.
     leases: BTreeSet<LeaseId>,
     answered: Answered,
+}
+
+/// What is known of a call when its reply comes.
+struct Sent {
+    operation: &'static str,
+    at: Mark,
 }
 
 impl Calls {
@@ -61,8 +68,9 @@ impl Calls {
         }
         debug!(id, operation = operation.name(), "call");
         let within = Duration::from_nanos(give_up.saturating_sub(now));
+        let sent = Sent { operation: operation.name(), at: now };
         let answer = self.store.call(operation, within);
-        self.under_way.push(answer.map(move |outcome| Reply { id, outcome }).boxed());
+        self.under_way.push(answer.map(move |outcome| (sent, Reply { id, outcome })).boxed());
         Ok(())
     }
 
@@ -84,7 +92,9 @@ impl Calls {
         // Thousands of calls may be under way. tokio would let the first 128 proceed, and all others
         // would be polled in vain, again and again. The driver takes no more than a batch at a time.
         let mut next = pin!(unconstrained(self.under_way.next()));
-        if let Poll::Ready(Some(reply)) = next.as_mut().poll(context) {
+        if let Poll::Ready(Some((sent, reply))) = next.as_mut().poll(context) {
+            let span = Duration::from_nanos(now.saturating_sub(sent.at));
+            metrics::answered(sent.operation, &reply.outcome, span);
             return Poll::Ready(Event::Reply(self.replied(now, reply)));
         }
         self.watches.poll_next(context).map(|watched| Event::Watched(self.watched(watched)))

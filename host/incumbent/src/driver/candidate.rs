@@ -7,6 +7,7 @@ use tracing::{info, warn};
 use super::channel::{CandidateSender, Stage};
 use super::place::Place;
 use crate::event::{Event, TermInfo};
+use crate::metrics;
 use crate::term::Term;
 use crate::types::{self, Candidacy, Epoch, Failure, Reason};
 
@@ -183,6 +184,7 @@ impl CandidateState {
         let election = &self.candidacy.name;
         warn!(election, %epoch, %lease, valid_until, "endangered");
         term.endanger();
+        metrics::endangered(election);
         self.tell(Event::Endangered(info));
     }
 

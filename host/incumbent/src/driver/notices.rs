@@ -10,6 +10,7 @@ use super::queue::Queue;
 use super::registrants::{OnLease, Registrant, Registrants};
 use super::verify::{self, Ledger, Verified, broken, misnamed};
 use crate::event::{self, Participant};
+use crate::metrics;
 use crate::term::Term;
 use crate::types::{
     Demotion, ElectionId, Event, Extension, Joined, Leadership, LeaseId, Listing, Mark, Notice,
@@ -44,6 +45,7 @@ impl Registrants {
     fn joined(&mut self, joined: Joined) -> Verified {
         let candidate = self.candidate(joined.election)?;
         info!(election = candidate.candidacy.name, epoch = joined.created, "joined");
+        metrics::joined(&candidate.candidacy.name);
         candidate.join();
         candidate.tell(event::Event::Joined { key: joined.key, epoch: joined.created.into() });
         Ok(())
@@ -140,6 +142,9 @@ impl Registrants {
             && let Ok(candidate) = self.candidate(election)
         {
             candidate.candidacy.value = value;
+        }
+        if outcome == WriteOutcome::Stale {
+            metrics::fenced();
         }
         pending.answer(outcome);
         Ok(())

@@ -17,6 +17,7 @@ use super::registrants::{Registrant, Registrants};
 use crate::backoff::Backoff;
 use crate::clock::nanoseconds;
 use crate::elector::{Component, ComponentError, Elector};
+use crate::metrics;
 use crate::store::Store;
 use crate::types::{Config, ElectionId, Failure, LeaseId, Mark, Operation, WriteOutcome};
 
@@ -132,6 +133,7 @@ impl Recovery {
         }
         let (error, pause) = (chain(error), self.backoff.pause());
         error!(error, ?pause, "the elector is replaced");
+        metrics::replaced();
         let trouble = format!("the elector is replaced, in {pause:?}: {error}");
         registrants.tell_trouble(None, Failure::Other(trouble));
         self.state = ElectorState::Broken(now.saturating_add(nanoseconds(pause)));

@@ -12,6 +12,7 @@ use tracing::error;
 
 use super::validity::Validity;
 use crate::clock::nanoseconds;
+use crate::metrics;
 use crate::observable::Observable;
 use crate::types::{self, Epoch, LeaseId, Mark, Reason};
 
@@ -62,6 +63,7 @@ impl TermState {
         key: Vec<u8>,
         validity: Arc<Validity>,
     ) -> Self {
+        metrics::elected(election, id.epoch.into());
         Self {
             election: election.into(),
             id,
@@ -162,6 +164,7 @@ impl TermState {
     /// Ends it, unless it is over, and returns the reason of its end. The endings are called
     /// separately.
     pub(super) fn conclude(&self, mut reason: Reason) -> Reason {
+        let mut has_ended = false;
         self.said.change_if(|said| {
             if let Standing::Over(earlier) = &said.standing {
                 reason.clone_from(earlier);
@@ -169,8 +172,12 @@ impl TermState {
             }
             self.end.store(self.validity.deadline(), Ordering::Release);
             said.standing = Standing::Over(reason.clone());
+            has_ended = true;
             true
         });
+        if has_ended {
+            metrics::ended(&self.election, &reason);
+        }
         reason
     }
 
