@@ -43,14 +43,17 @@ pub async fn events(State(view): State<InstanceView>, headers: HeaderMap) -> Res
     let next = last.and_then(|id| number_after(&view, id)).unwrap_or(0);
     let reader = Reader { view, next, _place: place };
     let events = stream::unfold(reader, |mut reader| async {
-        let event = reader.next().await;
+        let (number, object) = reader.next().await;
+        let event = Event::default().id(id(&reader.view, number)).data(&*object);
         Some((Ok::<_, Infallible>(event), reader))
     });
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
 impl Reader {
-    async fn next(&mut self) -> Event {
+    /// The next event with its number, or in place of those that are not kept any more an event
+    /// that says how many they are.
+    async fn next(&mut self) -> (u64, Arc<str>) {
         let log = &self.view.shared().log;
         loop {
             let Some((number, object)) = log.get(self.next) else {
@@ -62,10 +65,10 @@ impl Reader {
                 self.next = number;
                 let description = &self.view.shared().description;
                 let object = missed_object(&description.election, &description.id, left_out);
-                return Event::default().id(id(&self.view, number - 1)).data(object);
+                return (number - 1, object.into());
             }
             self.next = number + 1;
-            return Event::default().id(id(&self.view, number)).data(&*object);
+            return (number, object);
         }
     }
 }
@@ -86,4 +89,41 @@ fn number_after(view: &InstanceView, id: &str) -> Option<u64> {
 
 fn start(view: &InstanceView) -> String {
     view.shared().started.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use incumbent::Event;
+
+    use super::*;
+    use crate::instance::Description;
+
+    #[tokio::test]
+    async fn a_slow_reader_learns_how_many_events_it_has_missed() {
+        let view = InstanceView::new(Description {
+            command: "observe",
+            election: "my-service".into(),
+            id: "me".into(),
+            contest: "queue",
+            store: "local".into(),
+            silence: Duration::ZERO,
+        });
+        view.shared().log.keep();
+        let place = Arc::clone(&PLACES).try_acquire_owned().unwrap();
+        let mut reader = Reader { view: view.clone(), next: 0, _place: place };
+        let record = |number: u64| view.record(&Event::Leader(None), format!("{number:>1000}"));
+        record(0);
+        assert_eq!(reader.next().await.0, 0);
+        (1..3_000).for_each(record);
+        let (last_missed, object) = reader.next().await;
+        let missed: serde_json::Value = serde_json::from_str(&object).unwrap();
+        assert_eq!((&missed["event"], &missed["lines"]), (&"missed".into(), &last_missed.into()));
+        let (next, object) = reader.next().await;
+        assert_eq!((next, object.trim()), (last_missed + 1, next.to_string().as_str()));
+        assert_eq!(number_after(&view, &id(&view, last_missed)), Some(next));
+        assert_eq!(number_after(&view, &format!("1{}", id(&view, next))), None);
+        for nonsense in ["", "-", "x-1", "99999999999999999999-1"] {
+            assert_eq!(number_after(&view, nonsense), None, "{nonsense}");
+        }
+    }
 }

@@ -26,31 +26,33 @@ incumbent_tests::on_an_etcd!(
     requests_of_other_sites_and_without_the_token_are_refused,
     the_work_stops_before_its_leadership_is_given_back,
     idle_clients_and_slow_readers_delay_nothing,
+    clients_leave_files_for_the_work,
+    many_questions_ask_the_store_once,
     a_socket_that_was_left_is_replaced,
 );
 
 /// What curl says of one request: the status, and the body.
-struct Answer {
-    status: u16,
-    body: String,
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.body)
             .unwrap_or_else(|_| panic!("{}: {}", self.status, self.body))
     }
 }
 
 /// An endpoint under test.
-struct Endpoint {
+pub struct Endpoint {
     arguments: Vec<String>,
     url: String,
 }
 
 impl Endpoint {
     /// On a unix socket.
-    fn on(socket: &Path) -> Self {
+    pub fn on(socket: &Path) -> Self {
         let socket = socket.to_str().unwrap().to_owned();
         Self { arguments: vec!["--unix-socket".into(), socket], url: "http://localhost".into() }
     }
@@ -74,14 +76,14 @@ impl Endpoint {
         curl
     }
 
-    fn asked(&self, path: &str, more: &[&str]) -> Answer {
+    pub fn asked(&self, path: &str, more: &[&str]) -> Answer {
         let more = [&["--write-out", "\n%{http_code}"], more].concat();
         let ended = end(self.curl(path, &more)).expect(0);
         let (body, status) = ended.stdout.rsplit_once('\n').unwrap();
         Answer { status: status.parse().unwrap(), body: body.into() }
     }
 
-    fn status(&self, path: &str) -> u16 {
+    pub fn status(&self, path: &str) -> u16 {
         self.asked(path, &[]).status
     }
 }
@@ -441,7 +443,7 @@ fn idle_clients_and_slow_readers_delay_nothing(etcd: Etcd) {
     let began = Instant::now();
     for mut stream in idle {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let _ = stream.read_to_end(&mut Vec::new());
+        stream.read_to_end(&mut Vec::new()).expect("the endpoint ends it");
     }
     println!("the idle ones are gone after {:?}", began.elapsed());
     let mut text = [0; 64];
@@ -449,6 +451,38 @@ fn idle_clients_and_slow_readers_delay_nothing(etcd: Etcd) {
         assert!(stream.read(&mut text).unwrap() > 0);
     }
     assert_eq!(candidate.stdout.count("demoted"), 0);
+    candidate.stop();
+}
+
+/// The second term starts its guard and its command while clients hold all that they may.
+fn clients_leave_files_for_the_work(etcd: Etcd) {
+    let work = Work::new("echo $$ > child; sleep 1000");
+    let command = work.command(&etcd, &["--listen", "127.0.0.1:0"]);
+    let running = Running::start(limited("ulimit -n 80", &command));
+    let endpoint = Endpoint::of(&running);
+    let child = work.pid("child");
+    let clients: Vec<_> =
+        (0..200).map(|_| TcpStream::connect(endpoint.address()).unwrap()).collect();
+    end(on(&etcd, ["depose", "my-service"])).expect(0);
+    until("it works again", || work.pid("child") != child);
+    drop(clients);
+    assert_eq!(endpoint.status("/leader"), 200);
+    running.stop();
+}
+
+fn many_questions_ask_the_store_once(etcd: Etcd) {
+    let (candidate, endpoint) = candidate(&etcd, &[]);
+    candidate.event("elected");
+    let reads = "incumbent_store_requests_total{operation=\"read\",result=\"ok\"}";
+    let reads = || series(&endpoint.asked("/metrics", &[]).body, reads);
+    let (before, began) = (reads(), Instant::now());
+    let urls = format!("{}/status?[1-1000]", endpoint.url);
+    let mut many = Command::new("curl");
+    many.args(["--silent", "--fail", "--noproxy", "*", &urls]);
+    end(many).expect(0);
+    let (asked, seconds) = (reads() - before, began.elapsed().as_secs_f64());
+    println!("{asked} reads in {seconds} s");
+    assert!(asked <= seconds + 2.0, "{asked} reads in {seconds} s");
     candidate.stop();
 }
 

@@ -8,6 +8,7 @@ use std::process::Child;
 use incumbent_tests::job;
 use rustix::fs::OFlags;
 
+use super::http::Endpoint;
 use super::*;
 
 /// To open a pipe for reading before anybody writes.
@@ -132,6 +133,8 @@ incumbent_tests::on_an_etcd!(
     one_that_listens_and_goes_on_gets_the_stop_time_out_and_no_more,
     nothing_is_given_back_before_a_call_to_the_system_has_returned,
     a_call_to_the_system_that_never_returns_leaves_the_lease_to_itself,
+    the_endpoint_tells_of_work_that_outlives_its_term,
+    a_component_resigns_when_it_is_asked_to,
     it_takes_no_more_of_the_machine_than_it_may,
     one_that_ends_because_its_term_is_over_has_lost_it,
     what_is_granted_can_be_a_variable,
@@ -427,6 +430,38 @@ fn a_call_to_the_system_that_never_returns_leaves_the_lease_to_itself(etcd: Etcd
     let other = Running::campaign(&etcd, "my-service", &[]).once("elected");
     assert!(SystemTime::now() >= last_valid(&events), "it was given back");
     other.stop();
+}
+
+fn the_endpoint_tells_of_work_that_outlives_its_term(etcd: Etcd) {
+    let job = Job::doing(OPENS).with_a_pipe();
+    let listen = format!("unix:{}", job.path("socket"));
+    let running = job.stuck(&etcd, &["--ttl", "2s", "--listen", &listen]);
+    let endpoint = Endpoint::on(job.path("socket").as_ref());
+    assert_eq!((endpoint.status("/livez"), endpoint.status("/leader")), (200, 200));
+    etcd.pause();
+    until("it is not alive", || endpoint.status("/livez") == 503);
+    assert!(endpoint.asked("/livez", &[]).body.contains("its work still runs"));
+    assert_eq!((endpoint.status("/leader"), endpoint.status("/readyz")), (503, 503));
+    etcd.resume();
+    job.read_the_pipe();
+    until("it is alive", || endpoint.status("/livez") == 200);
+    running.stdout.line_with("at work");
+    job.read_the_pipe();
+    running.stop();
+}
+
+fn a_component_resigns_when_it_is_asked_to(etcd: Etcd) {
+    let job = Job::doing(job::LOOPS);
+    let listen = format!("unix:{}", job.path("socket"));
+    let running = job.at_work(&etcd, &["--ttl", "60s", "--listen", &listen]);
+    let endpoint = Endpoint::on(job.path("socket").as_ref());
+    let resigned = endpoint.asked("/resign", &["--request", "POST"]).json();
+    // Nobody else is in line, and it works again at once.
+    assert!(resigned["leader"]["epoch"].as_i64() > resigned["resigned"].as_i64(), "{resigned}");
+    running.stdout.line_with("at work");
+    let demoted = job.events().into_iter().find(|event| event["event"] == "demoted").unwrap();
+    assert_eq!(demoted["reason"], "resigned");
+    running.stop();
 }
 
 fn it_takes_no_more_of_the_machine_than_it_may(etcd: Etcd) {
