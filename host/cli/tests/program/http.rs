@@ -209,6 +209,9 @@ fn a_leader_is_told_no_longer_than_it_leads(etcd: Etcd) {
     let epoch = candidate.event("elected")["epoch"].clone();
     assert_eq!(endpoint.status("/readyz"), 200);
     assert_eq!(endpoint.asked("/status", &[]).json()["leader"]["epoch"], epoch);
+    let (second, standby) = self::candidate(&etcd, &["--id", "two"]);
+    second.event("joined");
+    assert_eq!(standby.status("/readyz"), 200);
     etcd.pause();
     let told = eventually("nobody is told to lead", || {
         let told = endpoint.asked("/status", &[]).json();
@@ -218,14 +221,19 @@ fn a_leader_is_told_no_longer_than_it_leads(etcd: Etcd) {
     assert!(told["term"].is_null() || told["term"]["remaining_ms"].as_u64().unwrap() < 2_000);
     // It is another one's turn to lead, and a restart would not help.
     assert_eq!((endpoint.status("/readyz"), endpoint.status("/livez")), (503, 200));
-    // What a standby says of the store's state says how old it is.
+    until("the standby is not ready", || standby.status("/readyz") == 503);
+    let why = standby.asked("/readyz", &[]).body;
+    assert!(why.contains("the store last answered") || why.contains("not in line"), "{why}");
+    // What is said of the store says how old it is.
     let told = endpoint.asked("/status", &[]).json();
     assert!(told["store"]["last_answer_age_ms"].as_u64().unwrap() > 1_000, "{told}");
     let seen = told["seen"]["age_ms"].as_u64().unwrap();
     assert!(seen > 1_000, "{told}");
     etcd.resume();
-    until("it leads again", || endpoint.status("/leader") == 200);
+    until("one leads again", || [&endpoint, &standby].iter().any(|it| it.status("/leader") == 200));
+    until("both are in line", || standby.status("/readyz") == 200);
     candidate.stop();
+    second.stop();
 }
 
 fn an_instance_that_hangs_is_not_alive(etcd: Etcd) {
@@ -265,7 +273,7 @@ fn events_are_resumed_where_a_reader_stopped(etcd: Etcd) {
     end(on(&etcd, ["depose", "my-service"])).expect(0);
     let header = format!("Last-Event-ID: {last}");
     let reader = Running::start(endpoint.curl("/events", &["--header", &header]));
-    reader.stdout.line_with("\"event\":\"demoted\"");
+    event(&reader, "demoted");
     // Of an earlier start: all there is.
     let header = "Last-Event-ID: 1-1";
     let reader = Running::start(endpoint.curl("/events", &["--header", header]));
@@ -313,6 +321,9 @@ fn requests_of_other_sites_and_without_the_token_are_refused(etcd: Etcd) {
     // The token is read again.
     write_secret(&token, "another\n");
     assert_eq!(resign("Authorization: Bearer secret-token").status, 401);
+    write_secret(&token, "\n");
+    assert_eq!(resign("Authorization: Bearer").status, 401, "no token is none");
+    write_secret(&token, "another\n");
     // Nobody else is there: it is its own successor.
     assert_eq!(resign("Authorization: Bearer another").status, 200);
     fs::remove_file(&token).unwrap();
