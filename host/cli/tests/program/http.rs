@@ -88,6 +88,13 @@ impl Endpoint {
     }
 }
 
+/// The event of an election, once the endpoint tells of it as well.
+fn elected(running: &Running, endpoint: &Endpoint) -> Value {
+    let elected = running.event("elected");
+    until("it is told to lead", || endpoint.status("/leader") == 200);
+    elected
+}
+
 fn candidate(etcd: &Etcd, more: &[&str]) -> (Running, Endpoint) {
     let more = [&["--listen", "127.0.0.1:0"], more].concat();
     let running = Running::campaign(etcd, "my-service", &more);
@@ -97,7 +104,7 @@ fn candidate(etcd: &Etcd, more: &[&str]) -> (Running, Endpoint) {
 
 fn each_instance_tells_its_own_part(etcd: Etcd) {
     let (first, leader) = candidate(&etcd, &["--id", "one"]);
-    let epoch = first.event("elected")["epoch"].clone();
+    let epoch = elected(&first, &leader)["epoch"].clone();
     let (second, standby) = candidate(&etcd, &["--id", "two", "--value", "<b>\u{202e}\u{1b}"]);
     second.event("joined");
     let observer = on(&etcd, ["observe", "my-service", "--listen", "127.0.0.1:0"]);
@@ -134,8 +141,7 @@ fn each_instance_tells_its_own_part(etcd: Etcd) {
     assert_eq!(watcher.asked("/status", &[]).json()["role"], "observing");
 
     first.stop();
-    second.event("elected");
-    assert_eq!(standby.status("/leader"), 200);
+    elected(&second, &standby);
     second.stop();
     observer.stop();
 }
@@ -152,7 +158,7 @@ fn the_manual_tells_each_route(etcd: Etcd) {
     let token = directory.path().join("token");
     write_secret(&token, "secret-token\n");
     let (candidate, endpoint) = candidate(&etcd, &["--http-token-file", token.to_str().unwrap()]);
-    candidate.event("elected");
+    elected(&candidate, &endpoint);
     let mut asked = 0;
     for (arguments, _) in commands {
         let command = format!("curl --silent --show-error {arguments}");
@@ -180,12 +186,12 @@ fn a_resignation_ends_when_the_next_one_leads(etcd: Etcd) {
     let socket = directory.path().join("socket");
     let listen = format!("unix:{}", socket.display());
     let first = Running::campaign(&etcd, "my-service", &["--listen", &listen]);
-    let epoch = first.event("elected")["epoch"].as_i64().unwrap();
     let endpoint = Endpoint::on(&socket);
+    let epoch = elected(&first, &endpoint)["epoch"].as_i64().unwrap();
     let (second, standby) = candidate(&etcd, &["--id", "two"]);
     second.event("joined");
     let resigned = endpoint.asked("/resign", &["--request", "POST"]).json();
-    let elected = second.event("elected");
+    let elected = elected(&second, &standby);
     assert_eq!(
         (&resigned["resigned"], &resigned["leader"]["value"]),
         (&epoch.into(), &"two".into())
@@ -193,20 +199,18 @@ fn a_resignation_ends_when_the_next_one_leads(etcd: Etcd) {
     assert_eq!(resigned["leader"]["epoch"], elected["epoch"]);
     assert_eq!(first.event("demoted")["reason"], "resigned");
     first.event("joined");
-    assert_eq!(standby.status("/leader"), 200);
     // A term is resigned once, and only by its leader.
     let refused = endpoint.asked("/resign", &["--request", "POST"]);
     assert_eq!(refused.status, 409, "{}", refused.body);
     second.stop();
-    assert!(first.event("elected")["epoch"].as_i64().unwrap() > epoch);
-    assert_eq!(endpoint.status("/leader"), 200);
+    assert!(self::elected(&first, &endpoint)["epoch"].as_i64().unwrap() > epoch);
     first.stop();
     assert!(!socket.exists(), "it is removed at the end");
 }
 
 fn a_leader_is_told_no_longer_than_it_leads(etcd: Etcd) {
     let (candidate, endpoint) = candidate(&etcd, &["--ready-when", "leader"]);
-    let epoch = candidate.event("elected")["epoch"].clone();
+    let epoch = elected(&candidate, &endpoint)["epoch"].clone();
     assert_eq!(endpoint.status("/readyz"), 200);
     assert_eq!(endpoint.asked("/status", &[]).json()["leader"]["epoch"], epoch);
     let (second, standby) = self::candidate(&etcd, &["--id", "two"]);
@@ -238,7 +242,7 @@ fn a_leader_is_told_no_longer_than_it_leads(etcd: Etcd) {
 
 fn an_instance_that_hangs_is_not_alive(etcd: Etcd) {
     let (candidate, endpoint) = candidate(&etcd, &[]);
-    candidate.event("elected");
+    elected(&candidate, &endpoint);
     // Its main thread alone, where the driver is.
     let driver = Pid::from_raw(candidate.pid());
     ptrace::seize(driver, ptrace::Options::empty()).unwrap();
@@ -251,14 +255,14 @@ fn an_instance_that_hangs_is_not_alive(etcd: Etcd) {
     assert_eq!(endpoint.status("/readyz"), 503);
     ptrace::detach(driver, None).unwrap();
     candidate.event("demoted");
-    candidate.event("elected");
-    assert_eq!((endpoint.status("/livez"), endpoint.status("/leader")), (200, 200));
+    elected(&candidate, &endpoint);
+    assert_eq!(endpoint.status("/livez"), 200);
     candidate.stop();
 }
 
 fn events_are_resumed_where_a_reader_stopped(etcd: Etcd) {
     let (candidate, endpoint) = candidate(&etcd, &[]);
-    candidate.event("elected");
+    elected(&candidate, &endpoint);
     let reader = Running::start(endpoint.curl("/events", &[]));
     let event = |reader: &Running, name: &str| {
         let id = reader.stdout.line_with("id: ");
@@ -288,7 +292,7 @@ fn requests_of_other_sites_and_without_the_token_are_refused(etcd: Etcd) {
     let file = token.to_str().unwrap();
     let more = ["--http-token-file", file, "--http-host", "my-service.example"];
     let (candidate, endpoint) = candidate(&etcd, &more);
-    candidate.event("elected");
+    elected(&candidate, &endpoint);
     let own = format!("Origin: {}", endpoint.url);
     for (header, status) in [
         ("Host: evil.example", 421),
@@ -332,7 +336,7 @@ fn requests_of_other_sites_and_without_the_token_are_refused(etcd: Etcd) {
     candidate.stop();
 
     let (candidate, endpoint) = self::candidate(&etcd, &[]);
-    candidate.event("elected");
+    elected(&candidate, &endpoint);
     let refused = endpoint.asked("/resign", &["--request", "POST"]);
     assert_eq!(refused.status, 403);
     assert!(refused.body.contains("--http-token-file"), "{}", refused.body);
@@ -347,10 +351,10 @@ fn series(metrics: &str, name: &str) -> f64 {
 
 fn prometheus_takes_the_metrics(etcd: Etcd) {
     let (candidate, endpoint) = candidate(&etcd, &[]);
-    candidate.event("elected");
+    elected(&candidate, &endpoint);
     end(on(&etcd, ["depose", "my-service"])).expect(0);
     candidate.event("demoted");
-    let epoch = candidate.event("elected")["epoch"].as_f64().unwrap();
+    let epoch = elected(&candidate, &endpoint)["epoch"].as_f64().unwrap();
     candidate.event("extended");
     let metrics = endpoint.asked("/metrics", &[]).body;
     let of = |name: &str| series(&metrics, name);
@@ -400,7 +404,7 @@ fn prometheus_takes_the_metrics(etcd: Etcd) {
     });
     etcd.resume();
     candidate.event("demoted");
-    candidate.event("elected");
+    elected(&candidate, &endpoint);
     candidate.stop();
 }
 
@@ -429,7 +433,7 @@ fn the_work_stops_before_its_leadership_is_given_back(etcd: Etcd) {
 
 fn idle_clients_and_slow_readers_delay_nothing(etcd: Etcd) {
     let (candidate, endpoint) = candidate(&etcd, &[]);
-    let epoch = candidate.event("elected")["epoch"].clone();
+    let epoch = elected(&candidate, &endpoint)["epoch"].clone();
     let connect = |text: &str| {
         let mut stream = TcpStream::connect(endpoint.address()).unwrap();
         stream.write_all(text.as_bytes()).unwrap();
@@ -477,13 +481,13 @@ fn clients_leave_files_for_the_work(etcd: Etcd) {
     end(on(&etcd, ["depose", "my-service"])).expect(0);
     until("it works again", || work.pid("child") != child);
     drop(clients);
-    assert_eq!(endpoint.status("/leader"), 200);
+    until("it is told to lead", || endpoint.status("/leader") == 200);
     running.stop();
 }
 
 fn many_questions_ask_the_store_once(etcd: Etcd) {
     let (candidate, endpoint) = candidate(&etcd, &[]);
-    candidate.event("elected");
+    elected(&candidate, &endpoint);
     let reads = "incumbent_store_requests_total{operation=\"read\",result=\"ok\"}";
     let reads = || series(&endpoint.asked("/metrics", &[]).body, reads);
     let (before, began) = (reads(), Instant::now());
@@ -508,8 +512,7 @@ fn a_socket_that_was_left_is_replaced(etcd: Etcd) {
         .only_says(&["--listen unix:", "another process listens there"]);
     drop(living);
     let candidate = Running::start(on(&etcd, arguments));
-    candidate.stdout.line_with("elected");
-    assert_eq!(Endpoint::on(&socket).status("/leader"), 200);
+    until("it is told to lead", || Endpoint::on(&socket).status("/leader") == 200);
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
     candidate.stop();
     fs::write(&socket, "a file").unwrap();
