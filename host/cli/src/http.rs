@@ -26,7 +26,7 @@ mod status;
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -37,7 +37,7 @@ use futures_util::future::{AbortHandle, abortable, join};
 use serde_json::Value;
 
 use self::admission::Admission;
-use self::socket::Bound;
+use self::socket::{Bound, SocketFile};
 use super::args::Http;
 use super::exit::{End, bad_input};
 use super::instance::InstanceView;
@@ -50,7 +50,8 @@ const ROUTES: &str = "GET /leader, /livez, /readyz, /status, /events, /metrics, 
 #[derive(Debug)]
 pub struct Endpoint {
     serving: AbortHandle,
-    thread: Option<JoinHandle<()>>,
+    /// Of a unix socket.
+    _file: Option<SocketFile>,
 }
 
 impl Endpoint {
@@ -70,7 +71,8 @@ impl Endpoint {
         let beside = join(view.clone().follow(), metrics::keep_up(recorder));
         Self::serve(bound, router, beside).map(Some).map_err(|error| {
             bad_input(format!(
-                "the HTTP endpoint cannot start ({error}): allow more threads (ulimit -u) and open                  files (ulimit -n)"
+                "the HTTP endpoint cannot start ({error}): allow more threads (ulimit -u) and open \
+                 files (ulimit -n)"
             ))
         })
     }
@@ -86,23 +88,18 @@ impl Endpoint {
         let (listener, file) = bound.listener()?;
         drop(inside);
         let (serve, serving) = abortable(join(connections::serve(listener, router), beside));
-        let thread = thread::Builder::new().name("incumbent-http".into()).spawn(move || {
+        thread::Builder::new().name("incumbent-http".into()).spawn(move || {
             // Ends when it is aborted.
             let _ = runtime.block_on(serve);
             runtime.shutdown_background();
-            drop(file);
         })?;
-        Ok(Self { serving, thread: Some(thread) })
+        Ok(Self { serving, _file: file })
     }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.serving.abort();
-        if let Some(thread) = self.thread.take() {
-            // Fails if it panicked, which has been said.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::event::participant;
 use crate::instance::InstanceView;
 use crate::text::field;
 
-/// How long the next leader is waited for, after the time that the work may take to stop.
+/// How long the end of the work and the next leader are waited for.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub async fn resign(State(view): State<InstanceView>) -> Response {

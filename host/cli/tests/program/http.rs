@@ -349,6 +349,34 @@ fn series(metrics: &str, name: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
 }
 
+const MONITORING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/monitoring");
+
+/// Prometheus' own tool, which setup.sh has put into `.tools`.
+fn promtool(arguments: &[&str]) -> Command {
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools/prometheus/promtool");
+    let program = std::env::var("INCUMBENT_PROMTOOL").unwrap_or_else(|_| kept.into());
+    let mut promtool = Command::new(program);
+    promtool.args(arguments).current_dir(MONITORING);
+    promtool
+}
+
+/// `alerts_test.yml` has a case in which it fires, and one in which it does not, for each alert.
+#[test]
+fn the_alerts_fire_when_they_should() {
+    let tested = end(promtool(&["test", "rules", "alerts_test.yml"])).expect(0);
+    println!("{}", tested.stdout);
+    let rules = fs::read_to_string(format!("{MONITORING}/alerts.yml")).unwrap();
+    let tests = fs::read_to_string(format!("{MONITORING}/alerts_test.yml")).unwrap();
+    let manual = fs::read_to_string(format!("{MONITORING}/../../OPERATING.md")).unwrap();
+    let alerts: Vec<_> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert_eq!(alerts.len(), 9);
+    for alert in alerts {
+        assert_eq!(tests.matches(&format!("alertname: {alert}")).count(), 2, "{alert}");
+        assert!(manual.contains(&format!("| `{alert}` | ")), "{alert}");
+    }
+}
+
 fn prometheus_takes_the_metrics(etcd: Etcd) {
     let (candidate, endpoint) = candidate(&etcd, &[]);
     elected(&candidate, &endpoint);
@@ -380,15 +408,23 @@ fn prometheus_takes_the_metrics(etcd: Etcd) {
     assert!((0.0..2.0).contains(&(now - answered)), "{answered} {now}");
 
     // Without a word, and so without a fault.
-    let promtool = std::env::var("INCUMBENT_PROMTOOL").unwrap_or_else(|_| {
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools/prometheus/promtool").into()
-    });
-    let mut check = Command::new(promtool);
-    check.args(["check", "metrics"]).stdin(Stdio::piped());
+    let mut check = promtool(&["check", "metrics"]);
+    check.stdin(Stdio::piped());
     let mut check = Running::start(check);
     check.stdin().write_all(metrics.as_bytes()).unwrap();
     assert_eq!(check.wait(), 0);
     assert_eq!([check.stdout.all(), check.stderr.all()].concat(), Vec::<String>::new());
+
+    for file in ["dashboard.json", "alerts.yml"] {
+        let text = fs::read_to_string(format!("{MONITORING}/{file}")).unwrap();
+        let words = text.split(|one: char| !one.is_ascii_lowercase() && one != '_');
+        let names: Vec<_> = words.filter(|word| word.starts_with("incumbent_")).collect();
+        assert!(names.len() >= 9);
+        for name in names {
+            let help = format!("# HELP {} ", name.trim_end_matches("_bucket"));
+            assert!(metrics.contains(&help), "{file}: no {name} in {metrics}");
+        }
+    }
 
     etcd.pause();
     until("it does not lead", || endpoint.status("/leader") == 503);
