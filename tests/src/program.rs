@@ -191,6 +191,11 @@ impl Running {
         kill(self.pid(), signal);
     }
 
+    /// Its status, if it has ended.
+    pub fn try_status(&mut self) -> Option<i32> {
+        self.child.try_wait().unwrap().map(status_of)
+    }
+
     /// Waits for its end by itself.
     #[track_caller]
     pub fn wait(&mut self) -> i32 {

@@ -61,6 +61,12 @@ impl Cli {
             let message = format!("--{grant} is for a component: give --component FILE too");
             return Err(command.error(ErrorKind::MissingRequiredArgument, message));
         }
+        if let Some((_, command)) = matches.subcommand()
+            && let Some(flag) = endpoint_flag_without_listen(command)
+        {
+            let message = format!("--{flag} is for the HTTP endpoint: give --listen ADDRESS too");
+            return Err(Self::command().error(ErrorKind::MissingRequiredArgument, message));
+        }
         Self::from_arg_matches(&matches)
     }
 }
@@ -83,17 +89,28 @@ fn flag(arg: Arg) -> Arg {
     if is_switch { arg.value_parser(BoolishValueParser::new()) } else { arg }
 }
 
-/// A grant on the command line that has no component. A grant in a variable is not a fault:
-/// it may be there for other runs.
+/// A grant on the command line that has no component.
 fn grant_without_component(run: &ArgMatches) -> Option<String> {
     if run.contains_id("component") {
         return None;
     }
-    let command = Grants::augment_args(clap::Command::new("run"));
-    command
+    given(run, &Grants::augment_args(clap::Command::new("run")))
+}
+
+/// A flag of the endpoint on the command line, if there is none.
+fn endpoint_flag_without_listen(command: &ArgMatches) -> Option<String> {
+    let is_possible = command.try_contains_id("listen").ok()?;
+    let flags = Http::augment_args(clap::Command::new("run"));
+    (!is_possible).then(|| given(command, &flags)).flatten()
+}
+
+/// The first of these flags that is on the command line. A flag in a variable is not a fault: it
+/// may be there for other runs.
+fn given(matches: &ArgMatches, flags: &clap::Command) -> Option<String> {
+    flags
         .get_arguments()
-        .find(|grant| run.value_source(grant.get_id().as_str()) == Some(ValueSource::CommandLine))
-        .and_then(|grant| grant.get_long().map(ToOwned::to_owned))
+        .find(|flag| matches.value_source(flag.get_id().as_str()) == Some(ValueSource::CommandLine))
+        .and_then(|flag| flag.get_long().map(ToOwned::to_owned))
 }
 
 #[derive(Debug, Subcommand)]

@@ -25,7 +25,7 @@ mod socket;
 mod status;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use axum::http::{StatusCode, header};
@@ -37,7 +37,7 @@ use futures_util::future::{AbortHandle, abortable, join};
 use serde_json::Value;
 
 use self::admission::Admission;
-use self::socket::{Bound, SocketFile};
+use self::socket::{Bound, Socket, SocketFile};
 use super::args::Http;
 use super::exit::{End, bad_input};
 use super::instance::InstanceView;
@@ -69,32 +69,50 @@ impl Endpoint {
             .layer(Extension(http.ready_when))
             .layer(Extension(recorder.clone()));
         let beside = join(view.clone().follow(), metrics::keep_up(recorder));
-        Self::serve(bound, router, beside).map(Some).map_err(|error| {
+        let Bound { socket, file, .. } = bound;
+        let serving = serve(socket, router, beside).map_err(|error| {
             bad_input(format!(
                 "the HTTP endpoint cannot start ({error}): allow more threads (ulimit -u) and open \
                  files (ulimit -n)"
             ))
-        })
-    }
-
-    /// Starts the thread, which does `beside` as well.
-    fn serve<T: Send>(
-        bound: Bound,
-        router: Router,
-        beside: impl Future<Output = T> + Send + 'static,
-    ) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let inside = runtime.enter();
-        let (listener, file) = bound.listener()?;
-        drop(inside);
-        let (serve, serving) = abortable(join(connections::serve(listener, router), beside));
-        thread::Builder::new().name("incumbent-http".into()).spawn(move || {
-            // Ends when it is aborted.
-            let _ = runtime.block_on(serve);
-            runtime.shutdown_background();
         })?;
-        Ok(Self { serving, _file: file })
+        Ok(Some(Self { serving, _file: file }))
     }
+}
+
+/// Starts the thread, which does `beside` as well. It ends when it is aborted.
+fn serve<T>(
+    socket: Socket,
+    router: Router,
+    beside: impl Future<Output = T> + Send + 'static,
+) -> io::Result<AbortHandle> {
+    let limit = connections::limit()?;
+    let (tell, told) = mpsc::channel();
+    thread::Builder::new().name("incumbent-http".into()).spawn(move || {
+        // Here, because a runtime must not be dropped within another one.
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return tell.send(Err(error)),
+        };
+        let listener = {
+            let _inside = runtime.enter();
+            socket.listener()
+        };
+        let told = match listener {
+            Ok(listener) => {
+                let serve = join(connections::serve(listener, router, limit), beside);
+                let (serve, serving) = abortable(serve);
+                let told = tell.send(Ok(serving));
+                let _aborted = runtime.block_on(serve);
+                told
+            }
+            Err(error) => tell.send(Err(error)),
+        };
+        // A file system that hangs may hold up a thread of it.
+        runtime.shutdown_background();
+        told
+    })?;
+    told.recv().unwrap_or_else(|_| Err(io::Error::other("its thread has panicked")))
 }
 
 impl Drop for Endpoint {

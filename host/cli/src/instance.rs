@@ -64,9 +64,16 @@ struct State {
     role: Role,
     /// Our key in line, if we are there.
     key: Vec<u8>,
-    /// The term whose work runs.
-    work: Option<Fence>,
+    work: Option<Work>,
     connection: Option<(Session, Election)>,
+}
+
+/// Work that runs.
+#[derive(Debug)]
+struct Work {
+    term: Fence,
+    /// It was asked to stop.
+    is_stopping: bool,
 }
 
 /// What this instance does in its election.
@@ -79,7 +86,6 @@ pub enum Role {
     /// It is not in line, or not any more.
     Joining,
     Waiting,
-    /// It leads, or its work has to stop.
     Leading,
     /// Its candidacy is over.
     Withdrawn,
@@ -145,7 +151,14 @@ impl InstanceView {
 
     /// The work of a term begins.
     pub fn work_begins(&self, term: Fence) {
-        self.0.state.lock().work = Some(term);
+        self.0.state.lock().work = Some(Work { term, is_stopping: false });
+    }
+
+    /// The work was asked to stop: nothing more should be routed to it.
+    pub fn work_stops(&self) {
+        if let Some(work) = &mut self.0.state.lock().work {
+            work.is_stopping = true;
+        }
     }
 
     /// No part of the work runs any more.
@@ -178,13 +191,28 @@ impl InstanceView {
 
     /// The term that stands, by the clock at this moment, and whose work runs.
     pub fn term(&self) -> Option<Fence> {
-        self.0.state.lock().work.clone().filter(Fence::is_valid)
+        self.of_work(|work| work.term.is_valid())
+    }
+
+    /// The same, unless its work was asked to stop.
+    pub fn working_term(&self) -> Option<Fence> {
+        self.of_work(|work| !work.is_stopping && work.term.is_valid())
+    }
+
+    /// The term whose work is being stopped.
+    pub fn stopping_term(&self) -> Option<Fence> {
+        self.of_work(|work| work.is_stopping || !work.term.is_valid())
     }
 
     /// The term whose deadline has passed though its work still runs.
-    pub fn overdue(&self) -> Option<Fence> {
-        let work = self.0.state.lock().work.clone();
-        work.filter(|term| !term.is_valid() && term.valid_until() <= BootClock.now())
+    pub fn overdue_term(&self) -> Option<Fence> {
+        let now = BootClock.now();
+        self.of_work(|work| !work.term.is_valid() && work.term.valid_until() <= now)
+    }
+
+    fn of_work(&self, is_such: impl Fn(&Work) -> bool) -> Option<Fence> {
+        let state = self.0.state.lock();
+        state.work.as_ref().filter(|work| is_such(work)).map(|work| work.term.clone())
     }
 
     pub fn election(&self) -> Option<Election> {

@@ -271,7 +271,8 @@ pub fn lease_time(text: &str) -> Result<Duration, String> {
 
 /// A host's name, without a port.
 pub fn host_name(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.contains([':', '/', ' ']) {
+    let is_fine = |one: char| one.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&one);
+    if text.is_empty() || !text.chars().all(is_fine) {
         return Err("give a host's name alone, like my-service.example".into());
     }
     Ok(text.to_owned())

@@ -59,7 +59,7 @@ use self::outcome::{Assignment, Next, Outcome};
 use self::supervisor::{Supervisor, unguarded};
 pub use self::terminal::may_write_from_the_background;
 use self::workload::Workload;
-use super::args::{Common, Form, Run};
+use super::args::{Common, Contest, Form, Run};
 use super::checks::{check_candidate, credentials};
 use super::event::{Reporter, in_seconds, missed};
 use super::exit::{End, Status, bad_input, say};
@@ -212,7 +212,7 @@ impl Instance<'_> {
     async fn stay_away(&mut self, candidate: Candidate, held: Option<Leadership>) -> bool {
         let delay = self.delay.pause_at_least();
         self.reporter.remark(&format!(
-            "the {} ended soon after its start: back in line in {}",
+            "the {} ended, and others have their turn: back in line in {}",
             self.workload.name(),
             in_seconds(delay)
         ));
@@ -246,7 +246,6 @@ impl Instance<'_> {
                 reporter: &self.reporter,
                 view: &self.view,
             };
-            self.view.work_begins(leadership.fence());
             let outcome = self.workload.term(assignment, &mut events).await;
             self.view.work_has_ended();
             if let Outcome::Ended(ended) = &outcome {
@@ -256,7 +255,8 @@ impl Instance<'_> {
                 tracing::info!(epoch = %leadership.epoch(), "the work has been stopped");
             }
             *held = Some(leadership);
-            match outcome.next(self.run.once, lease_time) {
+            let is_race = self.common.contest == Contest::Race;
+            match outcome.next(self.run.once, lease_time, is_race) {
                 Next::Campaign { has_lived: true } => self.delay.reset(),
                 Next::Campaign { has_lived: false } => {}
                 next @ (Next::Delay | Next::End(_) | Next::AtOnce(_)) => return next,

@@ -5,17 +5,24 @@
 //! own: a name that its owner points at our address (DNS rebinding).
 
 use std::collections::BTreeSet;
-use std::io::BufRead as _;
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use rustix::fs::OFlags;
 use subtle::ConstantTimeEq as _;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::said;
 use super::socket::Bound;
@@ -23,15 +30,30 @@ use crate::args::Http;
 use crate::checks::check_secret;
 use crate::exit::{End, bad_input};
 
+/// How many bytes a token may have.
+const LONGEST_TOKEN: u64 = 4096;
+
+/// How long its file may take to be read, and by how many requests at once.
+const READ: Duration = Duration::from_secs(2);
+const AT_ONCE: usize = 4;
+
+/// Before the token, in any case.
+const BEARER: &[u8] = b"Bearer ";
+
+/// So that a pipe in place of the file does not wait for its writer.
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
+
 /// What a request is compared with.
 #[derive(Debug)]
 pub struct Admission {
     /// In lower case. None on a unix socket, which no browser reaches.
     hosts: Option<BTreeSet<String>>,
-    /// The file of the token that a change needs; none if no change is possible.
     token: Token,
+    /// The token is read by few requests at a time.
+    reading: Arc<Semaphore>,
 }
 
+/// What a change needs.
 #[derive(Debug)]
 enum Token {
     /// Whoever may write to the unix socket may ask for a change.
@@ -42,37 +64,49 @@ enum Token {
 
 /// Checks the flags of the endpoint.
 pub fn check(http: &Http) -> Result<(), End> {
-    let is_unused = http.listen.is_none();
-    let given = [
-        ("--http-token-file", http.http_token_file.is_some()),
-        ("--http-host", !http.http_hosts.is_empty()),
-    ];
-    if let (true, Some((flag, _))) = (is_unused, given.iter().find(|(_, is_given)| *is_given)) {
-        return Err(bad_input(format!("{flag} is for the HTTP endpoint: add --listen HOST:PORT")));
+    let (Some(_), Some(file)) = (&http.listen, &http.http_token_file) else {
+        return Ok(());
+    };
+    check_secret("--http-token-file", file, "token")?;
+    let is_sent =
+        |token: &str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if first_line(file).is_some_and(|token| is_sent(&token)) {
+        return Ok(());
     }
-    match &http.http_token_file {
-        Some(file) => check_secret("--http-token-file", file, "token"),
-        None => Ok(()),
+    Err(bad_input(format!(
+        "--http-token-file {}: a token is one line of visible ASCII characters without blanks, of \
+         at most {LONGEST_TOKEN} bytes: make another one, for example with openssl rand -hex 32",
+        file.display()
+    )))
+}
+
+/// The token, read anew. None if the file has none.
+fn first_line(file: &Path) -> Option<String> {
+    let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(file).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
     }
+    let mut line = String::new();
+    BufReader::new(file.take(LONGEST_TOKEN + 2)).read_line(&mut line).ok()?;
+    let token = line.strip_suffix('\n').unwrap_or(&line);
+    let token = token.strip_suffix('\r').unwrap_or(token);
+    (token.len() as u64 <= LONGEST_TOKEN).then(|| token.to_owned())
 }
 
 impl Admission {
     pub fn new(http: &Http, bound: &Bound) -> Self {
-        let token = match (bound, &http.http_token_file) {
-            (_, Some(file)) => Token::InFile(file.clone()),
-            (Bound::Unix { .. }, None) => Token::NotNeeded,
-            (Bound::Tcp { .. }, None) => Token::NotGiven,
+        let token = match (&http.http_token_file, &bound.host) {
+            (Some(file), _) => Token::InFile(file.clone()),
+            (None, None) => Token::NotNeeded,
+            (None, Some(_)) => Token::NotGiven,
         };
-        let hosts = match bound {
-            Bound::Unix { .. } => None,
-            Bound::Tcp { host, .. } => {
-                let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-                let given = http.http_hosts.iter().cloned();
-                let names = given.chain([host.clone(), node, "localhost".into()]);
-                Some(names.map(|name| name.to_lowercase()).collect())
-            }
-        };
-        Self { hosts, token }
+        let hosts = bound.host.clone().map(|host| {
+            let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            let given = http.http_hosts.iter().cloned();
+            let names = given.chain([host, node, "localhost".into()]);
+            names.map(|name| name.to_lowercase()).collect()
+        });
+        Self { hosts, token, reading: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
     /// The refusal of a request that came by a name that is not ours, or from another site.
@@ -85,9 +119,14 @@ impl Admission {
             Some(Err(_)) => None,
             None => return headers.get(header::ORIGIN).map(|_| of_another_site()),
         };
-        let name = authority.as_ref().map(|authority| authority.host().to_lowercase());
-        let name = name.unwrap_or_default();
-        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        let Some(authority) = authority else {
+            return Some(said(
+                StatusCode::BAD_REQUEST,
+                "the host that the request is for is no host",
+            ));
+        };
+        let name = authority.host().to_lowercase();
+        let bare = name.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
         if bare.parse::<IpAddr>().is_err() && !hosts.contains(bare) {
             return Some(said(
                 StatusCode::MISDIRECTED_REQUEST,
@@ -99,15 +138,20 @@ impl Admission {
         }
         let own = |origin: &str| {
             let site = origin.split_once("://").map(|(_, site)| site);
-            site.is_some_and(|site| authority.as_ref().is_some_and(|own| own.as_str() == site))
+            site == Some(authority.as_str())
         };
-        let origin = headers.get(header::ORIGIN)?;
-        let is_own = origin.to_str().is_ok_and(own);
-        (!is_own).then(of_another_site)
+        // Browsers say of images and the like where they are, and name no origin.
+        let is_own_part = headers.get("sec-fetch-site").is_none_or(|site| {
+            let is_visit = headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate");
+            is_visit || site == "same-origin" || site == "none"
+        });
+        let origin = headers.get(header::ORIGIN).map(HeaderValue::to_str);
+        let is_own = origin.is_none_or(|origin| origin.is_ok_and(own));
+        (!is_own || !is_own_part).then(of_another_site)
     }
 
     /// The refusal of a change that was asked for without the token.
-    fn refusal_of_change(&self, headers: &HeaderMap) -> Option<Response> {
+    async fn refusal_of_change(&self, headers: &HeaderMap) -> Option<Response> {
         let file = match &self.token {
             Token::NotNeeded => return None,
             Token::InFile(file) => file,
@@ -119,17 +163,31 @@ impl Admission {
                 ));
             }
         };
-        // It may have been replaced.
-        let text = std::fs::read(file).unwrap_or_default();
-        let Some(Ok(token)) = text.lines().next().filter(|_| !text.is_empty()) else {
-            return Some(said(
+        // It may have been replaced. A file system that hangs holds up one thread, and no other
+        // request than those that need the token.
+        let unreadable = || {
+            said(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the file of --http-token-file cannot be read: put it back, with the token as its \
                  first line",
-            ));
+            )
+        };
+        let Ok(reading) = Arc::clone(&self.reading).try_acquire_owned() else {
+            return Some(said(StatusCode::SERVICE_UNAVAILABLE, "busy: try again"));
+        };
+        let file = file.clone();
+        let read = spawn_blocking(move || {
+            let token = first_line(&file);
+            drop(reading);
+            token
+        });
+        let Ok(Ok(Some(token))) = timeout(READ, read).await else {
+            return Some(unreadable());
         };
         let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let given = given.and_then(|given| given.strip_prefix(b"Bearer ")).unwrap_or_default();
+        let given = given.and_then(|given| given.split_at_checked(BEARER.len()));
+        let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(BEARER));
+        let given = given.map(|(_, given)| given).unwrap_or_default();
         if !token.is_empty() && bool::from(given.ct_eq(token.as_bytes())) {
             return None;
         }
@@ -165,7 +223,7 @@ pub async fn check_token(
     request: Request,
     next: Next,
 ) -> Response {
-    match admission.refusal_of_change(request.headers()) {
+    match admission.refusal_of_change(request.headers()).await {
         Some(refusal) => refusal,
         None => next.run(request).await,
     }

@@ -14,12 +14,13 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::connections::MOST;
 use super::said;
 use crate::event::missed_object;
 use crate::instance::InstanceView;
 
-/// How many readers there may be at a time.
-const READERS: usize = 256;
+/// How many readers there may be at a time: most places are for others.
+const READERS: usize = MOST / 4;
 
 /// How often a reader hears something though nothing happens.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -78,13 +79,12 @@ fn id(view: &InstanceView, number: u64) -> String {
     format!("{}-{number}", start(view))
 }
 
-/// The number of the event after the one of this id; none if that was before our start.
+/// The number of the event after the one of this id; none if this start of the program has had no
+/// such event.
 fn number_after(view: &InstanceView, id: &str) -> Option<u64> {
     let (of, number) = id.split_once('-')?;
-    if of != start(view) {
-        return None;
-    }
-    number.parse::<u64>().ok()?.checked_add(1)
+    let next = number.parse::<u64>().ok()?.checked_add(1)?;
+    (of == start(view) && next <= view.shared().log.many()).then_some(next)
 }
 
 fn start(view: &InstanceView) -> String {
@@ -122,6 +122,7 @@ mod tests {
         assert_eq!((next, object.trim()), (last_missed + 1, next.to_string().as_str()));
         assert_eq!(number_after(&view, &id(&view, last_missed)), Some(next));
         assert_eq!(number_after(&view, &format!("1{}", id(&view, next))), None);
+        assert_eq!(number_after(&view, &id(&view, 3_000)), None, "not yet");
         for nonsense in ["", "-", "x-1", "99999999999999999999-1"] {
             assert_eq!(number_after(&view, nonsense), None, "{nonsense}");
         }

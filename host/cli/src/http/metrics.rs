@@ -57,9 +57,8 @@ pub async fn metrics(
     State(view): State<InstanceView>,
     Extension(handle): Extension<PrometheusHandle>,
 ) -> Response {
-    let key = view.key();
     let reading = match view.election() {
-        Some(election) => view.shared().queue.read(&election, key.as_deref()).await,
+        Some(election) => view.shared().queue.read(&election, view.key()).await,
         None => None,
     };
     let mut text = handle.render();

@@ -9,10 +9,10 @@ use crate::args::ReadyWhen;
 use crate::event::in_seconds;
 use crate::instance::{InstanceView, Role};
 
-/// 200 while this instance leads, by the clock at this moment.
+/// 200 while this instance leads, by the clock at this moment, and its work runs.
 pub async fn leader(State(view): State<InstanceView>) -> Response {
     let election = &view.shared().description.election;
-    match view.term() {
+    match view.working_term() {
         Some(term) => said(StatusCode::OK, &format!("leads {election} in epoch {}", term.epoch())),
         None => said(StatusCode::SERVICE_UNAVAILABLE, &format!("does not lead {election}")),
     }
@@ -20,7 +20,7 @@ pub async fn leader(State(view): State<InstanceView>) -> Response {
 
 /// 200 unless a restart is the only help.
 pub async fn livez(State(view): State<InstanceView>) -> Response {
-    if let Some(term) = view.overdue() {
+    if let Some(term) = view.overdue_term() {
         let sentence = format!(
             "epoch {} is over, and its work still runs: restart this instance",
             term.epoch()
@@ -47,14 +47,12 @@ pub async fn readyz(
 
 /// Why this instance is not ready.
 fn not_ready(view: &InstanceView, ready_when: ReadyWhen) -> Option<String> {
-    if view.term().is_some() {
-        return None;
-    }
     if ready_when == ReadyWhen::Leader {
-        return Some("it does not lead (--ready-when leader)".into());
+        let leads = view.working_term().is_some();
+        return (!leads).then(|| "it does not lead (--ready-when leader)".into());
     }
     let why = match view.role() {
-        Role::Observing | Role::Waiting => {
+        Role::Observing | Role::Waiting | Role::Leading => {
             let silence = view.shared().description.silence;
             return match view.since_answer() {
                 Some(since) if since <= silence => None,
@@ -64,7 +62,6 @@ fn not_ready(view: &InstanceView, ready_when: ReadyWhen) -> Option<String> {
         }
         Role::Connecting => "it has not reached the store yet",
         Role::Joining => "it is not in line",
-        Role::Leading => "its leadership is over, and its work stops",
         Role::Withdrawn => "it is no candidate any more",
     };
     Some(why.into())

@@ -17,20 +17,20 @@ use crate::text::{Field, bytes_field, field};
 pub async fn status(State(view): State<InstanceView>) -> Response {
     let key = view.key();
     let reading = match view.election() {
-        Some(election) => view.shared().queue.read(&election, key.as_deref()).await,
+        Some(election) => view.shared().queue.read(&election, key.clone()).await,
         None => None,
     };
     // After the wait, so that it holds at this moment.
     let Description { command, election, id, contest, store, .. } = &view.shared().description;
     let term = view.term();
-    let role = match (view.role(), &term) {
-        (Role::Leading, None) => "stopping",
-        (Role::Leading, Some(_)) => "leading",
-        (Role::Connecting, _) => "connecting",
-        (Role::Observing, _) => "observing",
-        (Role::Joining, _) => "joining",
-        (Role::Waiting, _) => "waiting",
-        (Role::Withdrawn, _) => "withdrawn",
+    let role = match view.role() {
+        _ if view.stopping_term().is_some() => "stopping",
+        Role::Leading => "leading",
+        Role::Connecting => "connecting",
+        Role::Observing => "observing",
+        Role::Joining => "joining",
+        Role::Waiting => "waiting",
+        Role::Withdrawn => "withdrawn",
     };
     let term = term.map(|term| {
         Value::from_iter([

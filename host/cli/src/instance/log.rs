@@ -13,8 +13,9 @@ const KEPT: usize = 1 << 20;
 /// How many bytes an event counts in addition to its own.
 const EVENT: usize = 64;
 
-/// How many changes are kept, apart from the other events.
+/// How many changes are kept, apart from the other events, and how many bytes of them.
 const CHANGES: usize = 100;
+const CHANGES_BYTES: usize = 64 << 10;
 
 /// The last events, and the last changes, which are all events but extensions.
 #[derive(Debug, Default)]
@@ -33,6 +34,7 @@ struct Kept {
     /// The number of the first one that is kept.
     first: u64,
     changes: VecDeque<Arc<str>>,
+    changes_bytes: usize,
 }
 
 impl Log {
@@ -49,9 +51,13 @@ impl Log {
         let object: Arc<str> = object.into();
         let mut kept = self.kept.lock();
         if is_change {
+            kept.changes_bytes += object.len();
             kept.changes.push_back(Arc::clone(&object));
-            if kept.changes.len() > CHANGES {
-                kept.changes.pop_front();
+            while kept.changes.len() > CHANGES
+                || (kept.changes_bytes > CHANGES_BYTES && kept.changes.len() > 1)
+            {
+                let oldest = kept.changes.pop_front();
+                kept.changes_bytes -= oldest.map_or(0, |oldest| oldest.len());
             }
         }
         kept.bytes += object.len() + EVENT;
@@ -73,6 +79,11 @@ impl Log {
         let number = from.max(kept.first);
         let index = usize::try_from(number - kept.first).ok()?;
         Some((number, Arc::clone(kept.events.get(index)?)))
+    }
+
+    /// How many events there have ever been.
+    pub fn many(&self) -> u64 {
+        *self.many.borrow()
     }
 
     /// Waits until there is an event of this number.
@@ -107,9 +118,11 @@ mod tests {
         assert_eq!(log.get(9_999).unwrap().1.trim(), "9999");
         assert_eq!(log.get(10_000), None);
         let changes = log.changes();
-        assert_eq!((changes.len(), changes[99].trim()), (100, "9998"));
+        assert_eq!((changes.len(), changes.last().unwrap().trim()), (65, "9998"));
+        (0..1_000).for_each(|number| log.push(number.to_string(), true));
+        assert_eq!(log.changes().len(), 100);
 
         log.push("x".repeat(2 * KEPT), false);
-        assert_eq!(log.get(0).unwrap().0, 10_000, "alone");
+        assert_eq!(log.get(0).unwrap().0, 11_000, "alone");
     }
 }

@@ -108,6 +108,7 @@ impl Runner {
             Ok(run) => run,
             Err(error) => return Outcome::NotStarted(not_started(&error)),
         };
+        view.work_begins(leadership.fence());
         let mut stopping = None;
         let mut lost = None;
         let mut asked_to_end = None;
@@ -116,6 +117,7 @@ impl Runner {
         let ended = loop {
             if lost.is_some() || asked_to_end.is_some() || is_resigning {
                 stopping.get_or_insert_with(|| BootClock.now());
+                view.work_stops();
             }
             let until = schedule.kill_at(leadership.valid_until(), stopping);
             run.limit.set(until);

@@ -64,8 +64,9 @@ pub enum Next {
 }
 
 impl Outcome {
-    /// `once`: the work is run once. `lease_time`: work that ends sooner has to wait.
-    pub fn next(self, once: bool, lease_time: Duration) -> Next {
+    /// `once`: the work is run once. `lease_time`: work that ends sooner has to wait. In a race,
+    /// there is no line in which others come first.
+    pub fn next(self, once: bool, lease_time: Duration, is_race: bool) -> Next {
         let again = |after| {
             if after < lease_time { Next::Delay } else { Next::Campaign { has_lived: true } }
         };
@@ -76,6 +77,7 @@ impl Outcome {
             Self::Broken { .. } | Self::Stopped if once => Next::End(Ok(Status::NotFound)),
             Self::Broken { after } => again(after),
             Self::Resigned if once => Next::End(Ok(Status::Done)),
+            Self::Resigned if is_race => Next::Delay,
             Self::Stopped | Self::Resigned => Next::Campaign { has_lived: false },
             Self::Asked => Next::End(Ok(Status::Done)),
             Self::AtOnce(asked) => Next::AtOnce(asked.status()),
@@ -159,8 +161,10 @@ mod tests {
             ),
         ];
         for (outcome, again, once) in table {
-            assert_eq!(format!("{:?}", outcome().next(false, late)), again, "{:?}", outcome());
-            assert_eq!(format!("{:?}", outcome().next(true, late)), once, "{:?}", outcome());
+            let next = |once| format!("{:?}", outcome().next(once, late, false));
+            assert_eq!((next(false), next(true)), (again, once), "{:?}", outcome());
         }
+        let in_a_race = Outcome::Resigned.next(false, late, true);
+        assert!(matches!(in_a_race, Next::Delay), "others would not have a chance");
     }
 }

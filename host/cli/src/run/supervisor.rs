@@ -108,13 +108,22 @@ impl Supervisor {
             while let Some(heard) = work.heard() {
                 inputs.extend(self.input(heard));
             }
+            if inputs.iter().any(|input| matches!(input, Input::Started)) {
+                view.work_begins(leadership.fence());
+            }
             let mut wake = Mark::MAX;
             for action in term.next(clock.now(), inputs) {
                 let mut done = Ok(());
                 match action {
                     Action::GuardUntil(until) => work.until(until),
-                    Action::Ask => done = work.stop(),
-                    Action::Kill => done = work.kill(),
+                    Action::Ask => {
+                        view.work_stops();
+                        done = work.stop();
+                    }
+                    Action::Kill => {
+                        view.work_stops();
+                        done = work.kill();
+                    }
                     Action::KillStuckGuard if work.is_dead() => work.kill_guard(),
                     Action::KillStuckGuard => {}
                     Action::Reap => {

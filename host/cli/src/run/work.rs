@@ -59,6 +59,8 @@ impl Work {
             .arg(theirs.as_raw_fd().to_string())
             .args(command)
             .envs(environment.iter().map(|(name, value)| (name, value)))
+            // An `incumbent` inside the command would find the address taken.
+            .env_remove("INCUMBENT_LISTEN")
             // A signal to our group must not reach it.
             .process_group(0);
         let prepare = move || {

@@ -74,8 +74,10 @@ const TABLE: &[(&str, &[&str])] = &[
     ("campaign e --listen unix:/nowhere/s", &["--listen unix:/nowhere/s", "directory"]),
     ("campaign e --ready-when never", &["--ready-when", "candidate, leader"]),
     ("campaign e --http-host a:1", &["--http-host", "a host's name alone"]),
-    ("observe e --http-host a", &["--http-host", "--listen HOST:PORT"]),
-    ("run e --http-token-file /etc/hostname -- true", &["--http-token-file", "--listen HOST:PORT"]),
+    ("campaign e --http-host *.x", &["--http-host", "a host's name alone"]),
+    ("observe e --http-host a", &["--http-host", "--listen ADDRESS"]),
+    ("campaign e --ready-when leader", &["--ready-when", "--listen ADDRESS"]),
+    ("run e --http-token-file /etc/hostname -- true", &["--http-token-file", "--listen ADDRESS"]),
     (
         "run e --listen 127.0.0.1:0 --http-token-file /nowhere -- true",
         &["--http-token-file /nowhere"],
