@@ -129,6 +129,8 @@ fn each_instance_tells_its_own_part(etcd: Etcd) {
         assert!(told["seen"]["age_ms"].as_u64().unwrap() < 1_000, "{told}");
         assert!(told["store"]["last_answer_age_ms"].as_u64().unwrap() < 10_000, "{told}");
         assert!(endpoint.asked("/", &[]).body.contains("/status"));
+        // A client that stays would keep a place.
+        assert!(endpoint.asked("/livez", &["--include"]).body.contains("connection: close"));
         assert_eq!(endpoint.asked("/leader", &["--request", "DELETE"]).status, 405);
     }
     let told = leader.asked("/status", &[]).json();
@@ -476,16 +478,24 @@ fn prometheus_takes_the_metrics(etcd: Etcd) {
 
 fn the_work_stops_before_its_leadership_is_given_back(etcd: Etcd) {
     let work = Work::new(
-        "trap 'sleep 0.2; date +%s.%N > stopped; exit' TERM; echo $$ > child; while :; do sleep 0.01; done",
+        "trap 'until [ -e told ]; do sleep 0.01; done; date +%s.%N > stopped; exit' TERM; \
+         echo $$ > child; while :; do sleep 0.01; done",
     );
     let socket = work.path("socket");
     let listen = format!("unix:{}", socket.display());
     let (running, child) = work.start(&etcd, &["--ttl", "8s", "--listen", &listen]);
     let endpoint = Endpoint::on(&socket);
-    assert_eq!(endpoint.status("/leader"), 200);
+    until("it is told to lead", || endpoint.status("/leader") == 200);
     let (second, _) = candidate(&etcd, &["--id", "two"]);
     second.event("joined");
-    let resigned = endpoint.asked("/resign", &["--request", "POST"]).json();
+    let resigning = Running::start(endpoint.curl("/resign", &["--request", "POST"]));
+    // Nothing more is routed to work that stops, though it still leads.
+    until("it is told not to lead", || endpoint.status("/leader") == 503);
+    let told = endpoint.asked("/status", &[]).json();
+    assert_eq!((&told["role"], &told["position"]), (&"stopping".into(), &0.into()), "{told}");
+    assert_eq!((endpoint.status("/readyz"), endpoint.status("/livez")), (200, 200));
+    fs::write(work.path("told"), "").unwrap();
+    let resigned: Value = serde_json::from_str(&resigning.stdout.line_with("resigned")).unwrap();
     assert_eq!(resigned["leader"]["value"], "two", "{resigned}");
     assert!(!is_alive(child));
     let stopped = fs::read_to_string(work.path("stopped")).unwrap();
@@ -626,6 +636,7 @@ fn a_socket_that_was_left_is_replaced(etcd: Etcd) {
         .only_says(&["--listen unix:", "another process listens there"]);
     drop(living);
     let candidate = Running::start(on(&etcd, arguments));
+    candidate.stdout.line_with("elected");
     until("it is told to lead", || Endpoint::on(&socket).status("/leader") == 200);
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
     candidate.stop();

@@ -40,6 +40,8 @@ fn the_command_knows_its_term(etcd: Etcd) {
     command.arg("--events").arg(&events);
     command.args(["--", "sh", "-c", script, env!("CARGO_BIN_EXE_incumbent")]);
     command.env("INCUMBENT_CONTEST", "race");
+    // Its own, which the command could not take as well.
+    command.env("INCUMBENT_LISTEN", format!("unix:{}", directory.path().join("socket").display()));
     let ended = end(command).expect(7);
 
     let events = events_in(&events);
