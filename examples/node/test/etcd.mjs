@@ -21,9 +21,18 @@ export class Etcd {
    * @param {Version} version
    */
   static async start(version) {
-    const etcd = new Etcd(version, mkdtempSync(path.join(os.tmpdir(), 'incumbent-node-')), await freePort());
-    await etcd.run();
-    return etcd;
+    for (let triesLeft = 4; ; triesLeft -= 1) {
+      const folder = mkdtempSync(path.join(os.tmpdir(), 'incumbent-node-'));
+      const etcd = new Etcd(version, folder, await freePort());
+      try {
+        await etcd.run();
+        return etcd;
+      } catch (error) {
+        // Another process may have taken the port meanwhile.
+        await etcd.stop();
+        if (triesLeft === 0) throw error;
+      }
+    }
   }
 
   /**
@@ -48,7 +57,10 @@ export class Etcd {
       '--listen-client-urls', address, '--advertise-client-urls', address,
       '--listen-peer-urls', 'http://127.0.0.1:0',
     ], { stdio: 'ignore' });
-    await eventually(() => connects(this.port), `${this.program} serves`);
+    const child = this.process;
+    const hasEnded = () => child.exitCode !== null || child.signalCode !== null;
+    await eventually(async () => hasEnded() || await connects(this.port), `${this.program} serves`);
+    if (hasEnded()) throw new Error(`${this.program} has ended before it served port ${this.port}`);
   }
 
   /** Ends it at once, as a crash does; what it has stored stays. */
