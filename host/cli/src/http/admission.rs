@@ -35,7 +35,7 @@ const LONGEST_TOKEN: u64 = 4096;
 
 /// How long its file may take to be read, and by how many requests at once.
 const READ: Duration = Duration::from_secs(2);
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 16;
 
 /// Before the token, in any case.
 const BEARER: &[u8] = b"Bearer ";
