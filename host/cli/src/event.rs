@@ -122,7 +122,7 @@ impl Reporter {
                 let mut details = vec![
                     field("epoch", i64::from(*epoch)),
                     bytes_field("key", &self.key),
-                    field("reason", reason_name(reason)),
+                    field("reason", reason.name()),
                 ];
                 if let Reason::Other(detail) = reason {
                     details.push(field("detail", detail.as_str()));
@@ -211,31 +211,8 @@ fn name(event: &Event) -> &'static str {
     }
 }
 
-/// Its name in JSON.
-fn reason_name(reason: &Reason) -> &'static str {
-    match reason {
-        Reason::Resigned => "resigned",
-        Reason::Expired => "expired",
-        Reason::LeaseLost => "lease-lost",
-        Reason::Deposed => "deposed",
-        Reason::Fenced => "fenced",
-        Reason::Other(_) => "other",
-    }
-}
-
 fn failure_fields(failure: &Failure) -> Vec<Field> {
-    vec![field("failure", failure_name(failure)), field("detail", failure.to_string())]
-}
-
-fn failure_name(failure: &Failure) -> &'static str {
-    match failure {
-        Failure::Timeout => "timeout",
-        Failure::Unavailable => "unavailable",
-        Failure::Compacted(_) => "compacted",
-        Failure::Denied(_) => "denied",
-        Failure::Invalid(_) => "invalid",
-        Failure::Other(_) => "other",
-    }
+    vec![field("failure", failure.name()), field("detail", failure.to_string())]
 }
 
 fn left(valid_until: Mark, now: Mark) -> Duration {

@@ -123,15 +123,7 @@ pub(crate) fn ended(election: &str, reason: &Reason) {
     let name = label(election);
     gauge!("incumbent_is_leader", "election" => name.clone()).decrement(1);
     gauge!("leader_election_master_status", "name" => name).decrement(1);
-    let reason = match reason {
-        Reason::Resigned => "resigned",
-        Reason::Expired => "expired",
-        Reason::LeaseLost => "lease-lost",
-        Reason::Deposed => "deposed",
-        Reason::Fenced => "fenced",
-        Reason::Other(_) => "other",
-    };
-    counter!("incumbent_transitions_total", "reason" => reason).increment(1);
+    counter!("incumbent_transitions_total", "reason" => reason.name()).increment(1);
 }
 
 /// Renewals of the lease of this leader fail.
@@ -145,15 +137,7 @@ pub(crate) fn answered(
     outcome: &Result<Response, Failure>,
     span: Duration,
 ) {
-    let result = match outcome {
-        Ok(_) => "ok",
-        Err(Failure::Timeout) => "timeout",
-        Err(Failure::Unavailable) => "unavailable",
-        Err(Failure::Compacted(_)) => "compacted",
-        Err(Failure::Denied(_)) => "denied",
-        Err(Failure::Invalid(_)) => "invalid",
-        Err(Failure::Other(_)) => "other",
-    };
+    let result = outcome.as_ref().map_or_else(Failure::name, |_| "ok");
     counter!("incumbent_store_requests_total", "operation" => operation, "result" => result)
         .increment(1);
     histogram!("incumbent_store_request_duration_seconds", "operation" => operation).record(span);

@@ -92,6 +92,34 @@ impl fmt::Display for Failure {
 
 impl error::Error for Failure {}
 
+impl Reason {
+    /// Its name, for logs and reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Resigned => "resigned",
+            Self::Expired => "expired",
+            Self::LeaseLost => "lease-lost",
+            Self::Deposed => "deposed",
+            Self::Fenced => "fenced",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
+impl Failure {
+    /// Its name, for logs and reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Compacted(_) => "compacted",
+            Self::Denied(_) => "denied",
+            Self::Invalid(_) => "invalid",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -56,7 +56,7 @@ pub struct Admission {
 /// What a change needs.
 #[derive(Debug)]
 enum Token {
-    /// Whoever may write to the unix socket may ask for a change.
+    /// The permissions of the unix socket decide who may ask for a change.
     NotNeeded,
     InFile(PathBuf),
     NotGiven,

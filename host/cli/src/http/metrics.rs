@@ -20,8 +20,8 @@ use crate::instance::InstanceView;
 const BUCKETS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// How often what was measured is sorted into its buckets, so that it takes no memory where nobody
-/// asks for it.
+/// How often the recorder sorts its samples into buckets. Otherwise they would pile up in memory
+/// until somebody asks for the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// The one recorder of this process. A recorder is installed once, and for good.
