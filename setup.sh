@@ -81,6 +81,8 @@ readonly etcd_wheels=(
   99245f2a8da8a1643a6794cba80fb12ab7d42e9697865156f66affad2e5237c3
   786033d64cc782928b14a659e1a52711c33ad94c52baae12a9702f2feafbfc81
 )
+readonly axe_playwright=0.1.8
+readonly axe_wheel=fdd263c998388f1a8e67cad02677e612d946248bd44d163be5e8650ea31f95f8
 readonly node_wheels=(
   4196a947bcc883f2003ab101762d729f3e99b5e86b75bd09151563403e2eceb8
   4e029dadfae1295876063c96b236f673487e8c27379fe146c1e2250283520227
@@ -282,6 +284,27 @@ curl_and_promtool() {
   tests_lack 'promtool (of Prometheus), which INCUMBENT_PROMTOOL names'
 }
 
+# The status page is looked at in a browser, and judged by axe-core, which has the rules of the Web
+# for people with disabilities.
+browser_and_axe() {
+  local browser
+  for browser in "${INCUMBENT_BROWSER-}" chromium-headless-shell chromium google-chrome; do
+    [[ $browser ]] && has "$browser" && break
+    browser=
+  done
+  if [[ ! $browser ]]; then
+    install_packages 'shows the status page in the tests' chromium-headless-shell fonts-dejavu-core \
+      || tests_lack 'a browser (chromium-headless-shell, chromium or google-chrome), or one that INCUMBENT_BROWSER names'
+  fi
+  [[ ${INCUMBENT_AXE-} || -e $tools/axe-core/axe.min.js ]] && return
+  say "fetching axe-core from PyPI into .tools"
+  if unpack_wheel axe-playwright-python "$axe_playwright" "$axe_wheel"; then
+    mkdir -p "$tools/axe-core"
+    cp "$scratch/axe-playwright-python/axe_playwright_python/axe.min.js" "$tools/axe-core/" && return
+  fi
+  tests_lack 'axe-core, whose axe.min.js INCUMBENT_AXE names'
+}
+
 # --- Examples in other languages ----------------------------------------------
 
 node_is_new_enough() {
@@ -377,6 +400,7 @@ just_the_runner
 etcd_3_4
 etcd_3_5
 curl_and_promtool
+browser_and_axe
 for example; do "${example}_example"; done
 
 if ((${#missing[@]})); then

@@ -335,8 +335,8 @@ pub struct Grants {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "HTTP endpoint")]
 pub struct Http {
-    /// Answer HTTP there (/leader, /livez, /readyz, /status, /events, /metrics, POST /resign): HOST:PORT, or
-    /// unix:PATH
+    /// Answer HTTP there (the status page, /leader, /livez, /readyz, /status, /events, /metrics, POST
+    /// /resign): HOST:PORT, or unix:PATH
     #[arg(long, value_name = "ADDRESS", value_parser = Checked::new(address))]
     pub listen: Option<Address>,
     /// When /readyz says 200

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::args::Form;
 use super::instance::{Description, InstanceView};
 use super::output::{Gap, Output};
-use super::text::{Field, bytes_field, field, json, shown, shown_bytes};
+use super::text::{Field, bytes_field, field, json, leader_line, shown, shown_bytes};
 
 /// Prints the events of one election, in each form to its target, and keeps them for the HTTP
 /// endpoint.
@@ -43,17 +43,18 @@ impl Reporter {
         }
         let now = BootClock.now();
         let object = self.object(event, now);
+        let line = self.line(event, now);
         for (form, output) in &self.targets {
             match form {
                 Form::People => {
-                    if let Some(line) = self.line(event, now) {
-                        output.line(line);
+                    if let Some(line) = &line {
+                        output.line(line.as_str());
                     }
                 }
                 Form::Json => output.line(object.as_str()),
             }
         }
-        self.view.record(event, object);
+        self.view.record(event, object, line);
     }
 
     /// A sentence that is not an event, for people only.
@@ -181,20 +182,6 @@ pub fn unix_time_before(span: Duration) -> Duration {
 pub fn time_before(span: Duration) -> String {
     let now = SystemTime::now();
     humantime::format_rfc3339_millis(now.checked_sub(span).unwrap_or(now)).to_string()
-}
-
-/// The leader, as one line for people.
-pub fn leader_line(election: &str, leader: Option<&Participant>) -> String {
-    let election = shown_bytes(election.as_bytes());
-    match leader {
-        Some(leader) => format!(
-            "{} leads {election} in epoch {} ({})",
-            shown_bytes(&leader.value),
-            leader.epoch,
-            shown_bytes(&leader.key)
-        ),
-        None => format!("nobody leads {election}"),
-    }
 }
 
 fn name(event: &Event) -> &'static str {

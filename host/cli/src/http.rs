@@ -13,12 +13,14 @@
 //! | `status` | `/status` |
 //! | `metrics` | `/metrics` |
 //! | `events` | `/events` |
+//! | `page` | `/`, the status page |
 //! | `resign` | `/resign` |
 
 mod admission;
 mod connections;
 mod events;
 mod metrics;
+mod page;
 mod probes;
 mod resign;
 mod socket;
@@ -44,7 +46,8 @@ use super::instance::InstanceView;
 use super::text::{json, shown};
 
 /// The routes, for a request of another one.
-const ROUTES: &str = "GET /leader, /livez, /readyz, /status, /events, /metrics, and POST /resign";
+const ROUTES: &str =
+    "GET /, /leader, /livez, /readyz, /status, /events, /metrics, and POST /resign";
 
 /// The endpoint of this instance. It ends when it is dropped.
 #[derive(Debug)]
@@ -126,6 +129,7 @@ fn router(view: InstanceView, admission: Arc<Admission>) -> Router {
     let resign = post(resign::resign)
         .layer(from_fn_with_state(Arc::clone(&admission), admission::check_token));
     Router::new()
+        .route("/", get(page::page))
         .route("/leader", leader.clone())
         .route("/primary", leader)
         .route("/livez", get(probes::livez))

@@ -4,9 +4,11 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `log` | the events that are kept |
+//! | `history` | what the status page draws: the candidates' lives, and the renewals |
 //! | `queue` | the candidates, as the store has them |
 //! | `leaderless` | how long nobody has led |
 
+pub mod history;
 mod leaderless;
 mod log;
 pub mod queue;
@@ -14,13 +16,17 @@ pub mod queue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::future::join;
 use incumbent::{BootClock, Clock, Election, Epoch, Event, Fence, Mark, Session};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use self::history::History;
 use self::leaderless::Leaderless;
 use self::log::Log;
-use self::queue::Queue;
+use self::queue::{Demand, Queue, Reading};
+use super::text::leader_line;
 
 /// How long the driver may take to come round before it counts as stuck. Probes usually give up
 /// after a second.
@@ -50,7 +56,8 @@ pub struct Shared {
     pub description: Description,
     pub started: Mark,
     pub log: Log,
-    pub queue: Queue,
+    pub history: History,
+    queue: Queue,
     pub leaderless: Leaderless,
     state: Mutex<State>,
     is_connected: watch::Sender<bool>,
@@ -98,6 +105,7 @@ impl InstanceView {
             description,
             started: BootClock.now(),
             log: Log::default(),
+            history: History::default(),
             queue: Queue::default(),
             leaderless: Leaderless::default(),
             is_connected: watch::Sender::default(),
@@ -122,13 +130,31 @@ impl InstanceView {
     pub async fn follow(self) {
         // Cannot fail: we hold the sender.
         let _ = self.0.is_connected.subscribe().wait_for(|is_connected| *is_connected).await;
-        if let Some(election) = self.election() {
-            self.0.leaderless.follow(&election).await;
+        join(self.follow_leaders(), self.keep_running()).await;
+    }
+
+    async fn follow_leaders(&self) {
+        let Some(election) = self.election() else { return };
+        let mut leaders = election.observe();
+        while let Some(Ok(leader)) = leaders.next().await {
+            let leader = leader.as_ref();
+            self.0.leaderless.seen(leader.is_some());
+            let sentence = leader_line(&self.0.description.election, leader);
+            self.0.history.leader(leader, &self.last_key(), sentence, BootClock.now());
+            self.0.queue.changed();
         }
     }
 
-    /// An event has happened, which is this object in JSON.
-    pub fn record(&self, event: &Event, object: String) {
+    /// Finds out when this process did not run.
+    async fn keep_running(&self) {
+        loop {
+            self.0.history.runs(BootClock.now());
+            tokio::time::sleep(history::TICK).await;
+        }
+    }
+
+    /// An event has happened, which is this object in JSON, and perhaps a sentence for people.
+    pub fn record(&self, event: &Event, object: String, sentence: Option<String>) {
         {
             let mut state = self.0.state.lock();
             match event {
@@ -147,6 +173,7 @@ impl InstanceView {
             }
         }
         self.0.log.push(object, !matches!(event, Event::Extended(_)));
+        self.0.history.event(event, sentence, BootClock.now());
     }
 
     /// The work of a term begins.
@@ -189,6 +216,18 @@ impl InstanceView {
         matches!(state.role, Role::Waiting | Role::Leading).then(|| state.key.clone())
     }
 
+    /// Our key in line, or where it was last.
+    pub fn last_key(&self) -> Vec<u8> {
+        self.0.state.lock().key.clone()
+    }
+
+    /// The candidates, as the store has them.
+    pub async fn candidates(&self, demand: Demand) -> Option<Arc<Reading>> {
+        let reading = self.0.queue.read(&self.election()?, self.key(), demand).await?;
+        self.0.history.candidates(&reading, &self.last_key(), BootClock.now());
+        Some(reading)
+    }
+
     /// The term that stands, by the clock at this moment, and whose work runs.
     pub fn term(&self) -> Option<Fence> {
         self.of_work(|work| work.term.is_valid())
@@ -208,6 +247,11 @@ impl InstanceView {
     pub fn overdue_term(&self) -> Option<Fence> {
         let now = BootClock.now();
         self.of_work(|work| !work.term.is_valid() && work.term.valid_until() <= now)
+    }
+
+    /// Whether the store answers, as far as the readers of the candidates have had it asked.
+    pub fn store_answers(&self) -> bool {
+        self.0.queue.is_answered()
     }
 
     fn of_work(&self, is_such: impl Fn(&Work) -> bool) -> Option<Fence> {

@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::args::{Common, Form, Named};
-use super::event::{leader_line, participant};
+use super::event::participant;
 use super::exit::{End, Status};
 use super::output::print;
 use super::session::{answered, observed};
-use super::text::{field, json};
+use super::text::{field, json, leader_line};
 
 pub async fn leader(common: &Common, named: &Named) -> Result<Status, End> {
     let (_session, election) = observed(common, named).await?;

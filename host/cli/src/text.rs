@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use incumbent::Participant;
 use serde_json::Value;
 
 /// How many characters of a value people see.
@@ -22,6 +23,20 @@ pub fn shown_bytes(bytes: &[u8]) -> String {
         shown += &format!("… ({} bytes)", bytes.len());
     }
     shown
+}
+
+/// The leader, as one line for people.
+pub fn leader_line(election: &str, leader: Option<&Participant>) -> String {
+    let election = shown_bytes(election.as_bytes());
+    match leader {
+        Some(leader) => format!(
+            "{} leads {election} in epoch {} ({})",
+            shown_bytes(&leader.value),
+            leader.epoch,
+            shown_bytes(&leader.key)
+        ),
+        None => format!("nobody leads {election}"),
+    }
 }
 
 /// A sentence of any length on one line. Its backslashes are not escaped.

@@ -111,7 +111,8 @@ mod tests {
         view.shared().log.keep();
         let place = Arc::clone(&PLACES).try_acquire_owned().unwrap();
         let mut reader = Reader { view: view.clone(), next: 0, _place: place };
-        let record = |number: u64| view.record(&Event::Leader(None), format!("{number:>1000}"));
+        let record =
+            |number: u64| view.record(&Event::Leader(None), format!("{number:>1000}"), None);
         record(0);
         assert_eq!(reader.next().await.0, 0);
         (1..3_000).for_each(record);

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::event::unix_time_before;
 use crate::exit::{End, bad_input};
 use crate::instance::InstanceView;
+use crate::instance::queue::Demand;
 
 /// The upper bounds of durations, in seconds: a store on this machine answers in less than a
 /// millisecond, and the longest time-out that is usual is 5 s.
@@ -57,10 +58,7 @@ pub async fn metrics(
     State(view): State<InstanceView>,
     Extension(handle): Extension<PrometheusHandle>,
 ) -> Response {
-    let reading = match view.election() {
-        Some(election) => view.shared().queue.read(&election, view.key()).await,
-        None => None,
-    };
+    let reading = view.candidates(Demand::ONCE).await;
     let mut text = handle.render();
     let of = [("election", view.shared().description.election.as_str())];
     let remaining = view.term().map(|term| term.remaining()).unwrap_or_default();

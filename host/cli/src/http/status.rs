@@ -10,16 +10,13 @@ use serde_json::Value;
 
 use super::told;
 use crate::event::{participant, time_before};
-use crate::instance::queue::Reading;
+use crate::instance::queue::{Demand, Reading};
 use crate::instance::{Description, InstanceView, Role};
 use crate::text::{Field, bytes_field, field};
 
 pub async fn status(State(view): State<InstanceView>) -> Response {
     let key = view.key();
-    let reading = match view.election() {
-        Some(election) => view.shared().queue.read(&election, key.clone()).await,
-        None => None,
-    };
+    let reading = view.candidates(Demand::ONCE).await;
     // After the wait, so that it holds at this moment.
     let Description { command, election, id, contest, store, .. } = &view.shared().description;
     let term = view.term();

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use incumbent::Election;
 use parking_lot::Mutex;
 
 /// How long nobody has led.
@@ -23,15 +21,8 @@ impl Leaderless {
         state.past + state.since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// Follows who leads, until the session ends.
-    pub async fn follow(&self, election: &Election) {
-        let mut leaders = election.observe();
-        while let Some(Ok(leader)) = leaders.next().await {
-            self.seen(leader.is_some());
-        }
-    }
-
-    fn seen(&self, somebody_leads: bool) {
+    /// The last that the store said of the leader.
+    pub fn seen(&self, somebody_leads: bool) {
         let mut state = self.0.lock();
         match (somebody_leads, state.since) {
             (false, None) => state.since = Some(Instant::now()),

@@ -1,7 +1,7 @@
 //! The candidates, as the store has them.
 //!
-//! They are read when somebody asks for them, and at most once a second: many readers cost the
-//! store, and the driver, as much as one.
+//! They are read when somebody asks for them, and only so often: many readers cost the store, and
+//! the driver, as much as one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,15 +11,30 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How soon after an answer of the store, or its silence, it is asked again.
-const FRESH: Duration = Duration::from_secs(1);
+/// What a reader wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    /// How soon after it was asked, the store is asked again.
+    pub fresh: Duration,
+    /// How long the reader waits for the store. After that it gets the answer that there was
+    /// before.
+    pub wait: Duration,
+}
+
+impl Demand {
+    /// Of somebody who asks once.
+    pub const ONCE: Self = Self { fresh: Duration::from_secs(1), wait: Duration::from_secs(1) };
+    /// Of a page that asks again and again.
+    pub const OFTEN: Self =
+        Self { fresh: Duration::from_millis(400), wait: Duration::from_millis(100) };
+}
 
 /// How many times as long as a reading took it counts as fresh at least, so that long queues are
 /// read for a small part of the time.
 const SHARE: u32 = 20;
 
-/// How long a reader waits for the store. After that it gets the answer that there was before.
-const TIMEOUT: Duration = Duration::from_secs(1);
+/// A store that takes longer than that does not answer, as far as a page tells.
+const SLOW: Duration = Duration::from_millis(500);
 
 /// How long the store may take. Long queues take a while.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -35,17 +50,24 @@ pub struct Queue(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     last: watch::Sender<Option<Arc<Reading>>>,
-    next: Mutex<Next>,
+    state: Mutex<State>,
 }
 
-/// When the store is asked next.
-#[derive(Debug, Default)]
-enum Next {
+/// How far the store has been asked.
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
     #[default]
-    Now,
-    /// It is being asked.
-    UnderWay,
-    NotBefore(Instant),
+    NotAsked,
+    /// It is being asked, after it has answered or not.
+    UnderWay {
+        since: Instant,
+        answered: bool,
+    },
+    Asked {
+        at: Instant,
+        took: Duration,
+        answered: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -67,44 +89,85 @@ impl Reading {
 }
 
 impl Queue {
-    /// The candidates, as the store has answered within about a second; or as it has answered
-    /// before, if it does not answer. None if it never has.
-    pub async fn read(&self, election: &Election, own: Option<Vec<u8>>) -> Option<Arc<Reading>> {
+    /// The candidates, as the store has answered lately; or as it has answered before, if it does
+    /// not answer. None if it never has.
+    pub async fn read(
+        &self,
+        election: &Election,
+        own: Option<Vec<u8>>,
+        demand: Demand,
+    ) -> Option<Arc<Reading>> {
         let mut last = self.0.last.subscribe();
         let is_asked = {
-            let mut next = self.0.next.lock();
-            let is_due = match *next {
-                Next::Now => true,
-                Next::NotBefore(mark) => mark <= Instant::now(),
-                Next::UnderWay => false,
-            };
-            if is_due {
-                *next = Next::UnderWay;
+            let mut state = self.0.state.lock();
+            if state.is_due(demand.fresh) {
+                *state = State::UnderWay { since: Instant::now(), answered: state.answered() };
                 // It goes on without this reader.
                 tokio::spawn(self.clone().ask(election.clone(), own));
             }
-            matches!(*next, Next::UnderWay)
+            matches!(*state, State::UnderWay { .. })
         };
         if is_asked {
             // After the time-out, what there is has to do.
-            let _ = timeout(TIMEOUT, last.changed()).await;
+            let _ = timeout(demand.wait, last.changed()).await;
         }
         last.borrow().clone()
+    }
+
+    /// The candidates have changed: the next reader has the store asked.
+    pub fn changed(&self) {
+        let mut state = self.0.state.lock();
+        if let State::Asked { .. } = *state {
+            *state = State::NotAsked;
+        }
+    }
+
+    /// Whether the store answers, as far as readers have had it asked.
+    pub fn is_answered(&self) -> bool {
+        self.0.state.lock().answered()
     }
 
     async fn ask(self, election: Election, own: Option<Vec<u8>>) {
         let asked = Instant::now();
         // A store that is away has an event of its own.
-        if let Ok(Ok(all)) = timeout(LONGEST, election.candidates()).await {
+        let answer = timeout(LONGEST, election.candidates()).await;
+        let answered = if let Ok(Ok(all)) = answer {
             let reading = Reading::new(asked, all, own.as_deref());
             self.0.last.send_replace(Some(Arc::new(reading)));
+            true
+        } else {
+            false
+        };
+        let state = State::Asked { at: asked, took: asked.elapsed(), answered };
+        *self.0.state.lock() = state;
+    }
+}
+
+impl State {
+    fn is_due(&self, fresh: Duration) -> bool {
+        match *self {
+            Self::NotAsked => true,
+            Self::UnderWay { .. } => false,
+            Self::Asked { at, took, .. } => at.elapsed() >= fresh.max(took * SHARE),
         }
-        let pause = FRESH.max(asked.elapsed() * SHARE).saturating_sub(asked.elapsed());
-        *self.0.next.lock() = Next::NotBefore(Instant::now() + pause);
+    }
+
+    fn answered(&self) -> bool {
+        match *self {
+            Self::NotAsked => true,
+            Self::UnderWay { since, answered } => answered && since.elapsed() < SLOW,
+            Self::Asked { answered, .. } => answered,
+        }
     }
 }
 
 impl Reading {
+    /// An answer of this moment.
+    #[cfg(test)]
+    pub fn of(all: Vec<Participant>) -> Self {
+        Self::new(Instant::now(), all, None)
+    }
+
     fn new(asked: Instant, mut all: Vec<Participant>, own: Option<&[u8]>) -> Self {
         let position = own.and_then(|key| all.iter().position(|one| one.key == key));
         let many = all.len();

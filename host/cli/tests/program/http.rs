@@ -49,7 +49,7 @@ impl Answer {
 /// An endpoint under test.
 pub struct Endpoint {
     arguments: Vec<String>,
-    url: String,
+    pub url: String,
 }
 
 impl Endpoint {
@@ -60,7 +60,7 @@ impl Endpoint {
     }
 
     /// On the TCP port that the program says it has.
-    fn of(running: &Running) -> Self {
+    pub fn of(running: &Running) -> Self {
         let line = running.stderr.line_with("the HTTP endpoint listens on ");
         let (_, address) = line.rsplit_once(' ').unwrap();
         Self { arguments: Vec::new(), url: format!("http://{address}") }
@@ -128,7 +128,7 @@ fn each_instance_tells_its_own_part(etcd: Etcd) {
         assert_eq!(told["candidates_total"], 2);
         assert!(told["seen"]["age_ms"].as_u64().unwrap() < 1_000, "{told}");
         assert!(told["store"]["last_answer_age_ms"].as_u64().unwrap() < 10_000, "{told}");
-        assert!(endpoint.asked("/", &[]).body.contains("/status"));
+        assert!(endpoint.asked("/nowhere", &[]).body.contains("/status"));
         // A client that stays would keep a place.
         assert!(endpoint.asked("/livez", &["--include"]).body.contains("connection: close"));
         assert_eq!(endpoint.asked("/leader", &["--request", "DELETE"]).status, 405);

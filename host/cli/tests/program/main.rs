@@ -6,6 +6,7 @@
 //! | `run` | `incumbent run`: how it looks after its command |
 //! | `guard` | `incumbent run` and its guard: what happens when one of them is killed or stopped |
 //! | `http` | the HTTP endpoint of an instance, asked with curl |
+//! | `page` | its status page, in a real `browser` |
 //! | `job` | `incumbent run --component`: work that cannot outlive its leadership |
 //! | `one_machine` | the program without etcd, on the store of one machine |
 //! | `bad_input` | one clear sentence for each fault of the command line, and status 2 |
@@ -38,12 +39,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 mod bad_input;
+mod browser;
 mod commands;
 mod guard;
 mod http;
 mod job;
 mod lost_packets;
 mod one_machine;
+mod page;
 mod run;
 mod security;
 
