@@ -181,3 +181,20 @@ impl Reading {
         Self { asked, shown: all, many, position }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_answers_until_it_fails_or_takes_too_long() {
+        let asked = |answered| State::Asked { at: Instant::now(), took: Duration::ZERO, answered };
+        assert!(State::NotAsked.answered() && asked(true).answered());
+        assert!(!asked(false).answered());
+        let under_way = |answered, ago| {
+            State::UnderWay { since: Instant::now().checked_sub(ago).unwrap(), answered }.answered()
+        };
+        assert!(under_way(true, Duration::ZERO));
+        assert!(!under_way(true, SLOW) && !under_way(false, Duration::ZERO));
+    }
+}

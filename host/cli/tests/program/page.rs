@@ -45,16 +45,23 @@ fn an_open_page_shows_each_change(etcd: Etcd) {
         says(&mut browser, page, "tr:nth-child(3)", "three");
         says(&mut browser, page, "#store", "The store answers.");
     }
-    // The bar runs down, and goes up when a renewal comes.
-    let value = "document.querySelector('meter').value";
-    let mut last = browser.run(&leader, value).as_f64().unwrap();
-    let mut seen = [false; 2];
-    until("the bar goes down and up", || {
-        let now = browser.run(&leader, value).as_f64().unwrap();
-        seen[usize::from(now > last)] |= now != last;
-        last = now;
-        seen == [true; 2]
-    });
+    // The bar runs down between two answers, and goes up when a renewal comes.
+    let moves = |to: &str| {
+        format!(
+            "new Promise(found => {{
+                const look = () =>
+                    [document.querySelector('#time').textContent, document.querySelector('meter').value];
+                let before = look();
+                const timer = setInterval(() => {{
+                    const now = look();
+                    if ({to}) {{ clearInterval(timer); found(true); }}
+                    before = now;
+                }}, 20);
+            }})"
+        )
+    };
+    browser.run(&leader, &moves("now[0] === before[0] && now[1] < before[1]"));
+    browser.run(&leader, &moves("now[1] > before[1]"));
     says(&mut browser, &leader, "#renewals", "were left");
     browser.picture(&leader, "leads");
     browser.picture(&standby, "waits");
