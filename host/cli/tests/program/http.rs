@@ -172,6 +172,7 @@ fn the_manual_tells_each_route(etcd: Etcd) {
         let running = Running::start(shell);
         let expected = match arguments.rsplit_once('/').unwrap().1 {
             "leader" | "livez" | "readyz" => "HTTP/1.1 200 OK",
+            "" => " leads my-service</h1>",
             "status" => "\"role\":\"leading\"",
             "metrics" => "incumbent_is_leader{election=\"my-service\"} 1",
             "events" => "data: {\"event\":\"elected\"",
@@ -181,7 +182,7 @@ fn the_manual_tells_each_route(etcd: Etcd) {
         running.stdout.line_with(expected);
         asked += 1;
     }
-    assert_eq!(asked, 7);
+    assert_eq!(asked, 8);
     candidate.stop();
 }
 
