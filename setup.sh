@@ -307,6 +307,12 @@ browser_and_axe() {
 
 # --- Examples in other languages ----------------------------------------------
 
+# openssl_3 FOR: version 3 or newer signs a certificate in one step.
+openssl_3() {
+  [[ $(openssl version 2>/dev/null) == "OpenSSL "[3-9]* ]] && return
+  install_packages "makes certificates in the tests of $1" openssl || tests_lack "openssl 3.0 or newer, for the tests of $1"
+}
+
 node_is_new_enough() {
   local version
   has node && has npm && version=$(node --version) \
@@ -350,6 +356,7 @@ job_example() { npm_packages examples/job || return 0; }
 
 node_example() {
   local host=examples/node
+  openssl_3 "$host"
   npm_packages "$host" || return 0
   # What the build writes last.
   [[ -e $host/component/incumbent.js ]] \
@@ -367,6 +374,7 @@ makes_environments() {
 python_example() {
   local host=examples/python
   local venv=$host/.venv
+  openssl_3 "$host"
   if ! makes_environments; then
     install_packages "runs $host" python3 python3-venv || true
     makes_environments || { lacks "Python 3.11 or newer with venv, for $host (python3 and python3-venv)"; return; }

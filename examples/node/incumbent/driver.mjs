@@ -6,7 +6,7 @@ import { openElector } from './component.mjs';
 
 /**
  * @import { Elector } from '../component/interfaces/incumbent-election-elector.js'
- * @import { Call, Command, Config, Event, Notice }
+ * @import { Call, Command, Config, Event, Notice, Operation }
  *   from '../component/interfaces/incumbent-election-types.js'
  * @import { Outcome, Store } from './store.mjs'
  */
@@ -46,6 +46,8 @@ export class Driver {
    * @param {Omit<Config, 'seed'>} parts.config
    * @param {Store} parts.store
    * @param {(notice: Notice) => void} parts.notify
+   * @param {(operation: Operation['tag'], outcome: Outcome, span: bigint) => void} [parts.answered]
+   *   etcd has answered, or has not, after so many nanoseconds
    * @param {(error: Error) => void} parts.broken the elector broke: its memory is gone
    * @param {() => void} parts.replaced another elector is there, and knows of nothing
    * @param {typeof openElector} [parts.open]
@@ -107,7 +109,11 @@ export class Driver {
     switch (command.tag) {
       case 'call': {
         const { id } = command.val;
-        this.#call(command.val).then((outcome) => push({ tag: 'reply', val: { id, outcome } }));
+        const sent = now();
+        this.#call(command.val).then((outcome) => {
+          this.parts.answered?.(command.val.operation.tag, outcome, now() - sent);
+          push({ tag: 'reply', val: { id, outcome } });
+        });
         break;
       }
       case 'watch': {

@@ -12,8 +12,10 @@ export { now } from './clock.mjs';
 export { ElectionError, Leadership };
 
 /**
- * @import { Candidacy, Contest, Mutation, Notice, Term, WriteOutcome }
+ * @import { Candidacy, Contest, Mutation, Notice, Operation, Term, WriteOutcome }
  *   from '../component/interfaces/incumbent-election-types.js'
+ * @import { Credentials } from './access.mjs'
+ * @import { Outcome } from './store.mjs'
  */
 
 /** How many writes may be under way on one session; others wait for them. */
@@ -25,7 +27,7 @@ const WRITES = 256;
 const JOINING = 256;
 
 /**
- * @typedef {object} Options
+ * @typedef {object} SessionOptions
  * @property {string} [identity] what others read of this process: its machine and number unless given
  * @property {number} [ttl] how long its lease lives, in seconds: 10 unless given; etcd grants 2 at
  *   least
@@ -33,6 +35,8 @@ const JOINING = 256;
  *   different rates; 1% of the lease time at least
  * @property {typeof import('./component.mjs').openElector} [open] another elector, for tests
  */
+
+/** @typedef {SessionOptions & Credentials} Options */
 
 /** How long etcd may take to answer, in nanoseconds. */
 const REQUEST = 5_000_000_000n;
@@ -52,13 +56,30 @@ const REQUEST = 5_000_000_000n;
  */
 
 /**
+ * @typedef {object} Events
+ * @property {[Leadership]} extended
+ * @property {[Leadership]} endangered
+ * @property {[string]} trouble
+ * @property {[string]} joined
+ * @property {[Leadership]} elected
+ * @property {[Operation['tag'], Outcome, bigint]} answered
+ * @property {[]} fenced
+ * @property {[]} replaced
+ */
+
+/**
  * One identity and one lease, and any number of candidacies on it. It emits
  *
  * - `extended`, with the leadership, whenever its `validUntil` has moved;
  * - `endangered`, with the leadership: renewals fail, and less than half of its time is left;
  * - `trouble`, with a sentence: something a person should know, while the session carries on.
  *
- * @extends {EventEmitter<{ extended: [Leadership], endangered: [Leadership], trouble: [string] }>}
+ * And for `metrics.mjs`: `joined`, with the name of an election that has a candidate of ours in
+ * line; `elected`, with the leadership; `answered`, with what etcd was asked, what it answered, and
+ * how long that took, in nanoseconds; `fenced`, for a write that was refused because its term was
+ * over; `replaced`, for an elector that broke.
+ *
+ * @extends {EventEmitter<Events>}
  */
 export class Session extends EventEmitter {
   #store;
@@ -86,14 +107,15 @@ export class Session extends EventEmitter {
   #closing = false;
 
   /**
-   * Connects to etcd, and finds out that it answers.
+   * Connects to etcd, and finds out that it answers, and lets us in.
    *
-   * @param {string} [url] `etcd://HOST:PORT[,HOST:PORT…]`
+   * @param {string} [url] `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`, or `etcds://…` for TLS. With a
+   *   prefix, all keys begin with `PREFIX/` in etcd, and here they do not.
    * @param {Options} [options]
    * @throws {ElectionError} `unreachable`, `configuration`
    */
   static async connect(url = 'etcd://127.0.0.1:2379', options = {}) {
-    const store = new Store(url);
+    const store = new Store(url, options);
     try {
       await store.probe();
       return new Session(store, options);
@@ -122,6 +144,7 @@ export class Session extends EventEmitter {
       },
       store,
       open,
+      answered: (operation, outcome, span) => this.emit('answered', operation, outcome, span),
       notify: (notice) => this.#notice(notice),
       broken: (error) => this.#broke(error),
       replaced: () => this.#campaignAgain(),
@@ -194,7 +217,9 @@ export class Session extends EventEmitter {
     switch (notice.tag) {
       case 'joined': {
         const candidate = this.#candidates.get(notice.val.election);
-        if (candidate) this.#joined(candidate);
+        if (!candidate) return;
+        this.#joined(candidate);
+        this.emit('joined', candidate.candidacy.name);
         return;
       }
       case 'elected': {
@@ -207,6 +232,7 @@ export class Session extends EventEmitter {
           yielded: () => this.#yielded(candidate, term),
         });
         candidate.leadership = leadership;
+        this.emit('elected', leadership);
         // It led before it heard that it is to leave.
         if (candidate.signal?.aborted) leadership.resign();
         else candidate.elected.resolve(leadership);
@@ -263,7 +289,9 @@ export class Session extends EventEmitter {
     else this.#writing -= 1;
     switch (outcome.tag) {
       case 'applied': return outcome.val;
-      case 'stale': throw new ElectionError('stale', 'the term is over: nothing was changed');
+      case 'stale':
+        this.emit('fenced');
+        throw new ElectionError('stale', 'the term is over: nothing was changed');
       case 'conflict': throw new ElectionError('conflict', 'the key was changed since the revision expected');
       case 'unknown': throw new ElectionError('unknown', 'no answer: it may have happened, or happen yet');
       case 'failed': throw new ElectionError('refused', sentence(outcome.val));
@@ -363,6 +391,7 @@ export class Session extends EventEmitter {
       candidate.leadership?.end(`the elector broke: ${error.message}`);
       candidate.orphaned = candidate.leadership !== undefined;
     }
+    this.emit('replaced');
     this.emit('trouble', `the elector broke, and is replaced: ${error.message}`);
   }
 

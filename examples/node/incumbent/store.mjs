@@ -1,12 +1,14 @@
 // etcd: what the elector asks, as etcd's requests; what etcd answers, as the elector's types.
 
-import { InterceptingCall } from '@grpc/grpc-js';
-import { noop } from 'cockatiel';
-import { Etcd3 } from 'etcd3';
+import { Access } from './access.mjs';
+import { objection } from './diagnosis.mjs';
 import { ElectionError, sentence } from './errors.mjs';
+import { Member, withToken } from './member.mjs';
 
 /**
- * @import { CallOptions, Interceptor } from '@grpc/grpc-js'
+ * @import { CallOptions } from '@grpc/grpc-js'
+ * @import { Etcd3 } from 'etcd3'
+ * @import { Credentials } from './access.mjs'
  * @import { Change, Failure, Guard, Mutation, Operation, Response, Selection, Watch }
  *   from '../component/interfaces/incumbent-election-types.js'
  */
@@ -14,30 +16,32 @@ import { ElectionError, sentence } from './errors.mjs';
 /** @typedef {{ tag: 'ok', val: Response } | { tag: 'err', val: Failure }} Outcome */
 
 const SECOND = 1_000_000_000n;
-/** Where etcd listens unless it is told otherwise. */
-const PORT = 2379;
 /** How long etcd may take to open a watch, or for a first answer, in milliseconds. */
 const OPENING = 5_000;
 
 /** A connection to etcd: to one member, until it fails. */
 export class Store {
-  #hosts;
+  #access;
   #members;
   /** Which of them is asked: it counts on with each that fails. */
   #turn;
   /** How long the lease lives, as etcd said last, in milliseconds. */
   #lifetime = 0;
 
-  /** @param {string} url `etcd://HOST:PORT[,HOST:PORT…]` */
-  constructor(url) {
-    this.#hosts = parsed(url);
-    this.#members = this.#hosts.map(connection);
+  /**
+   * @param {string} url `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`, or `etcds://…`
+   * @param {Credentials} [credentials]
+   */
+  constructor(url, credentials) {
+    const access = new Access(url, credentials);
+    this.#access = access;
+    this.#members = access.hosts.map((host) => new Member(host, access));
     // Sessions spread.
     this.#turn = Math.floor(Math.random() * this.#members.length);
   }
 
   get #member() {
-    return /** @type {Etcd3} */ (this.#members[this.#turn % this.#members.length]);
+    return /** @type {Member} */ (this.#members[this.#turn % this.#members.length]);
   }
 
   /**
@@ -49,20 +53,54 @@ export class Store {
     if (turn === this.#turn) this.#turn += 1;
   }
 
-  /** Finds out that etcd answers. */
+  /** Finds out that etcd answers, and lets us in. */
   async probe() {
+    /** @type {ElectionError | undefined} */
+    let refusal;
     for (let left = this.#members.length; ; left -= 1) {
+      const member = this.#member;
       try {
-        await this.#member.maintenance.status({ deadline: Date.now() + OPENING / this.#members.length });
+        await member.request(OPENING / this.#members.length, (etcd, options) => (
+          etcd.kv.range(this.#nothing, options)));
         return;
       } catch (error) {
+        // This key is forbidden, but etcd answers, and knows us.
+        if (/permission denied/.test(/** @type {Error} */ (error).message)) return;
         this.#passOn(this.#turn);
+        // A member that refuses tells more than one that does not answer.
+        refusal ??= await this.#refusal(member, /** @type {Error} */ (error));
         if (left > 1) continue;
+        if (refusal) throw refusal;
         const { message } = /** @type {Error} */ (error);
         const why = /Last error: (?:Error: )?(.*?)\. /.exec(message)?.[1] ?? message;
-        throw new ElectionError('unreachable', `no etcd answers at etcd://${this.#hosts} (${why}): is it running there?`);
+        throw new ElectionError('unreachable', `no etcd answers at ${this.#access.url} (${why}): is it running there?`);
       }
     }
+  }
+
+  /**
+   * Why a member does not let us in; nothing where it does not answer.
+   *
+   * @param {Member} member
+   * @param {Error} error
+   */
+  async #refusal({ host }, error) {
+    if (error instanceof ElectionError) return error;
+    const refusal = failure(error);
+    let why;
+    if (refusal.tag === 'denied') {
+      why = /user name is empty/.test(refusal.val)
+        ? 'it wants a user: give `user` and `passwordFile`'
+        : `${refusal.val}: check \`user\` and \`passwordFile\``;
+    } else if (refusal.tag === 'unavailable') {
+      why = await objection(host, this.#access);
+    }
+    return why === undefined ? undefined : new ElectionError('unreachable', `${host} refuses the connection: ${why}`, error);
+  }
+
+  /** A read of nothing, of a key that every user of this store may read, if any key at all. */
+  get #nothing() {
+    return { key: named(this.#access.prefix), count_only: true };
   }
 
   /**
@@ -79,7 +117,7 @@ export class Store {
       // A read may be sent twice.
       if (left > 1) continue;
       const why = outcome.tag === 'err' ? sentence(outcome.val) : outcome.val.tag;
-      throw new ElectionError('unreachable', `${Buffer.from(key)} cannot be read at etcd://${this.#hosts}: ${why}`);
+      throw new ElectionError('unreachable', `${Buffer.from(key)} cannot be read at ${this.#access.url}: ${why}`);
     }
   }
 
@@ -91,12 +129,16 @@ export class Store {
    * @returns {Promise<Outcome>}
    */
   async ask(operation, timeout) {
+    if (hasEmptyKey(operation)) {
+      // etcd refuses it itself, but not below a prefix.
+      return { tag: 'err', val: { tag: 'invalid', val: 'etcdserver: key is not provided' } };
+    }
     const turn = this.#turn;
     const timer = setTimeout(() => this.#passOn(turn), timeout);
     // A renewal's answer counts for as long as the lease can live, and not only for so long.
     const within = operation.tag === 'keep-alive' ? Math.max(timeout, this.#lifetime) : timeout;
     try {
-      return { tag: 'ok', val: await this.#answer(operation, { deadline: Date.now() + within }) };
+      return { tag: 'ok', val: await this.#answer(operation, within) };
     } catch (error) {
       const outcome = answeredByError(operation, /** @type {Error} */ (error));
       if (outcome.tag === 'err' && isSilence(outcome.val)) this.#passOn(turn);
@@ -108,43 +150,49 @@ export class Store {
 
   /**
    * @param {Operation} operation
-   * @param {CallOptions} options
+   * @param {number} within in milliseconds
    * @returns {Promise<Response>}
    */
-  async #answer(operation, options) {
-    const { leaseClient } = this.#member;
+  async #answer(operation, within) {
+    const member = this.#member;
     switch (operation.tag) {
       case 'grant': {
         const { lease, ttl } = operation.val;
         const seconds = (ttl + SECOND - 1n) / SECOND || 1n;
-        const granted = await leaseClient.leaseGrant({ ID: `${lease}`, TTL: `${seconds}` }, options);
+        const granted = await member.request(within, ({ leaseClient }, options) => (
+          leaseClient.leaseGrant({ ID: `${lease}`, TTL: `${seconds}` }, options)));
         this.#lifetime = Number(granted.TTL) * 1_000;
         return { tag: 'granted', val: BigInt(granted.TTL) * SECOND };
       }
       case 'keep-alive': {
-        const ttl = await this.#renew(operation.val, options);
+        // Without a login: etcd renews anybody's lease, and a login may take long.
+        const ttl = await this.#renew(operation.val, { deadline: Date.now() + within });
         return ttl > 0n ? { tag: 'renewed', val: ttl * SECOND } : { tag: 'expired' };
       }
       case 'revoke':
-        await leaseClient.leaseRevoke({ ID: `${operation.val}` }, options);
+        await member.request(within, ({ leaseClient }, options) => (
+          leaseClient.leaseRevoke({ ID: `${operation.val}` }, options)));
         return { tag: 'revoked' };
       case 'claim': {
         const { key, value, lease } = operation.val;
+        const name = this.#access.wire(key);
         const answer = await this.#transact({
-          compare: [{ key, target: 'Create', create_revision: '0' }],
-          success: [{ request_put: { key, value, lease: `${lease}` } }],
-          failure: [{ request_range: { key } }],
-        }, options);
+          compare: [{ key: name, target: 'Create', create_revision: '0' }],
+          success: [{ request_put: { key: name, value, lease: `${lease}` } }],
+          failure: [{ request_range: { key: name } }],
+        }, within);
         const at = BigInt(answer.header.revision);
         if (answer.succeeded) {
           return { tag: 'claimed', val: { entry: { key, value, lease, created: at, modified: at }, at } };
         }
-        return { tag: 'taken', val: { entry: entry(answer.responses[0].response_range.kvs[0]), at } };
+        return { tag: 'taken', val: { entry: this.#entry(answer.responses[0].response_range.kvs[0]), at } };
       }
       case 'read':
         for (;;) {
           try {
-            return { tag: 'snapshot', val: await this.#snapshot(operation.val, options) };
+            const snapshot = await member.request(within, ({ kv }, options) => (
+              this.#snapshot(operation.val, kv, options)));
+            return { tag: 'snapshot', val: snapshot };
           } catch (error) {
             // It was compacted in between, or another member was asked.
             if (!/required revision/.test(/** @type {Error} */ (error).message)) throw error;
@@ -154,15 +202,15 @@ export class Store {
         // One transaction in another tells a guard that does not hold from an expectation.
         const { guard, expect, mutations } = operation.val;
         const answer = await this.#transact({
-          compare: guards(guard),
+          compare: this.#guards(guard),
           success: [{
             request_txn: {
               compare: expect.map(({ key, modified }) => (
-                { key, target: 'Mod', mod_revision: `${modified}` })),
-              success: mutations.map((mutation) => change(guard.key, mutation)),
+                { key: this.#access.wire(key), target: 'Mod', mod_revision: `${modified}` })),
+              success: mutations.map((mutation) => this.#change(guard.key, mutation)),
             },
           }],
-        }, options);
+        }, within);
         if (!answer.succeeded) return { tag: 'stale' };
         if (!answer.responses[0].response_txn.succeeded) return { tag: 'conflict' };
         return { tag: 'applied', val: BigInt(answer.header.revision) };
@@ -175,30 +223,29 @@ export class Store {
    * given up while it is served (etcd#14110). The first one tells the revision.
    *
    * @param {Selection[]} selections
+   * @param {Etcd3['kv']} kv
    * @param {CallOptions} options
    */
-  async #snapshot(selections, options) {
-    const { kv } = this.#member;
+  async #snapshot(selections, kv, options) {
     /** @returns {Promise<any>} */
     const ask = (/** @type {object} */ one) => kv.range(/** @type {any} */ (one), options);
     // Nothing at all is read at a revision, too.
-    const nothing = { key: Buffer.of(0), count_only: true };
-    const [first = nothing, ...others] = selections.map(range);
+    const [first = this.#nothing, ...others] = selections.map((selection) => this.#range(selection));
     const answer = await ask(first);
     const { revision } = answer.header;
     // Any member that has the revision has the same.
     const rest = others.map((one) => ask({ ...one, revision, serializable: true }));
     const answers = [answer, ...await Promise.all(rest)].slice(0, selections.length);
-    return { at: BigInt(revision), found: answers.map(({ kvs }) => kvs.map(entry)) };
+    return { at: BigInt(revision), found: answers.map(({ kvs }) => kvs.map((/** @type {any} */ kv) => this.#entry(kv))) };
   }
 
   /**
    * @param {object} txn in etcd's own words
-   * @param {CallOptions} options
+   * @param {number} within in milliseconds
    * @returns {Promise<any>}
    */
-  #transact(txn, options) {
-    return this.#member.kv.txn(/** @type {any} */ (txn), options);
+  #transact(txn, within) {
+    return this.#member.request(within, ({ kv }, options) => kv.txn(/** @type {any} */ (txn), options));
   }
 
   /**
@@ -210,7 +257,7 @@ export class Store {
    * @returns {Promise<bigint>} the time to live in seconds
    */
   async #renew(lease, options) {
-    const leases = /** @type {any} */ (this.#member.leaseClient); // its types lack the options
+    const leases = /** @type {any} */ (this.#member.etcd.leaseClient); // its types lack the options
     const stream = await leases.leaseKeepAlive(options);
     return new Promise((resolve, reject) => {
       stream.on('data', (/** @type {any} */ answer) => resolve(BigInt(answer.TTL)));
@@ -230,19 +277,34 @@ export class Store {
    */
   watch({ key, prefix, since }, tell) {
     const turn = this.#turn;
+    const member = this.#member;
+    let login = member.login();
+    let mayBeTheLogin = this.#access.user !== undefined;
     /** @type {any} */
     let stream;
     let over = false;
-    const close = () => {
-      over = true;
-      clearTimeout(timer);
+    const hangUp = () => {
       // etcd3 takes a stream that is cancelled before it ends for a failure of the connection.
       stream?.end();
       stream?.cancel();
+      stream = undefined;
+    };
+    const close = () => {
+      over = true;
+      clearTimeout(timer);
+      hangUp();
     };
     /** @param {Failure} failure */
     const end = (failure) => {
       if (over) return;
+      // etcd 3.4 does not tell a login that has expired from a key that is not allowed.
+      if (failure.tag === 'denied' && mayBeTheLogin) {
+        mayBeTheLogin = false;
+        hangUp();
+        login = member.loggedInAgain(login);
+        open();
+        return;
+      }
       close();
       if (isSilence(failure)) this.#passOn(turn);
       tell({ tag: 'ended', val: failure });
@@ -262,23 +324,84 @@ export class Store {
       }
       for (const { type, kv } of news.events) {
         if (type === 'Delete') {
-          tell({ tag: 'deleted', val: { key: kv.key, at: BigInt(kv.mod_revision) } });
+          tell({ tag: 'deleted', val: { key: this.#access.own(kv.key), at: BigInt(kv.mod_revision) } });
         } else {
-          tell({ tag: 'put', val: entry(kv) });
+          tell({ tag: 'put', val: this.#entry(kv) });
         }
       }
     };
-    this.#member.watchClient.watch().then((opened) => {
-      stream = opened;
-      if (over) return close();
-      stream.on('data', hear);
-      stream.on('error', (/** @type {Error} */ error) => end(failure(error)));
-      stream.on('end', () => end({ tag: 'unavailable' }));
-      // Without a start_revision: etcd serves one that is past only every 100 ms.
-      const from = since === undefined ? {} : { start_revision: `${since}` };
-      stream.write({ create_request: { key, ...until(key, prefix), ...from } });
-    }, (error) => end(failure(error)));
+    const open = async () => {
+      try {
+        const opened = await member.etcd.watchClient.watch(withToken(await login));
+        stream = opened;
+        if (over) return close();
+        const current = (/** @type {() => void} */ then) => { if (stream === opened) then(); };
+        opened.on('data', (news) => current(() => hear(news)));
+        opened.on('error', (/** @type {Error} */ error) => current(() => end(failure(error))));
+        opened.on('end', () => current(() => end({ tag: 'unavailable' })));
+        // Without a start_revision: etcd serves one that is past only every 100 ms.
+        const from = since === undefined ? {} : { start_revision: `${since}` };
+        const name = this.#access.wire(key);
+        stream.write({ create_request: { key: name, ...until(name, prefix), ...from } });
+      } catch (error) {
+        end(failure(/** @type {Error} */ (error)));
+      }
+    };
+    open();
     return close;
+  }
+
+  /** @param {any} kv */
+  #entry(kv) {
+    return {
+      key: this.#access.own(kv.key),
+      value: kv.value,
+      lease: BigInt(kv.lease),
+      created: BigInt(kv.create_revision),
+      modified: BigInt(kv.mod_revision),
+    };
+  }
+
+  /** @param {Selection} selection */
+  #range({ key, prefix, from = key, createdBefore, order, limit, keysOnly }) {
+    const name = this.#access.wire(key);
+    const first = Buffer.compare(from, key) > 0 ? this.#access.wire(from) : name;
+    const range = until(name, prefix);
+    // One key is not behind itself, and few users may ask for a range that ends before it begins:
+    // one key is asked for, as of before the first revision.
+    const isBeyond = prefix ? isBehind(first, range) : first !== name;
+    const before = isBeyond ? 0n : createdBefore;
+    // 0 would be no bound, and no key was created before revision 1.
+    const last = before === undefined ? 0n : before > 1n ? before - 1n : -1n;
+    return {
+      ...(isBeyond ? { key: named(name) } : { key: named(first), ...range }),
+      limit,
+      max_create_revision: `${last}`,
+      keys_only: keysOnly,
+      ...SORTED[order],
+    };
+  }
+
+  /** @param {Guard} guard */
+  #guards({ key, epoch, lease }) {
+    const name = this.#access.wire(key);
+    const created = { key: name, target: 'Create', create_revision: `${epoch}` };
+    return lease === undefined ? [created] : [created, { key: name, target: 'Lease', lease: `${lease}` }];
+  }
+
+  /**
+   * @param {Uint8Array} leaderKey
+   * @param {Mutation} mutation
+   */
+  #change(leaderKey, mutation) {
+    switch (mutation.tag) {
+      case 'put': return { request_put: { ...mutation.val, key: this.#access.wire(mutation.val.key) } };
+      case 'proclaim': {
+        const key = this.#access.wire(leaderKey);
+        return { request_put: { key, value: mutation.val, ignore_lease: true } };
+      }
+      case 'delete': return { request_delete_range: { key: this.#access.wire(mutation.val) } };
+    }
   }
 
   /** Ends the connection, and all that is under way. */
@@ -288,96 +411,12 @@ export class Store {
 }
 
 /**
- * The members that a URL names, as `HOST:PORT`.
- *
- * @param {string} url
- */
-function parsed(url) {
-  const [, list = ''] = /^etcd:\/\/([^/]+)\/?$/.exec(url) ?? [];
-  const hosts = list.split(',').map((host) => {
-    const [, name, port = PORT] = /^([^:@[\]\s]+|\[[\da-f:.]+\])(?::(\d+))?$/i.exec(host) ?? [];
-    return name && Number(port) >= 1 && Number(port) <= 65_535 ? `${name}:${port}` : '';
-  });
-  if (hosts.every(Boolean)) return hosts;
-  // What may be a password is not repeated.
-  const shown = String(url).replace(/\/\/.*@/s, '//…@');
-  throw new ElectionError('configuration',
-    `${shown} names no etcd: write etcd://HOST:PORT[,HOST:PORT…], without a user and without a path`);
-}
-
-/** @param {string} host */
-function connection(host) {
-  return new Etcd3({
-    hosts: [`http://${host}`],
-    // etcd3 would ask again by itself; a claim or a write must never be sent twice.
-    faultHandling: { host: () => noop, global: noop },
-    defaultCallOptions: { interceptors: [requireLeader] },
-    grpcOptions: {
-      // So would gRPC, or have DNS tell it to.
-      'grpc.enable_retries': 0,
-      'grpc.service_config_disable_resolution': 1,
-      // A dead link is noticed by pings; etcd hangs up on more than one in 5 s.
-      'grpc.keepalive_time_ms': 10_000,
-      'grpc.keepalive_timeout_ms': 3_000,
-      'grpc.enable_http_proxy': 0,
-      'grpc.initial_reconnect_backoff_ms': 100,
-      'grpc.max_reconnect_backoff_ms': 1_000,
-      // Others may have put large values where candidates are.
-      'grpc.max_receive_message_length': -1,
-    },
-  });
-}
-
-/**
  * Whether another member may answer where this one did not.
  *
  * @param {Failure} failure
  */
 function isSilence({ tag }) {
   return tag === 'timeout' || tag === 'unavailable';
-}
-
-/**
- * A member that has lost its leader is to say so, and not to keep us waiting.
- *
- * @type {Interceptor}
- */
-const requireLeader = (options, next) => new InterceptingCall(next(options), {
-  start(metadata, listener, begin) {
-    metadata.set('hasleader', 'true');
-    begin(metadata, listener);
-  },
-});
-
-/** @param {any} kv */
-function entry(kv) {
-  return {
-    key: kv.key,
-    value: kv.value,
-    lease: BigInt(kv.lease),
-    created: BigInt(kv.create_revision),
-    modified: BigInt(kv.mod_revision),
-  };
-}
-
-/**
- * @param {Selection} selection
- */
-function range({ key, prefix, from = key, createdBefore, order, limit, keysOnly }) {
-  const first = Buffer.compare(from, key) > 0 ? from : key;
-  // One key is not behind itself.
-  const before = prefix || first === key ? createdBefore : 0n;
-  // 0 would be no bound, and no key was created before revision 1.
-  const last = before === undefined ? 0n : before > 1n ? before - 1n : -1n;
-  return {
-    // etcd has no key without a name.
-    key: first.length > 0 ? first : Buffer.of(0),
-    ...until(key, prefix),
-    limit,
-    max_create_revision: `${last}`,
-    keys_only: keysOnly,
-    ...SORTED[order],
-  };
 }
 
 const SORTED = {
@@ -401,22 +440,33 @@ function until(key, prefix) {
   return { range_end: kept > 0 ? end : Buffer.of(0) };
 }
 
-/** @param {Guard} guard */
-function guards({ key, epoch, lease }) {
-  const created = { key, target: 'Create', create_revision: `${epoch}` };
-  return lease === undefined ? [created] : [created, { key, target: 'Lease', lease: `${lease}` }];
+/**
+ * Whether this key is behind the end of the range.
+ *
+ * @param {Buffer} first
+ * @param {{ range_end?: Buffer }} range
+ */
+function isBehind(first, { range_end: end }) {
+  // \0 is etcd's name for the end of all keys.
+  return end !== undefined && !end.equals(Buffer.of(0)) && first.compare(end) >= 0;
 }
 
 /**
- * @param {Uint8Array} leaderKey
- * @param {Mutation} mutation
+ * etcd has no key without a name.
+ *
+ * @param {Buffer} key
  */
-function change(leaderKey, mutation) {
-  switch (mutation.tag) {
-    case 'put': return { request_put: mutation.val };
-    case 'proclaim': return { request_put: { key: leaderKey, value: mutation.val, ignore_lease: true } };
-    case 'delete': return { request_delete_range: { key: mutation.val } };
-  }
+function named(key) {
+  return key.length > 0 ? key : Buffer.of(0);
+}
+
+/** @param {Operation} operation */
+function hasEmptyKey({ tag, val }) {
+  if (tag === 'claim') return val.key.length === 0;
+  if (tag !== 'guarded') return false;
+  const keys = val.mutations.map((one) => (
+    one.tag === 'put' ? one.val.key : one.tag === 'delete' ? one.val : val.guard.key));
+  return [val.guard.key, ...val.expect.map(({ key }) => key), ...keys].some(({ length }) => length === 0);
 }
 
 /**

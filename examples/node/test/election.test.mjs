@@ -198,8 +198,8 @@ test('an etcd that is not there is said in a sentence', async () => {
 });
 
 test('what cannot be is said in a sentence', async () => {
-  const urls = ['127.0.0.1:2379', 'etcd://', 'etcd://one:2379/folder', 'http://one:2379', 'etcds://one',
-    'etcd://one:0', 'etcd://one:99999', 'etcd://one:2379,', 'etcd://one two', 'etcd://::1'];
+  const urls = ['127.0.0.1:2379', 'etcd://', 'etcd://one:2379/a folder', 'http://one:2379', 'etcds://',
+    'etcd://one/a?b', 'etcd://one/a#b', 'etcd://o%ne', 'etcd://[one]', 'etcd://one:0', 'etcd://one:99999', 'etcd://one:2379,', 'etcd://one two', 'etcd://::1'];
   for (const url of urls) {
     await assert.rejects(Session.connect(url), (error) => (
       refusedAs('configuration')(error) && String(error).includes(`${url} names no etcd`)));

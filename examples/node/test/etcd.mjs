@@ -10,6 +10,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
 /** @typedef {'3.4' | '3.5'} Version */
+/**
+ * @typedef {object} Settings
+ * @property {import('./certificates.mjs').Certificates} [certificates] it speaks TLS, as localhost,
+ *   and wants certificates of its clients
+ * @property {string[]} [more] more arguments of etcd's own
+ */
 
 /** @type {Version[]} */
 export const VERSIONS = ['3.4', '3.5'];
@@ -19,11 +25,12 @@ const TOOLS = fileURLToPath(new URL('../../../.tools/', import.meta.url));
 export class Etcd {
   /**
    * @param {Version} version
+   * @param {Settings} [settings]
    */
-  static async start(version) {
+  static async start(version, settings = {}) {
     for (let triesLeft = 4; ; triesLeft -= 1) {
       const folder = mkdtempSync(path.join(os.tmpdir(), 'incumbent-node-'));
-      const etcd = new Etcd(version, folder, await freePort());
+      const etcd = new Etcd(version, folder, await freePort(), settings);
       try {
         await etcd.run();
         return etcd;
@@ -39,23 +46,30 @@ export class Etcd {
    * @param {Version} version
    * @param {string} folder
    * @param {number} port
+   * @param {Settings} [settings]
    */
-  constructor(version, folder, port) {
+  constructor(version, folder, port, { certificates, more = [] } = {}) {
     const named = process.env[`INCUMBENT_ETCD_${version.replace('.', '_')}`];
     this.program = path.join(named ?? path.join(TOOLS, `etcd-${version}`), 'etcd');
     this.folder = folder;
     this.port = port;
-    this.url = `etcd://127.0.0.1:${port}`;
+    this.url = certificates ? `etcds://localhost:${port}` : `etcd://127.0.0.1:${port}`;
+    this.certificates = certificates;
+    this.more = [...more];
+    if (certificates) {
+      const { ca, server } = certificates;
+      this.more.push('--client-cert-auth', '--trusted-ca-file', ca, '--cert-file', server.cert, '--key-file', server.key);
+    }
   }
 
   /** Runs it, or runs it again, until it takes connections. */
   async run() {
-    const address = `http://127.0.0.1:${this.port}`;
+    const address = `${this.certificates ? 'https' : 'http'}://127.0.0.1:${this.port}`;
     // A test that is killed for taking too long leaves none behind.
     this.process = spawn('setpriv', ['--pdeathsig', 'KILL', this.program,
       '--data-dir', this.folder, '--log-level', 'error', '--logger', 'zap',
       '--listen-client-urls', address, '--advertise-client-urls', address,
-      '--listen-peer-urls', 'http://127.0.0.1:0',
+      '--listen-peer-urls', 'http://127.0.0.1:0', ...this.more,
     ], { stdio: 'ignore' });
     const child = this.process;
     const hasEnded = () => child.exitCode !== null || child.signalCode !== null;
@@ -78,8 +92,36 @@ export class Etcd {
    */
   ctl(...command) {
     const program = path.join(path.dirname(this.program), 'etcdctl');
-    const endpoint = `--endpoints=127.0.0.1:${this.port}`;
-    return execFileSync(program, [endpoint, ...command], { env: { ETCDCTL_API: '3' } }).toString();
+    const endpoint = `--endpoints=${this.certificates ? 'localhost' : '127.0.0.1'}:${this.port}`;
+    const { ca, client } = this.certificates ?? {};
+    const tls = client ? ['--cacert', `${ca}`, '--cert', client.cert, '--key', client.key] : [];
+    return execFileSync(program, [endpoint, ...tls, ...command], { env: { ETCDCTL_API: '3' } }).toString();
+  }
+
+  /**
+   * Makes a user `root`, and one who may read and write only what begins with a prefix, and has
+   * everyone log in from now on.
+   *
+   * @param {string} user `NAME:PASSWORD`
+   * @param {string} prefix
+   */
+  enableUsers(user, prefix) {
+    this.ctl('role', 'add', 'of-the-prefix');
+    this.ctl('role', 'grant-permission', '--prefix=true', 'of-the-prefix', 'readwrite', prefix);
+    this.ctl('user', 'add', user);
+    this.ctl('user', 'grant-role', user.replace(/:.*/, ''), 'of-the-prefix');
+    this.ctl('user', 'add', 'root:secret');
+    this.ctl('user', 'grant-role', 'root', 'root');
+    this.ctl('auth', 'enable');
+  }
+
+  /**
+   * What etcdctl answers `root`.
+   *
+   * @param {string[]} command
+   */
+  asRoot(...command) {
+    return this.ctl('--user', 'root:secret', ...command);
   }
 
   /**
