@@ -1,11 +1,12 @@
 // What a user writes in TypeScript: it has only to compile, and to be refused where it says so.
 
 import { ElectionError, now, Session, type Leadership } from 'incumbent-node-host';
+import { measure } from 'incumbent-node-host/metrics';
 
 export async function use(signal: AbortSignal): Promise<bigint> {
   const session = await Session.connect('etcd://127.0.0.1:2379', { identity: 'worker-1', ttl: 5 });
   const secure = { tls: { ca: 'ca.pem', cert: 'c.pem', key: 'c.key' }, user: 'me', passwordFile: 'password' };
-  await Session.connect('etcds://a.example,b.example/team', secure);
+  measure(await Session.connect('etcds://a.example,b.example/team', secure));
   // @ts-expect-error a password is never in the program
   await Session.connect('etcd://a.example', { user: 'me', password: 'mine' });
   session.on('endangered', (leadership) => console.log(leadership.validUntil - now()));
