@@ -12,6 +12,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 /** How long etcd may take to answer a login, in milliseconds. */
 const LOGIN = 5_000;
+/** How often a request is sent: etcd's users may change, and end a login, once more meanwhile. */
+const LOGINS = 3;
 /**
  * What etcd says where it does not take a login: it has not carried out the request. "Old" is a
  * login from before a change of etcd's users.
@@ -36,8 +38,8 @@ export class Member {
   }
 
   /**
-   * Sends a request with a login. If etcd refuses the login, another one is made, and the request
-   * is sent once more, because the first one was not carried out.
+   * Sends a request with a login. If etcd refuses the login, it has not carried out the request,
+   * which is sent again with another login.
    *
    * @template T
    * @param {number} timeout how long to wait for the answer, in milliseconds
@@ -46,17 +48,17 @@ export class Member {
    */
   async request(timeout, send) {
     const deadline = Date.now() + timeout;
-    const login = this.login();
-    const token = await before(deadline, login);
-    try {
-      return await send(this.etcd, { deadline, ...withToken(token) });
-    } catch (error) {
-      if (!this.#access.user || !REFUSED.test(/** @type {Error} */ (error).message)) throw error;
-      const another = await before(deadline, this.loggedInAgain(login));
-      return send(this.etcd, { deadline, ...withToken(another) }).catch((again) => {
-        // etcd's users have changed once more: this passes.
-        throw REFUSED.test(again.message) ? new Error(`14 UNAVAILABLE: ${again.message}`) : again;
-      });
+    let login = this.login();
+    for (let left = LOGINS - 1; ; left -= 1) {
+      const token = await before(deadline, login);
+      try {
+        return await send(this.etcd, { deadline, ...withToken(token) });
+      } catch (error) {
+        const { message } = /** @type {Error} */ (error);
+        if (this.#access.user === undefined || !REFUSED.test(message)) throw error;
+        if (left === 0) throw new Error(`14 UNAVAILABLE: ${message}`);
+        login = this.loggedInAgain(login);
+      }
     }
   }
 

@@ -129,10 +129,6 @@ export class Store {
    * @returns {Promise<Outcome>}
    */
   async ask(operation, timeout) {
-    if (hasEmptyKey(operation)) {
-      // etcd refuses it itself, but not below a prefix.
-      return { tag: 'err', val: { tag: 'invalid', val: 'etcdserver: key is not provided' } };
-    }
     const turn = this.#turn;
     const timer = setTimeout(() => this.#passOn(turn), timeout);
     // A renewal's answer counts for as long as the lease can live, and not only for so long.
@@ -458,15 +454,6 @@ function isBehind(first, { range_end: end }) {
  */
 function named(key) {
   return key.length > 0 ? key : Buffer.of(0);
-}
-
-/** @param {Operation} operation */
-function hasEmptyKey({ tag, val }) {
-  if (tag === 'claim') return val.key.length === 0;
-  if (tag !== 'guarded') return false;
-  const keys = val.mutations.map((one) => (
-    one.tag === 'put' ? one.val.key : one.tag === 'delete' ? one.val : val.guard.key));
-  return [val.guard.key, ...val.expect.map(({ key }) => key), ...keys].some(({ length }) => length === 0);
 }
 
 /**

@@ -125,77 +125,6 @@ for (const version of VERSIONS) {
     });
   });
 
-  describe(`etcd ${version}, with users`, () => {
-    /** @type {Etcd} */
-    let etcd;
-    const login = { user: 'me', passwordFile: file(`password-${version}`, 'mine\nnot read\n') };
-    before(async () => {
-      const key = file(`token-${version}.key`, 'of no use outside of this test');
-      const token = `jwt,priv-key=${key},sign-method=HS256,ttl=2s`;
-      etcd = await Etcd.start(version, { more: [...QUICK, '--auth-token', token] });
-      await (await Session.connect(etcd.url, login)).close(); // A user does no harm yet.
-      etcd.enableUsers('me:mine', 'team/');
-    });
-    after(() => etcd.stop());
-
-    test('logins that expire, or end with a change of users, cost nothing', async () => {
-      const one = await Session.connect(`${etcd.url}/team`, login);
-      const two = await Session.connect(`${etcd.url}/team`, login);
-      const [allowed, elsewhere] = [new Store(`${etcd.url}/team`, login), new Store(etcd.url, login)];
-      await Promise.all([allowed.probe(), elsewhere.probe()]);
-      const leadership = await one.campaign('my-service');
-      await leadership.put('data', '1', { modified: 0n });
-      await sleep(2_100);
-      // What is forbidden ends a watch all the same.
-      /** @type {[Store, RegExp][]} */
-      const watched = [[allowed, /^started$/], [elsewhere, /^ended denied$/]];
-      for (const [store, tells] of watched) {
-        /** @type {any} */
-        const told = await new Promise((tell) => store.watch({ id: 1n, key: Buffer.from('w'), prefix: false, since: undefined }, tell));
-        assert.match(`${told.tag} ${told.val.tag ?? ''}`.trim(), tells);
-        store.close();
-      }
-      const joined = two.campaign('my-service');
-      const modified = await leadership.put('data', '2');
-      await eventually(() => etcd.asRoot('get', '--prefix', '--keys-only', 'team/my-service/').match(/team/g)?.length === 2,
-        'both are in line');
-      // Logins from before a change of the users are too old.
-      etcd.asRoot('role', 'add', 'another');
-      assert.ok(await leadership.put('data', '3', { modified }) > modified);
-      etcd.asRoot('role', 'add', 'and-another');
-      assert.equal(`${(await two.get('data'))?.value}`, '3');
-      await leadership.resign();
-      await (await joined).resign();
-      await Promise.all([one.close(), two.close()]);
-    });
-
-    test('a user has the rights that etcd gives', async () => {
-      const session = await Session.connect(etcd.url, login);
-      await assert.rejects(session.get('other/data'), /etcd denies it: etcdserver: permission denied/);
-      await assert.rejects(session.campaign('my-service'), (/** @type {any} */ error) => (
-        error.code === 'withdrawn' && /permission denied/.test(error.message)));
-      await (await session.campaign('team/my-service')).resign();
-      await session.close();
-    });
-
-    test('who is not let in is told what to mend', async () => {
-      await refused(etcd.url, {}, /refuses the connection: it wants a user: give `user` and `passwordFile`$/);
-      await refused(etcd.url, { ...login, passwordFile: file('wrong', 'wrong') },
-        /authentication failed, invalid user ID or password: check `user` and `passwordFile`$/);
-    });
-
-    test('a new password is read at the next login', async () => {
-      const passwordFile = file('changes', 'mine');
-      const session = await Session.connect(`${etcd.url}/team`, { ...login, passwordFile });
-      writeFileSync(passwordFile, 'newer-than-mine');
-      etcd.asRoot('user', 'delete', 'me');
-      etcd.asRoot('user', 'add', 'me:newer-than-mine');
-      etcd.asRoot('user', 'grant-role', 'me', 'of-the-prefix');
-      assert.equal(await session.get('nothing'), undefined);
-      await session.close();
-    });
-  });
-
   test(`etcd ${version}: below a prefix, there are the same elections as for others`, async (context) => {
     const etcd = await Etcd.start(version, { more: QUICK });
     context.after(() => etcd.stop());
@@ -227,3 +156,79 @@ for (const version of VERSIONS) {
     assert.deepEqual(etcd.keys(''), [], 'nothing is left');
   });
 }
+
+// Side by side, because they wait for logins to expire.
+describe('with users', { concurrency: true }, () => {
+  for (const version of VERSIONS) {
+    describe(`etcd ${version}, with users`, { concurrency: false }, () => {
+      /** @type {Etcd} */
+      let etcd;
+      const login = { user: 'me', passwordFile: file(`password-${version}`, 'mine\nnot read\n') };
+      before(async () => {
+        const key = file(`token-${version}.key`, 'of no use outside of this test');
+        const token = `jwt,priv-key=${key},sign-method=HS256,ttl=2s`;
+        etcd = await Etcd.start(version, { more: [...QUICK, '--auth-token', token] });
+        await (await Session.connect(etcd.url, login)).close(); // A user does no harm yet.
+        etcd.enableUsers('me:mine', 'team/');
+      });
+      after(() => etcd.stop());
+
+      test('logins that expire, or end with a change of users, cost nothing', async () => {
+        const one = await Session.connect(`${etcd.url}/team`, login);
+        const two = await Session.connect(`${etcd.url}/team`, login);
+        const [allowed, elsewhere] = [new Store(`${etcd.url}/team`, login), new Store(etcd.url, login)];
+        await Promise.all([allowed.probe(), elsewhere.probe()]);
+        const leadership = await one.campaign('my-service');
+        await leadership.put('data', '1', { modified: 0n });
+        await sleep(2_100);
+        // What is forbidden ends a watch all the same.
+        /** @type {[Store, RegExp][]} */
+        const watched = [[allowed, /^started$/], [elsewhere, /^ended denied$/]];
+        for (const [store, tells] of watched) {
+          /** @type {any} */
+          const told = await new Promise((tell) => store.watch({ id: 1n, key: Buffer.from('w'), prefix: false, since: undefined }, tell));
+          assert.match(`${told.tag} ${told.val.tag ?? ''}`.trim(), tells);
+          store.close();
+        }
+        const joined = two.campaign('my-service');
+        const modified = await leadership.put('data', '2');
+        await eventually(() => etcd.asRoot('get', '--prefix', '--keys-only', 'team/my-service/').match(/team/g)?.length === 2,
+          'both are in line');
+        // Logins from before a change of the users are too old.
+        etcd.asRoot('role', 'add', 'another');
+        assert.ok(await leadership.put('data', '3', { modified }) > modified);
+        etcd.asRoot('role', 'add', 'and-another');
+        assert.equal(`${(await two.get('data'))?.value}`, '3');
+        await leadership.resign();
+        await (await joined).resign();
+        await Promise.all([one.close(), two.close()]);
+      });
+
+      test('a user has the rights that etcd gives', async () => {
+        const session = await Session.connect(etcd.url, login);
+        await assert.rejects(session.get('other/data'), /etcd denies it: etcdserver: permission denied/);
+        await assert.rejects(session.campaign('my-service'), (/** @type {any} */ error) => (
+          error.code === 'withdrawn' && /permission denied/.test(error.message)));
+        await (await session.campaign('team/my-service')).resign();
+        await session.close();
+      });
+
+      test('who is not let in is told what to mend', async () => {
+        await refused(etcd.url, {}, /refuses the connection: it wants a user: give `user` and `passwordFile`$/);
+        await refused(etcd.url, { ...login, passwordFile: file('wrong', 'wrong') },
+          /authentication failed, invalid user ID or password: check `user` and `passwordFile`$/);
+      });
+
+      test('a new password is read at the next login', async () => {
+        const passwordFile = file('changes', 'mine');
+        const session = await Session.connect(`${etcd.url}/team`, { ...login, passwordFile });
+        writeFileSync(passwordFile, 'newer-than-mine');
+        etcd.asRoot('user', 'delete', 'me');
+        etcd.asRoot('user', 'add', 'me:newer-than-mine');
+        etcd.asRoot('user', 'grant-role', 'me', 'of-the-prefix');
+        assert.equal(await session.get('nothing'), undefined);
+        await session.close();
+      });
+    });
+  }
+});

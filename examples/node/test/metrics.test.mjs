@@ -35,9 +35,9 @@ test('what happens is counted', async (context) => {
     };
     return elector;
   };
-  const session = await Session.connect(etcd.url, { ttl: 2, open });
+  const session = await Session.connect(etcd.url, { ttl: 2 });
   measure(session, registry);
-  const other = await Session.connect(etcd.url);
+  const other = await Session.connect(etcd.url, { open });
   measure(other, registry);
   assert.equal(await value('incumbent_fence_rejections_total'), 0, 'what has not happened yet is 0');
   const first = await session.campaign('one');
@@ -57,15 +57,14 @@ test('what happens is counted', async (context) => {
   assert.equal(await second.lost(), 'expired');
   etcd.process?.kill('SIGCONT');
   assert.equal(await value(series.slow), 1);
-  await second.resign();
-  const third = await session.campaign('one');
+  await (await other.campaign('two')).resign();
+  const third = await other.campaign('two');
   isArmed = true;
+  await assert.rejects(third.put('key', ''), /no answer/);
   assert.match(await third.lost(), /the elector broke/);
   isArmed = false;
   await third.resign();
-  const waits = other.campaign('two');
-  await (await waits).resign();
-  await Promise.all([session.close(), other.close()]);
+  await Promise.all([second.resign(), session.close(), other.close()]);
 
   for (const [series, wanted] of Object.entries({
     'incumbent_is_leader{election="one"}': 0,
