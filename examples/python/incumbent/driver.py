@@ -38,6 +38,31 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 PROBATION = 60 * SECOND
 
 
+class Meter:
+    """Counts and measures what happens. This one does not: `metrics.py` has one that does."""
+
+    def joined(self, election: str) -> None:
+        """A candidate takes part."""
+
+    def elected(self, election: str, epoch: int) -> None:
+        """A term begins."""
+
+    def ended(self, election: str, reason: str) -> None:
+        """A term has ended."""
+
+    def endangered(self, election: str) -> None:
+        """Renewals of the lease of this leader fail."""
+
+    def answered(self, operation: str, outcome: Variant, seconds: float) -> None:
+        """etcd has answered a request of the elector, or has not."""
+
+    def fenced(self) -> None:
+        """A write was refused because its term was over."""
+
+    def replaced(self) -> None:
+        """An elector broke."""
+
+
 class Candidacy:
     """One candidate's part in one election: it waits, leads for one term at most, and is over."""
 
@@ -60,6 +85,7 @@ class Driver:
 
     def __init__(self, store: Etcd, config: dict[str, int], on_notice: Callable[[Variant], object]) -> None:
         self.store, self.on_notice, self.fuel = store, on_notice, FUEL
+        self.meter = Meter()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.closes = self.is_over = False
         #: What broke the loop itself, which it never should.
@@ -209,6 +235,7 @@ class Driver:
     # An elector that was replaced is told nothing, and neither is its successor: its ids start over.
 
     async def _call(self, elector: Elector | None, call: Any) -> None:
+        sent = now()
         if call.operation.tag in OF_THE_LEASE:
             outcome = await self._ask(call)
         else:
@@ -216,6 +243,7 @@ class Driver:
                 # What has waited too long is not sent any more.
                 is_late = now() >= getattr(call, "give-up")
                 outcome = Variant("err", Variant("timeout")) if is_late else await self._ask(call)
+        self.meter.answered(call.operation.tag, outcome, (now() - sent) / SECOND)
         if elector is self._elector:
             if outcome.tag == "ok" and outcome.payload.tag in ("granted", "renewed"):
                 self._ttl = outcome.payload.payload
@@ -246,13 +274,16 @@ class Driver:
                 self._extend(candidacy, notice.lease, getattr(notice, "valid-until"))
         elif tag == "joined":
             self._joined(notice.election)
+            self.meter.joined(self.candidacies[notice.election].request.name)
         elif tag in ("elected", "endangered"):
             candidacy = self.candidacies[notice.term.election]
             if tag == "endangered":
                 candidacy.endangered.set()
+                self.meter.endangered(candidacy.request.name)
                 return
             self._joined(notice.term.election)
             candidacy.valid_until = getattr(notice, "valid-until")
+            self.meter.elected(candidacy.request.name, notice.term.epoch)
             if candidacy.elected.cancelled():
                 self.tell("yielded", notice.term)
             else:
@@ -292,6 +323,8 @@ class Driver:
     def _end(self, candidacy: Candidacy, reason: str) -> None:
         if not candidacy.lost.done():
             candidacy.lost.set_result(reason)
+            if candidacy.valid_until:
+                self.meter.ended(candidacy.request.name, reason)
 
     def _withdraw(self, candidacy: Candidacy, cause: Any) -> None:
         election, name = candidacy.request.election, candidacy.request.name
@@ -330,6 +363,7 @@ class Driver:
         last_line = (str(error) or repr(error)).splitlines()[-1].strip()
         why = f"the elector broke: {last_line}"
         log.error("%s; it is replaced", why, exc_info=error)
+        self.meter.replaced()
         self._drop(why)
         self._elector, self._deadline = None, None
         self._joining.clear()

@@ -8,7 +8,7 @@ class ElectionError(Exception):
 
 
 class Unreachable(ElectionError):
-    """No etcd answers."""
+    """No etcd answers, or it does not let us in."""
 
 
 class Withdrawn(ElectionError):

@@ -6,12 +6,12 @@ import socket
 from collections.abc import Callable
 from typing import Literal, Self
 
-from aetcd import rpc
 from wasmtime.component import Variant
 
+from .access import Credentials, File
 from .component import now, record
 from .driver import Candidacy, Driver
-from .errors import Closed, Conflict, Refused, Stale, Unknown, Unreachable, sentence
+from .errors import Closed, Conflict, Refused, Stale, Unknown, sentence
 from .store import SECOND, Etcd
 
 #: Text is written as UTF-8.
@@ -75,6 +75,7 @@ class Leadership:
             case "applied":
                 return int(outcome.payload)
             case "stale":
+                self._driver.meter.fenced()
                 raise Stale(f"the term of epoch {self.epoch} is over: nothing was changed")
             case "conflict":
                 raise Conflict(f"{key!r} was changed since revision {modified}: nothing was changed")
@@ -135,10 +136,7 @@ class Session:
 
     async def get(self, key: Data, within: float = 5.0) -> tuple[bytes | None, int]:
         """A key's value as it is now, and the revision of its last change: None and 0 without one."""
-        try:
-            return await self._store.get(_bytes("key", key), within)
-        except rpc.AioRpcError as error:
-            raise Unreachable(f"etcd does not answer: {error.details()}") from error
+        return await self._store.get(_bytes("key", key), within)
 
     async def close(self) -> None:
         """Leaves everything, and gives the lease back. Waits for terms that were not resigned.
@@ -167,12 +165,26 @@ async def connect(
     margin: float = 0.0,
     within: float = 5.0,
     on_notice: Callable[[Variant], object] = lambda notice: None,
+    *,
+    ca: File | None = None,
+    cert: File | None = None,
+    key: File | None = None,
+    user: str | None = None,
+    password_file: File | None = None,
 ) -> Session:
-    """Connects to the etcd at `url`, and finds out that it answers. Times are in seconds.
+    """Connects to the etcd at `url`, and finds out that it answers, and lets us in. Times are in seconds.
+
+    The URL is `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`, or `etcds://…` for TLS. With a prefix, all
+    keys begin with `PREFIX/` in etcd, and here they do not.
 
     `identity` is what others read of this process, and `ttl` how long they wait if it dies.
     `margin` is taken off every deadline, for clocks that run at different rates; 1% of the
     lease time at least. `on_notice` hears what the elector says: a `notice` of wit/types.wit.
+
+    `ca` names the authorities that signed etcd's certificate, the system's unless given; `cert` and
+    `key` are our own certificate and its key: PEM files. `user` logs in with the first line of
+    `password_file`, which is read at each login.
+
     Raises Unreachable; ValueError or TypeError where it is not what it has to be.
     """
     for name, time in {"ttl": ttl, "margin": margin, "within": within}.items():
@@ -183,15 +195,11 @@ async def connect(
     if not isinstance(identity, str | None):
         raise TypeError(f"identity is {identity!r}, and has to be a str")
     times = {"lease_ttl": ttl, "safety_margin": margin, "request_timeout": 5.0}
-    store = Etcd(url)
+    credentials = Credentials(ca=ca, cert=cert, key=key, user=user, password_file=password_file)
+    store = Etcd(url, credentials)
     try:
         await store.prove(within)
         driver = Driver(store, {name: round(time * SECOND) for name, time in times.items()}, on_notice)
-    except rpc.AioRpcError as error:
-        await store.close()
-        raise Unreachable(
-            f"no etcd answers at {store.members} within {within:g} s: is one running there? ({error.details()})"
-        ) from error
     except BaseException:
         await store.close()
         raise

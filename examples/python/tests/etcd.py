@@ -10,6 +10,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from certificates import Certificates
+
 FOLDER = Path(__file__).resolve().parent.parent
 ROOT = FOLDER.parents[1]
 VERSIONS = "3.4", "3.5"
@@ -21,17 +23,36 @@ TIMEOUT = 30.0
 class Etcd:
     """An etcd, or a member of one, with its data in a folder of the test's."""
 
-    def __init__(self, version: str, folder: Path, members: str = "", peer: str = "http://127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        version: str,
+        folder: Path,
+        members: str = "",
+        peer: str = "http://127.0.0.1:0",
+        certificates: Certificates | None = None,
+        more: tuple[str, ...] = (),
+    ) -> None:
         named = os.environ.get("INCUMBENT_ETCD_" + version.replace(".", "_"))
         self.programs = Path(named) if named else ROOT / f".tools/etcd-{version}"
         self.folder, self.port = folder, free_port()
-        self.url = f"etcd://127.0.0.1:{self.port}"
-        client = f"http://127.0.0.1:{self.port}"
+        host = "localhost" if certificates else "127.0.0.1"
+        self.url = f"{'etcds' if certificates else 'etcd'}://{host}:{self.port}"
+        client = f"{'https' if certificates else 'http'}://127.0.0.1:{self.port}"
         self._health = f"{client}/health"
+        self._ctl = [str(self.programs / "etcdctl"), "--endpoints", f"{host}:{self.port}"]
         self._command: list[str | Path] = [
             self.programs / "etcd", "--data-dir", folder / "data", "--log-level", "error",
-            "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+            "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, *more,
         ]
+        if certificates:
+            # Without a certificate, and some tenths of a second later, its health is seen elsewhere.
+            metrics = f"http://127.0.0.1:{free_port()}"
+            self._health = f"{metrics}/health"
+            self._command += ["--listen-metrics-urls", metrics]
+            ca, (cert, key) = certificates.ca, certificates.server.values()
+            self._command += ["--client-cert-auth", "--trusted-ca-file", ca, "--cert-file", cert, "--key-file", key]
+            cert, key = certificates.client.values()
+            self._ctl += ["--cacert", str(ca), "--cert", str(cert), "--key", str(key)]
         # A member alone elects itself after a time-out: a second, unless told otherwise.
         heartbeat = 50 if members else 10
         self._command += ["--heartbeat-interval", str(heartbeat), "--election-timeout", str(10 * heartbeat)]
@@ -87,10 +108,22 @@ class Etcd:
         self.process.send_signal(signal.SIGCONT)
 
     def ctl(self, *arguments: str) -> str:
-        command = [str(self.programs / "etcdctl"), "--endpoints", f"127.0.0.1:{self.port}", *arguments]
         environment = {**os.environ, "ETCDCTL_API": "3"}
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run([*self._ctl, *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=True)
         return done.stdout
+
+    def enable_users(self, user: str, prefix: str) -> None:
+        """Makes a user `root`, and one who may have only what begins with a prefix, and has everyone log in."""
+        self.ctl("role", "add", "of-the-prefix")
+        self.ctl("role", "grant-permission", "--prefix=true", "of-the-prefix", "readwrite", prefix)
+        self.ctl("user", "add", user)
+        self.ctl("user", "grant-role", user.partition(":")[0], "of-the-prefix")
+        self.ctl("user", "add", "root:secret")
+        self.ctl("user", "grant-role", "root", "root")
+        self.ctl("auth", "enable")
+
+    def as_root(self, *arguments: str) -> str:
+        return self.ctl("--user", "root:secret", *arguments)
 
 
 def pause(process: subprocess.Popen[Any]) -> None:

@@ -246,7 +246,7 @@ async def test_a_member_that_stalls_is_left_for_another(etcd: Etcd) -> None:
             assert await soon(reads) == (None, 0)
             await leadership.put("result", "in time")
             # A new session begins with the first one as well.
-            async with await connect(url) as third:
+            async with await connect(url, within=2) as third:
                 assert (await third.get("result"))[0] == b"in time"
             # Watches moved as well, of both.
             await until(lambda: all(session._store._members[0] in etcd.url for session in (first, second)))
