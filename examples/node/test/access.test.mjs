@@ -206,6 +206,12 @@ describe('with users', { concurrency: true }, () => {
 
       test('a user has the rights that etcd gives', async () => {
         const session = await Session.connect(etcd.url, login);
+        // Also to read on behind the last key, which is a page of nothing.
+        const store = new Store(etcd.url, login);
+        const page = { key: Buffer.from('team/'), prefix: true, from: Buffer.from('z'), limit: 0, keysOnly: false };
+        const read = await store.ask({ tag: 'read', val: [{ ...page, order: 'by-key' }] }, 5_000);
+        assert.deepEqual(/** @type {any} */ (read.val).val?.found, [[]]);
+        store.close();
         await assert.rejects(session.get('other/data'), /etcd denies it: etcdserver: permission denied/);
         await assert.rejects(session.campaign('my-service'), (/** @type {any} */ error) => (
           error.code === 'withdrawn' && /permission denied/.test(error.message)));

@@ -127,7 +127,8 @@ async def test_logins_that_expire_or_end_with_a_change_of_users_cost_nothing(
 
 async def logins_end(etcd: Etcd, tmp_path: Path) -> None:
     url = f"{etcd.url}/team"
-    login: dict[str, Any] = {"user": "me", "password_file": str(made(tmp_path / "password", "mine\nnot read\n"))}
+    file = made(tmp_path / f"password of {etcd.port}", "mine\nnot read\n")
+    login: dict[str, Any] = {"user": "me", "password_file": file}
     await (await connect(etcd.url, **login)).close()  # A user does no harm yet.
     etcd.enable_users("me:mine", "team/")
     async with await connect(url, **login) as one, await connect(url, **login) as two:
@@ -183,6 +184,13 @@ async def rights_and_passwords(etcd: Etcd, file: Path, wrong: Path) -> None:
         password_file=wrong,
     )
     async with await connect(etcd.url, **login) as session:
+        # Also to read on behind the last key, which is a page of nothing.
+        store = Store(etcd.url, Credentials(**login))
+        bounds = {"from": b"z", "created_before": None, "limit": 0, "keys_only": False}
+        page = record(key=b"team/", prefix=True, order="by-key", **bounds)
+        outcome: Any = await store.call(Variant("read", [page]), TIMEOUT)
+        assert outcome.tag == "ok" and outcome.payload.payload.found == [[]]
+        await store.close()
         with pytest.raises(Unreachable, match="^b'other' cannot be read at .*: etcdserver: permission denied$"):
             await session.get("other")
         with pytest.raises(Withdrawn, match="permission denied"):
