@@ -221,12 +221,12 @@ describe('with users', { concurrency: true }, () => {
 
       test('who is not let in is told what to mend', async () => {
         await refused(etcd.url, {}, /refuses the connection: it wants a user: give `user` and `passwordFile`$/);
-        await refused(etcd.url, { ...login, passwordFile: file('wrong', 'wrong') },
+        await refused(etcd.url, { ...login, passwordFile: file(`wrong-${version}`, 'wrong') },
           /authentication failed, invalid user ID or password: check `user` and `passwordFile`$/);
       });
 
       test('a new password is read at the next login', async () => {
-        const passwordFile = file('changes', 'mine');
+        const passwordFile = file(`changes-${version}`, 'mine');
         const session = await Session.connect(`${etcd.url}/team`, { ...login, passwordFile });
         writeFileSync(passwordFile, 'newer-than-mine');
         etcd.asRoot('user', 'delete', 'me');
