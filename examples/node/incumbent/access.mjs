@@ -1,4 +1,4 @@
-// Where etcd is, and what lets us in: the URL, the certificates, the user, the prefix of all keys.
+// How to reach etcd: its URL, our certificates, our user, and the prefix of all keys.
 
 import { existsSync, readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -32,7 +32,7 @@ const PORT = 2379;
 const AUTHORITIES = ['/etc/ssl/certs/ca-certificates.crt', '/etc/pki/tls/certs/ca-bundle.crt',
   '/etc/ssl/ca-bundle.pem', '/etc/ssl/cert.pem'];
 
-/** What all members have in common. It holds secrets, which no error and no log may show. */
+/** The parts of a connection that all members share. It holds secrets: no error and no log may show them. */
 export class Access {
   #passwordFile;
 
@@ -47,12 +47,12 @@ export class Access {
     this.hosts = hosts;
     /** Without the prefix, for messages. */
     this.url = `${scheme}://${hosts}`;
-    /** What all keys begin with: nothing, or a text that ends in a slash. */
+    /** All keys begin with it: empty, or a text that ends in a slash. */
     this.prefix = Buffer.from(prefix);
     if (scheme === 'etcd' && Object.values(tls ?? {}).some((file) => file !== undefined)) {
       refuse('certificates (`tls`) are of use with TLS only: write etcds:// in place of etcd:// in the URL, or leave them out');
     }
-    /** What connections are made with, with TLS. @type {Certificates | undefined} */
+    /** For connections with TLS. @type {Certificates | undefined} */
     this.certificates = scheme === 'etcds' ? certificates(tls ?? {}) : undefined;
     if ((user === undefined) !== (passwordFile === undefined)) {
       refuse('a user goes with a password: give both `user` and `passwordFile`, or neither');
@@ -93,7 +93,7 @@ export class Access {
 
 /** @param {string} url */
 function parsed(url) {
-  // What may be a password is not repeated.
+  // The part that may hold a password is not repeated.
   const shown = text('url', url).replace(/^(\w+:\/\/)?.*@/s, '$1…@');
   if (shown !== url) {
     refuse(`${shown} holds a user or a password: give them apart from it, by \`user\` and \`passwordFile\``);

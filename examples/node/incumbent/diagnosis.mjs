@@ -1,4 +1,4 @@
-// Why a member did not let us in: a second attempt, by hand, for an error that says what to mend.
+// Finds out why a member refused us, by a second attempt, so that the error can say what to correct.
 
 import { isIP } from 'node:net';
 import tls from 'node:tls';
@@ -9,7 +9,7 @@ import tls from 'node:tls';
 const TIMEOUT = 1_000;
 
 /**
- * What is wrong with TLS at a member, as a sentence; nothing where TLS is not to blame.
+ * Names the fault in a member's TLS, in a sentence; `undefined` if TLS is not at fault.
  *
  * @param {string} host `HOST:PORT`
  * @param {Access} access
@@ -22,7 +22,7 @@ export async function objection(host, { certificates }) {
     port: Number(port),
     servername: isIP(name) ? '' : name,
     ALPNProtocols: ['h2'],
-    // Without TLS, any answer in TLS will do.
+    // Without certificates, any answer in TLS counts.
     ...(certificates ?? { rejectUnauthorized: false }),
   });
   const isTls = code === '' || /^(ERR_TLS|CERT_)|ALERT|CERT$|SIGNATURE|ISSUER/.test(code);
@@ -50,8 +50,8 @@ export async function objection(host, { certificates }) {
 }
 
 /**
- * The code of what goes wrong; '' where nothing does. In TLS 1.3, etcd objects to our certificate
- * after our side has finished.
+ * Gives the code of the error, or '' if there is none. In TLS 1.3, etcd rejects our certificate only
+ * after our side has finished, so this waits for etcd's first byte.
  *
  * @param {tls.ConnectionOptions} options
  * @returns {Promise<string>}

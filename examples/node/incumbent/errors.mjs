@@ -5,7 +5,7 @@
 /**
  * Why something did not come about; `code` is for programs:
  *
- * - `unreachable`: no etcd answers, or it does not let us in
+ * - `unreachable`: no etcd answers, or it refuses us
  * - `configuration`: what was given or asked for cannot be
  * - `withdrawn`: the store refuses the candidacy
  * - `closed`: the session is closed

@@ -15,8 +15,8 @@ const LOGIN = 5_000;
 /** How often a request is sent: etcd's users may change, and end a login, once more meanwhile. */
 const LOGINS = 3;
 /**
- * What etcd says where it does not take a login: it has not carried out the request. "Old" is a
- * login from before a change of etcd's users.
+ * etcd's words when it refuses a login. It has not carried out the request then. A login is "old" if
+ * etcd's users have changed since.
  */
 const REFUSED = /^16 |invalid auth token|revision (of auth store|in header) is old|user name (is empty|not)/;
 
@@ -33,7 +33,7 @@ export class Member {
   constructor(host, access) {
     this.host = host;
     this.#access = access;
-    /** For what needs no login. */
+    /** For requests that need no login. */
     this.etcd = connection(host, access);
   }
 
@@ -63,7 +63,7 @@ export class Member {
   }
 
   /**
-   * Another login than the one that etcd has refused, unless somebody has made it meanwhile.
+   * Logs in again after etcd has refused a login, unless another request has done so already.
    *
    * @param {Promise<string>} refused
    */
@@ -72,7 +72,7 @@ export class Member {
     return this.login();
   }
 
-  /** etcd's token for our user; '' where it needs none. */
+  /** Logs in if needed, and gives etcd's token; '' if there is no user. */
   login() {
     if (this.#login) return this.#login;
     const login = this.#logIn();
@@ -150,16 +150,16 @@ function connection(host, { certificates }) {
 }
 
 /**
- * What goes with a request.
+ * The call options of a request.
  *
- * @param {string} token none where it is empty
+ * @param {string} token '' for none
  * @returns {{ interceptors: Interceptor[] }}
  */
 export function withToken(token) {
   return {
     interceptors: [(options, next) => new InterceptingCall(next(options), {
       start(metadata, listener, begin) {
-        // A member that has lost its leader is to say so, and not to keep us waiting.
+        // A member that has lost its leader then says so, and does not keep us waiting.
         metadata.set('hasleader', 'true');
         if (token) metadata.set('token', token);
         begin(metadata, {

@@ -1,5 +1,5 @@
-// What a process counts and measures of its elections, through prom-client: the metrics of
-// Incumbent's library, with the same names and labels.
+// Counts and measures the elections of a process, through prom-client: the metrics of Incumbent's
+// library, with the same names and labels.
 
 import { Counter, Gauge, Histogram, register as usual } from 'prom-client';
 
@@ -17,11 +17,11 @@ const OTHERS = '(others)';
 /** Why a term ends; anything else is a sentence. */
 const REASONS = ['resigned', 'expired', 'lease-lost', 'deposed', 'fenced'];
 
-/** Those of each registry. @type {WeakMap<Registry<any>, ReturnType<typeof metrics>>} */
+/** The metrics of each registry. @type {WeakMap<Registry<any>, ReturnType<typeof metrics>>} */
 const known = new WeakMap();
 
 /**
- * Counts and measures from now on what happens on this session. Call it before the first campaign.
+ * Counts and measures this session from now on. Call it before the first campaign.
  *
  * @param {Session} session
  * @param {Registry<any>} [registry] prom-client's own unless given
@@ -86,7 +86,7 @@ function metrics(registry) {
    */
   const of = (name, help, ...labelNames) => ({ name, help, labelNames, registers });
   return {
-    /** Those with series of their own. @type {Set<string>} */
+    /** The elections with series of their own. @type {Set<string>} */
     elections: new Set(),
     isLeader: new Gauge(of('incumbent_is_leader', 'How many candidates of this process lead.', 'election')),
     epoch: new Gauge(of('incumbent_epoch', 'The epoch that this process leads, or led last.', 'election')),

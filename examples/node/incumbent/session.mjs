@@ -107,7 +107,7 @@ export class Session extends EventEmitter {
   #closing = false;
 
   /**
-   * Connects to etcd, and finds out that it answers, and lets us in.
+   * Connects to etcd, and makes sure that it answers and accepts us.
    *
    * @param {string} [url] `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`, or `etcds://…` for TLS. With a
    *   prefix, all keys begin with `PREFIX/` in etcd, and here they do not.

@@ -53,7 +53,7 @@ export class Store {
     if (turn === this.#turn) this.#turn += 1;
   }
 
-  /** Finds out that etcd answers, and lets us in. */
+  /** Makes sure that etcd answers and accepts us. */
   async probe() {
     /** @type {ElectionError | undefined} */
     let refusal;
@@ -64,7 +64,7 @@ export class Store {
           etcd.kv.range(this.#nothing, options)));
         return;
       } catch (error) {
-        // This key is forbidden, but etcd answers, and knows us.
+        // This key is forbidden, but etcd answers and knows us.
         if (/permission denied/.test(/** @type {Error} */ (error).message)) return;
         this.#passOn(this.#turn);
         // A member that refuses tells more than one that does not answer.
@@ -79,7 +79,7 @@ export class Store {
   }
 
   /**
-   * Why a member does not let us in; nothing where it does not answer.
+   * Explains why a member refuses us; `undefined` if it does not answer.
    *
    * @param {Member} member
    * @param {Error} error
@@ -98,7 +98,7 @@ export class Store {
     return why === undefined ? undefined : new ElectionError('unreachable', `${host} refuses the connection: ${why}`, error);
   }
 
-  /** A read of nothing, of a key that every user of this store may read, if any key at all. */
+  /** Reads nothing, at a key that every user of this store may read if any key at all. */
   get #nothing() {
     return { key: named(this.#access.prefix), count_only: true };
   }
@@ -363,8 +363,8 @@ export class Store {
     const name = this.#access.wire(key);
     const first = Buffer.compare(from, key) > 0 ? this.#access.wire(from) : name;
     const range = until(name, prefix);
-    // One key is not behind itself, and few users may ask for a range that ends before it begins:
-    // one key is asked for, as of before the first revision.
+    // A single key has no page behind it, and few users may read a range that ends before it begins:
+    // ask for one key, as it was before the first revision.
     const isBeyond = prefix ? isBehind(first, range) : first !== name;
     const before = isBeyond ? 0n : createdBefore;
     // 0 would be no bound, and no key was created before revision 1.

@@ -1,4 +1,4 @@
-// What lets a session in: TLS, users, and the prefix of its keys.
+// How a session gets in: TLS, users, and the prefix of its keys.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -49,7 +49,7 @@ async function refused(url, options, sentence, code = 'unreachable') {
   });
 }
 
-test('what does not go together is said in a sentence', async () => {
+test('credentials that cannot be used are refused in a sentence', async () => {
   const url = 'etcds://localhost:1';
   const none = path.join(folder, 'none');
   const empty = file('empty', '');
@@ -113,7 +113,7 @@ for (const version of VERSIONS) {
       }
     });
 
-    test('who is not let in is told what to mend', async () => {
+    test('a refusal says what to correct', async () => {
       await refused(etcd.url, { tls: { ...tls, ca: others.ca } },
         /^localhost:\d+ refuses the connection: its certificate is signed by nobody that we trust: give the CA that signed it as `tls\.ca`$/);
       await refused(etcd.url.replace('localhost', '127.0.0.1'), { tls },
@@ -181,7 +181,7 @@ describe('with users', { concurrency: true }, () => {
         const leadership = await one.campaign('my-service');
         await leadership.put('data', '1', { modified: 0n });
         await sleep(2_100);
-        // What is forbidden ends a watch all the same.
+        // A forbidden key ends a watch all the same.
         /** @type {[Store, RegExp][]} */
         const watched = [[allowed, /^started$/], [elsewhere, /^ended denied$/]];
         for (const [store, tells] of watched) {
@@ -219,7 +219,7 @@ describe('with users', { concurrency: true }, () => {
         await session.close();
       });
 
-      test('who is not let in is told what to mend', async () => {
+      test('a refusal says what to correct', async () => {
         await refused(etcd.url, {}, /refuses the connection: it wants a user: give `user` and `passwordFile`$/);
         await refused(etcd.url, { ...login, passwordFile: file(`wrong-${version}`, 'wrong') },
           /authentication failed, invalid user ID or password: check `user` and `passwordFile`$/);
@@ -233,6 +233,14 @@ describe('with users', { concurrency: true }, () => {
         etcd.asRoot('user', 'add', 'me:newer-than-mine');
         etcd.asRoot('user', 'grant-role', 'me', 'of-the-prefix');
         assert.equal(await session.get('nothing'), undefined);
+        // A file that is away for a moment costs no candidacy.
+        rmSync(passwordFile);
+        etcd.asRoot('role', 'add', 'one-more');
+        await assert.rejects(session.get('nothing'), /the `passwordFile` .* cannot be read: ENOENT/);
+        const waits = session.campaign('my-service');
+        await sleep(100);
+        writeFileSync(passwordFile, 'newer-than-mine');
+        await (await waits).resign();
         await session.close();
       });
     });

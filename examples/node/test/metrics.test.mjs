@@ -1,4 +1,4 @@
-// What is counted and measured, as Prometheus takes it.
+// The metrics, as Prometheus takes them.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -21,7 +21,7 @@ async function value(series) {
   return Number(line?.slice(series.length + 1));
 }
 
-test('what happens is counted', async (context) => {
+test('terms, renewals, requests and faults are counted', async (context) => {
   const etcd = await Etcd.start('3.5');
   context.after(() => etcd.stop());
   let isArmed = false;

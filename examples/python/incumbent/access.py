@@ -1,4 +1,4 @@
-"""Where etcd is, and what lets us in: the URL, the certificates, the user, the prefix of all keys."""
+"""How to reach etcd: its URL, our certificates, our user, and the prefix of all keys."""
 
 import ipaddress
 import os
@@ -38,13 +38,13 @@ class Credentials:
 
 
 class Access:
-    """What all members have in common. It holds secrets, which no error and no log may show."""
+    """The parts of a connection that all members share. It holds secrets: no error and no log may show them."""
 
     def __init__(self, url: str, credentials: Credentials) -> None:
         scheme, self.members, prefix = parse(url)
         #: Without the prefix, for messages.
         self.url = f"{scheme}://{','.join(self.members)}"
-        #: What all keys begin with: nothing, or a text that ends in a slash.
+        #: All keys begin with it: empty, or a text that ends in a slash.
         self.prefix = prefix.encode()
         for name, given in vars(credentials).items():
             kinds = (str,) if name == "user" else (str, os.PathLike)
@@ -61,10 +61,10 @@ class Access:
         if (credentials.user is None) != (credentials.password_file is None):
             raise CredentialsError("a user goes with a password: give both `user` and `password_file`, or neither")
         self.user, self._password_file = credentials.user, credentials.password_file
-        #: What Python's own TLS finds out about a member.
+        #: For Python's own TLS, which finds out why a member refuses us.
         self.context: ssl.SSLContext | None = None
         self.has_certificate = credentials.cert is not None
-        #: What gRPC connects with.
+        #: For gRPC's connections.
         self.tls: ChannelCredentials | None = None
         if scheme == "etcds":
             self.context, self.tls = _tls(*files)
@@ -97,7 +97,7 @@ def parse(url: str) -> tuple[str, list[str], str]:
     if not isinstance(url, str):
         raise TypeError(f"the URL is {url!r}, and has to be a str")
     if "@" in url:
-        # What may be a password is not shown.
+        # The part that may hold a password is not shown.
         raise ValueError(
             f"the URL …@{url.rpartition('@')[2]} holds a user or a password: give them apart from it, by `user` and "
             "`password_file`"
@@ -141,7 +141,7 @@ def _tls(ca: File | None, cert: File | None, key: File | None) -> tuple[ssl.SSLC
         return context, ssl_channel_credentials(authorities)
     pair = _pem("private key `key`", key, "PRIVATE KEY"), _pem("certificate `cert`", cert, "CERTIFICATE")
     try:
-        # Without a passphrase nobody is asked for one.
+        # Otherwise OpenSSL would ask for a passphrase on the terminal.
         context.load_cert_chain(cert, key, password=lambda: "")
     except ssl.SSLError as error:
         raise CredentialsError(

@@ -1,4 +1,4 @@
-"""Why a member did not let us in: a second attempt, by hand, for an error that says what to mend."""
+"""Finds out why a member refused us, by a second attempt, so that the error can say what to correct."""
 
 import asyncio
 import ssl
@@ -7,13 +7,13 @@ from .access import Access
 
 #: How long the attempt may take, in seconds.
 TIMEOUT = 1.0
-# OpenSSL's numbers of what is wrong with a certificate.
+# OpenSSL's numbers for faults of a certificate.
 NOT_YET_VALID, EXPIRED = 9, 10
 WRONG_HOST, WRONG_ADDRESS = 62, 64
 
 
 async def objection(member: str, access: Access) -> str | None:
-    """What is wrong with TLS at a member, as a sentence; nothing where TLS is not to blame."""
+    """Names the fault in a member's TLS, in a sentence; None if TLS is not at fault."""
     name, _, port = member.rpartition(":")
     host = name.strip("[]")
     try:
@@ -28,12 +28,12 @@ async def objection(member: str, access: Access) -> str | None:
     except (ConnectionResetError, EOFError):
         return "it does not speak TLS: write etcd:// in place of etcds://" if access.context else None
     except OSError:
-        return None  # It was not reached, and so says nothing; a time-out is an OSError, too.
+        return None  # It was not reached. (A time-out is an OSError, too.)
     return None if access.context else _speaks_tls()
 
 
 async def _shake_hands(host: str, port: int, context: ssl.SSLContext) -> None:
-    """Shakes hands, and waits for the first word: in TLS 1.3, etcd objects to our certificate after our side is done."""
+    """Shakes hands, and waits for the first byte: in TLS 1.3, etcd rejects our certificate after our side is done."""
     reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
     try:
         if not await reader.read(1):

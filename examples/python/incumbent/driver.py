@@ -39,7 +39,7 @@ PROBATION = 60 * SECOND
 
 
 class Meter:
-    """Counts and measures what happens. This one does not: `metrics.py` has one that does."""
+    """Is told everything that can be counted, and counts nothing: `metrics.py` has one that does."""
 
     def joined(self, election: str) -> None:
         """A candidate takes part."""

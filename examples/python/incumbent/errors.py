@@ -8,7 +8,7 @@ class ElectionError(Exception):
 
 
 class Unreachable(ElectionError):
-    """No etcd answers, or it does not let us in."""
+    """No etcd answers, or it refuses us."""
 
 
 class Withdrawn(ElectionError):

@@ -1,4 +1,4 @@
-"""What a process counts and measures of its elections, through prometheus_client.
+"""Counts and measures the elections of a process, through prometheus_client.
 
 They are the metrics of Incumbent's library, with the same names and labels.
 """
@@ -22,7 +22,7 @@ REASONS = "resigned", "expired", "lease-lost", "deposed", "fenced"
 
 
 def measure(session: Session, registry: CollectorRegistry = REGISTRY) -> None:
-    """Counts and measures from now on what happens on this session. Call it before the first campaign."""
+    """Counts and measures this session from now on. Call it before the first campaign."""
     if registry not in _metrics:
         _metrics[registry] = Metrics(registry)
     session._driver.meter = _metrics[registry]

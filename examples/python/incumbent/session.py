@@ -172,7 +172,7 @@ async def connect(
     user: str | None = None,
     password_file: File | None = None,
 ) -> Session:
-    """Connects to the etcd at `url`, and finds out that it answers, and lets us in. Times are in seconds.
+    """Connects to the etcd at `url`, and makes sure that it answers and accepts us. Times are in seconds.
 
     The URL is `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`, or `etcds://…` for TLS. With a prefix, all
     keys begin with `PREFIX/` in etcd, and here they do not.

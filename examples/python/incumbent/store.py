@@ -30,7 +30,7 @@ LOGINS = 3
 OLD_LOGIN = ("revision of auth store is old", "revision in header is old")
 #: What etcd says where no user, or an unknown one, was named.
 UNKNOWN_USER = ("authentication failed", "user name is empty", "user name not")
-#: What else etcd says of a login that it does not take. It has not carried the request out then.
+#: etcd's words when it refuses a login. It has not carried out the request then.
 REFUSED_LOGIN = (*OLD_LOGIN, "invalid auth token", "user name is empty", "user name not")
 OPTIONS = [
     ("grpc.enable_http_proxy", 0),
@@ -67,7 +67,7 @@ class Etcd:
             self._channel = rpc.insecure_channel(self._members[0], options=OPTIONS)
         self._kv, self._leases = rpc.KVStub(self._channel), rpc.LeaseStub(self._channel)
         self._watches, self._auth = rpc.WatchStub(self._channel), rpc.AuthStub(self._channel)
-        #: What goes with each request: LEADER itself until there is a login.
+        #: The metadata of each request: LEADER itself until there is a login.
         self._metadata = LEADER
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ class Etcd:
             closing.add_done_callback(self._closing.discard)
 
     async def _log_in(self, refused: Metadata = LEADER) -> None:
-        """Makes sure that there is a login, and another one than the one that etcd has refused."""
+        """Logs in unless there is a login, other than the one that etcd has refused."""
         if self._access.user is None or self._metadata is not refused and self._metadata is not LEADER:
             return
         async with self._logging_in:
@@ -105,7 +105,7 @@ class Etcd:
                 self._metadata = tuple([*LEADER, *([("token", token)] if token else [])])
 
     async def _with_login(self, ask: Callable[[float], Awaitable[Any]], within: float) -> Any:
-        """Asks, and asks again if etcd refuses the login: it has not carried the request out then."""
+        """Asks, and asks again if etcd refuses the login: it has not carried out the request then."""
         if self._access.user is None:
             return await ask(within)
         ends, refused = (clock := asyncio.get_running_loop().time)() + within, LEADER
@@ -122,8 +122,8 @@ class Etcd:
                     raise asyncio.InvalidStateError("etcd refuses logins that it has just made") from error
 
     async def prove(self, within: float) -> None:
-        """Raises Unreachable unless an etcd answers, and lets us in."""
-        # A read of nothing, of a key that every user of this store may read, if any key at all.
+        """Raises Unreachable unless an etcd answers and accepts us."""
+        # Reads nothing, at a key that every user of this store may read if any key at all.
         request = rpc.RangeRequest(key=self._access.prefix or b"\0", count_only=True)
 
         async def ask(left: float) -> Any:
@@ -137,7 +137,7 @@ class Etcd:
                 return
             except rpc.AioRpcError as error:
                 if error.code() is StatusCode.PERMISSION_DENIED:
-                    return  # This key is forbidden, but etcd answers, and knows us.
+                    return  # This key is forbidden, but etcd answers and knows us.
                 cause, details = error, error.details()
                 refusal = await self._refusal(member, failure(error.code(), details or ""))
             except (TimeoutError, asyncio.InvalidStateError) as error:
@@ -152,7 +152,7 @@ class Etcd:
             self._move_on(channel)
 
     async def _refusal(self, member: str, answer: Variant) -> Unreachable | None:
-        """Why a member does not let us in; nothing where it does not answer."""
+        """Explains why a member refuses us; None if it does not answer."""
         why: str | None = None
         if answer.tag == "denied" and "user name is empty" in sentence(answer):
             why = "it wants a user: give `user` and `password_file`"
@@ -206,7 +206,8 @@ class Etcd:
             self._move_on(channel)
             return Variant("err", Variant("timeout"))
         except CredentialsError as error:
-            return Variant("err", Variant("denied", str(error)))
+            # Nothing was sent. The elector tries again, and the file may be back then.
+            return Variant("err", Variant("other", str(error)))
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
@@ -346,7 +347,7 @@ class Etcd:
                     return await tell(Variant("ended", refusal))
                 self._move_on(channel)
             except CredentialsError as error:
-                return await tell(Variant("ended", Variant("denied", str(error))))
+                return await tell(Variant("ended", Variant("other", str(error))))
             except (TimeoutError, asyncio.InvalidStateError):
                 pass  # It broke, or nothing came of it.
             except asyncio.CancelledError:
@@ -363,8 +364,8 @@ class Etcd:
         key, before = self._access.wire(selection.key), getattr(selection, "created-before")
         first = max(key, self._access.wire(getattr(selection, "from") or b""))
         end = _end(key) if selection.prefix else b""
-        # One key is not behind itself, and few users may ask for a range that ends before it begins:
-        # one key is asked for, as of before the first revision.
+        # A single key has no page behind it, and few users may read a range that ends before it begins:
+        # ask for one key, as it was before the first revision.
         if first != key if not selection.prefix else end != b"\0" and first >= end:
             first, end, before = key, b"", 0
         target, order = SORTED[selection.order]

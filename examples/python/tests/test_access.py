@@ -1,4 +1,4 @@
-"""What lets a session in: TLS, users, and the prefix of its keys."""
+"""How a session gets in: TLS, users, and the prefix of its keys."""
 
 import asyncio
 import traceback
@@ -33,7 +33,7 @@ def made(path: Path, content: str) -> Path:
     return path
 
 
-async def test_what_does_not_go_together_is_said_in_a_sentence(tmp_path: Path) -> None:
+async def test_credentials_that_cannot_be_used_are_refused_in_a_sentence(tmp_path: Path) -> None:
     none, empty = tmp_path / "none", made(tmp_path / "empty", "")
     broken = made(tmp_path / "broken", "-----BEGIN CERTIFICATE-----\nof no use\n-----END CERTIFICATE-----\n")
     key = made(tmp_path / "key", "-----BEGIN PRIVATE KEY-----\nof no use\n-----END PRIVATE KEY-----\n")
@@ -64,7 +64,7 @@ def secure(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Etc
     running.kill()
 
 
-async def test_an_election_with_tls_and_who_is_not_let_in(
+async def test_an_election_with_tls_and_what_a_refusal_says(
     secure: tuple[Etcd, Certificates], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     etcd, certificates = secure
@@ -139,7 +139,7 @@ async def logins_end(etcd: Etcd, tmp_path: Path) -> None:
         await leadership.put("data", "1", 0)
         await asyncio.sleep(2.1)
         await watches(allowed, "started")
-        # What is forbidden ends a watch all the same.
+        # A forbidden key ends a watch all the same.
         await watches(elsewhere, "ended")
         waits = asyncio.create_task(two.campaign("my-service"))
         modified = await leadership.put("data", "2")
@@ -206,6 +206,10 @@ async def rights_and_passwords(etcd: Etcd, file: Path, wrong: Path) -> None:
         etcd.as_root("role", "add", "another")
         with pytest.raises(Unreachable, match="the `password_file` .*password cannot be read: No such file"):
             await session.get("team/nothing")
+        waits = asyncio.create_task(session.campaign("team/my-service"))
+        await asyncio.sleep(0.1)
+        file.write_text("newer than mine")
+        await (await soon(waits)).resign()
 
 
 async def test_below_a_prefix_there_are_the_same_elections_as_for_others(etcd: Etcd) -> None:

@@ -1,4 +1,4 @@
-"""What is counted and measured, as Prometheus takes it."""
+"""The metrics, as Prometheus takes them."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ def value(registry: CollectorRegistry, name: str, /, **labels: str) -> float | N
     return registry.get_sample_value(name, labels)
 
 
-async def test_what_happens_is_counted(tmp_path: Path) -> None:
+async def test_terms_renewals_requests_and_faults_are_counted(tmp_path: Path) -> None:
     etcd, registry = Etcd("3.5", tmp_path), CollectorRegistry()
 
     def of(name: str, /, **labels: str) -> float | None:
