@@ -122,6 +122,8 @@ for (const version of VERSIONS) {
       await refused(etcd.url, { tls: { ca: certificates.ca, ...others.client } },
         /it does not take our certificate: give one that its CA has signed/);
       await refused(etcd.url.replace('etcds', 'etcd'), {}, /it speaks TLS: write etcds:\/\/ in place of etcd:\/\/$/);
+      certificates.expire();
+      await refused(etcd.url, { tls }, /its certificate has expired: renew it/);
     });
   });
 

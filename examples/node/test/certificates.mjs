@@ -33,6 +33,16 @@ export class Certificates {
     return { cert, key };
   }
 
+  /** Puts a certificate that has expired in the place of etcd's, which etcd reads for each connection. */
+  expire() {
+    const { cert, key } = this.server;
+    const openssl = (/** @type {string[]} */ ...command) => (
+      execFileSync('openssl', command, { cwd: this.#folder, stdio: 'pipe' }));
+    openssl('req', '-new', '-key', key, '-subj', '/CN=server', '-addext', 'subjectAltName=DNS:localhost', '-out', 'old.csr');
+    openssl('x509', '-req', '-in', 'old.csr', '-copy_extensions', 'copy', '-CA', 'ca.pem', '-CAkey', 'ca.key',
+      '-days', '-1', '-out', cert);
+  }
+
   remove() {
     rmSync(this.#folder, { recursive: true });
   }

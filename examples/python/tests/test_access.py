@@ -104,6 +104,8 @@ async def test_an_election_with_tls_and_what_a_refusal_says(
     await refused(etcd.url, "signed by nobody that we trust", **client)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
     await (await soon(connect(etcd.url, **client))).close()
+    certificates.expire()
+    await refused(etcd.url, "its certificate has expired: renew it", **ours)
 
 
 @pytest.fixture
