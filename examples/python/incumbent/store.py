@@ -189,7 +189,8 @@ class Etcd:
         late = asyncio.get_running_loop().call_later(min(within, give_up), self._move_on, channel)
         try:
             # A renewal needs no login, which may take long: etcd renews anybody's lease.
-            return Variant("ok", await (ask(within) if operation.tag == "keep-alive" else self._with_login(ask, within)))
+            answer = ask(within) if operation.tag == "keep-alive" else self._with_login(ask, within)
+            return Variant("ok", await answer)
         except rpc.AioRpcError as error:
             text = error.details() or ""
             if error.code() is StatusCode.NOT_FOUND and "lease not found" in text:
