@@ -2,18 +2,16 @@
 //! types over whole. `tests/transcripts/README.md` has the format; nothing here knows the
 //! types, which are read off the component.
 
-use std::fmt::Write as _;
-
+use incumbent::recording::{Head, Line};
+use incumbent::{Component, ComponentError, Elector};
 use serde_json::{Value, json};
 
 use incumbent_simulation::transcript::{Config, Subject, Wasm, replay};
 
 mod elector;
-mod mailbox;
 mod values;
 
 pub use elector::Dynamic;
-use mailbox::Mailbox;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -48,58 +46,51 @@ fn about(story: &str) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// Goes between a story and the component: the story's texts become the component's
-/// types by the codec, those become JSON by way of the mailbox, and an elector that is
-/// given nothing but this JSON says what the step is.
+/// Makes data of stories: an elector beside the one of the story is given the same events, as the
+/// library's types, and the library writes them down as it writes a recording.
 pub struct Recorder {
     texts: Wasm,
-    mailbox: Mailbox,
-    elector: Dynamic,
+    component: Component,
+    elector: Option<Elector>,
     recorded: String,
 }
 
 impl Recorder {
     /// Loads the component that the library carries.
     pub fn open() -> Result<Recorder, String> {
-        let (texts, elector) = (Wasm::embedded()?, Dynamic::embedded()?);
-        Ok(Recorder { texts, mailbox: Mailbox::open(), elector, recorded: String::new() })
+        let component = Component::embedded().map_err(|error| error.to_string())?;
+        Ok(Recorder { texts: Wasm::embedded()?, component, elector: None, recorded: String::new() })
     }
 
     /// Plays a story, and writes down as data what goes in and what comes out. Refuses a
     /// line that is no event, with its number.
     pub fn record(&mut self, name: &str, story: &str) -> Result<String, String> {
-        self.write(&json!({
-            "format": FORMAT,
-            "package": self.elector.package(),
-            "name": name,
-            "about": about(story),
-        }));
-        let played = replay(story, self);
-        let recorded = std::mem::take(&mut self.recorded);
-        played.map(|_| recorded)
-    }
-
-    fn write(&mut self, line: &Value) {
-        let _ = writeln!(self.recorded, "{line}");
+        let mut head = Head::default();
+        (head.name, head.about) = (name.into(), about(story));
+        self.recorded = Line::Head(head).text();
+        replay(story, self)?;
+        Ok(std::mem::take(&mut self.recorded))
     }
 }
 
 impl Subject for Recorder {
     fn open(&mut self, config: Config) -> Result<(), String> {
-        let (data, mark) = (self.mailbox.config(Wasm::config(config)), json!("0"));
-        let mut line = json!({ "open": data, "now": mark });
-        if let Some(error) = self.elector.open(&data, &mark)? {
-            line["error"] = error;
-        }
-        self.write(&line);
+        let (elector, now, typed) = (0, 0, Wasm::config(config));
+        let (opened, error) = match Elector::open(&self.component, typed, now) {
+            Ok(opened) => (Some(opened), None),
+            Err(ComponentError::Config(error)) => (None, Some(error)),
+            Err(error) => return Err(error.to_string()),
+        };
+        self.elector = opened;
+        self.recorded += &Line::Open { elector, now, config: typed, error }.text();
         self.texts.open(config)
     }
 
-    fn handle(&mut self, now: u64, events: &[String]) -> Result<Vec<String>, String> {
-        let data = self.mailbox.events(&self.texts.events(events)?);
-        let mark = json!(now.to_string());
-        let step = self.elector.handle(&mark, &data)?;
-        self.write(&json!({ "now": mark, "events": data, "step": step }));
-        self.texts.handle(now, events)
+    fn handle(&mut self, now: u64, lines: &[String]) -> Result<Vec<String>, String> {
+        let events = self.texts.events(lines)?;
+        let elector = self.elector.as_mut().ok_or("no elector was opened")?;
+        let step = elector.handle(now, &events).map_err(|error| error.to_string())?;
+        self.recorded += &Line::Step { elector: 0, now, events, step: Some(step) }.text();
+        self.texts.handle(now, lines)
     }
 }

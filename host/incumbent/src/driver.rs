@@ -20,6 +20,7 @@ use tracing::info;
 
 use crate::clock::Clock;
 use crate::elector::{Component, ComponentError};
+use crate::recording::{Deed, Recorder, Stream};
 use crate::store::Store;
 use crate::term::Deadlines;
 use crate::types::{Command, Config, Event, Failure, Mark, Notice, Step};
@@ -64,17 +65,20 @@ pub(crate) struct Parts {
     pub(crate) capacity: usize,
     /// How many drivers followed the first, in all sessions that were made of it.
     pub(crate) started: Arc<AtomicU64>,
+    pub(crate) recorder: Option<Recorder>,
     pub(crate) test_hooks: Option<TestHooks>,
 }
 
 /// Starts a driver on the runtime of the caller. It ends when the session is
 /// closed, or when the last handle is gone and nothing is left in the store.
 fn start(parts: Parts, troubles: broadcast::Sender<Failure>) -> Result<Handle, ComponentError> {
-    let Parts { store, clock, component, identity, config, deadlines, test_hooks, .. } = parts;
+    let Parts { store, clock, component, identity, config, deadlines, .. } = parts;
     let timeout = Duration::from_nanos(config.request_timeout);
     let weak = troubles.downgrade();
     let (handle, inbox) = Handle::new(&identity, Arc::clone(&clock), &store, timeout, weak);
-    let recovery = Recovery::start(component, config, Arc::clone(&store), clock.now())?;
+    let recording = parts.recorder.as_ref().map(Recorder::stream);
+    let kept = Arc::clone(&store);
+    let recovery = Recovery::start(component, config, kept, clock.now(), recording.as_ref())?;
     let driver = Driver {
         requests: Some(inbox.requests),
         open: Some(inbox.open),
@@ -85,11 +89,12 @@ fn start(parts: Parts, troubles: broadcast::Sender<Failure>) -> Result<Handle, C
         calls: Calls::new(store, handle.answered.clone()),
         registrants: Registrants::new(deadlines, troubles),
         recovery,
+        recording,
         sleep: None,
         closing: None,
         close_by: Mark::MAX,
     };
-    tokio::spawn(driver.run(test_hooks.map(|new_hook| new_hook())));
+    tokio::spawn(driver.run(parts.test_hooks.map(|new_hook| new_hook())));
     Ok(handle)
 }
 
@@ -107,6 +112,7 @@ struct Driver {
     calls: Calls,
     registrants: Registrants,
     recovery: Recovery,
+    recording: Option<Stream>,
     sleep: Option<(Mark, BoxFuture<'static, ()>)>,
     /// Callers that wait for the end of the session.
     closing: Option<Vec<oneshot::Sender<()>>>,
@@ -129,6 +135,9 @@ impl Driver {
         }
         for (_, registrant) in mem::take(&mut self.registrants.all) {
             registrant.withdraw(None);
+        }
+        if let Some(recording) = &mut self.recording {
+            recording.close();
         }
         for done in self.closing.take().into_iter().flatten() {
             // The caller may have gone.
@@ -187,7 +196,8 @@ impl Driver {
     fn turn(&mut self) {
         self.recovery.end_due(self.clock.now(), &mut self.registrants);
         if self.closing.is_none()
-            && let Err(error) = self.recovery.reopen(self.clock.now(), &self.registrants)
+            && let Err(error) =
+                self.recovery.reopen(self.clock.now(), &self.registrants, self.recording.as_ref())
         {
             self.broke(&error);
         }
@@ -212,7 +222,11 @@ impl Driver {
         let Some(elector) = self.recovery.running() else {
             return;
         };
-        match elector.handle(now, &events).and_then(|step| self.obey(now, step)) {
+        let step = elector.handle(now, &events);
+        if let Some(recording) = &self.recording {
+            recording.stepped(now, events, step.as_ref().ok().cloned());
+        }
+        match step.and_then(|step| self.obey(now, step)) {
             // An elector that wants to be woken at once has more to do.
             Ok(()) if self.deadline.is_none_or(|deadline| now.saturating_add(1) < deadline) => {
                 self.recovery.successor.has_taken();
@@ -254,7 +268,11 @@ impl Driver {
         self.deadline = None;
         self.events.clear();
         let leases = self.calls.give_up();
-        self.recovery.broke(self.clock.now(), error, leases, &mut self.registrants);
+        let now = self.clock.now();
+        if let Some(recording) = &self.recording {
+            recording.did(now, Deed::Broke(recovery::chain(error)));
+        }
+        self.recovery.broke(now, error, leases, &mut self.registrants);
     }
 }
 

@@ -39,6 +39,7 @@
 //!   your own, in terms of [`types`].
 //! - `testing` (feature `testing`): a store and a clock that a test directs, to take the
 //!   leadership away from your own code at any line.
+//! - `recording` (feature `record`): what the elector was told and said, in files, and run again.
 //! - The crate `incumbent-plugin` is for platforms on wasmtime whose components use leadership,
 //!   the crate `incumbent-conformance` for authors of stores.
 //! - [`Component`] and [`Elector`]: the elector itself, for other hosts and for
@@ -64,6 +65,8 @@ pub mod metrics;
 mod observable;
 mod observer;
 mod options;
+#[cfg(feature = "record")]
+pub mod recording;
 mod session;
 mod store;
 mod term;
@@ -75,6 +78,10 @@ pub mod types;
 mod unmeasured;
 #[cfg(not(feature = "metrics"))]
 use unmeasured as metrics;
+#[cfg(not(feature = "record"))]
+mod unrecorded;
+#[cfg(not(feature = "record"))]
+use unrecorded as recording;
 mod write;
 
 pub use backoff::Backoff;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{BootClock, Clock};
+#[cfg(feature = "record")]
+use crate::recording::Recording;
 #[cfg(feature = "etcd")]
 use crate::store::etcd::Credentials;
 
@@ -40,6 +42,9 @@ pub struct Options {
     pub component: Option<Arc<[u8]>>,
     /// The clock that deadlines are counted by: [`BootClock`] by default.
     pub clock: Arc<dyn Clock>,
+    /// Writes all that the elector is told and says to files.
+    #[cfg(feature = "record")]
+    pub recording: Option<Recording>,
 }
 
 impl Default for Options {
@@ -54,6 +59,8 @@ impl Default for Options {
             credentials: Credentials::default(),
             component: None,
             clock: Arc::new(BootClock),
+            #[cfg(feature = "record")]
+            recording: None,
         }
     }
 }
@@ -69,6 +76,8 @@ impl fmt::Debug for Options {
             .field("dial_timeout", &self.dial_timeout);
         #[cfg(feature = "etcd")]
         options.field("credentials", &self.credentials);
+        #[cfg(feature = "record")]
+        options.field("recording", &self.recording);
         options
             .field("component", &self.component.as_ref().map(|bytes| bytes.len()))
             .field("clock", &self.clock)

@@ -15,6 +15,8 @@ use crate::elector::Component;
 use crate::error::Error;
 use crate::observer::received;
 use crate::options::Options;
+#[cfg(feature = "record")]
+use crate::recording::Recorder;
 use crate::store::Store;
 use crate::store::url::StoreUrl;
 use crate::term::Deadlines;
@@ -73,7 +75,7 @@ impl Session {
         let url: StoreUrl = url.parse()?;
         let connected = connect(&url, &options);
         let (store, component) = tokio::try_join!(connected, compiled(&options))?;
-        Self::start(parts(store, component, options))
+        Self::start(parts(store, component, options)?)
     }
 
     /// Elects on any store. Otherwise as [`connect`](Self::connect).
@@ -85,7 +87,7 @@ impl Session {
     /// [`Error::Configuration`] if its compiler broke.
     pub async fn open(store: impl Store, options: Options) -> Result<Self, Error> {
         let component = compiled(&options).await?;
-        Self::start(parts(Arc::new(store), component, options))
+        Self::start(parts(Arc::new(store), component, options)?)
     }
 
     /// A session of its own, with the same store, identity and settings, whose elections share
@@ -153,11 +155,25 @@ impl Session {
     }
 }
 
-pub(crate) fn parts(store: Arc<dyn Store>, component: Component, options: Options) -> Parts {
+pub(crate) fn parts(
+    store: Arc<dyn Store>,
+    component: Component,
+    options: Options,
+) -> Result<Parts, Error> {
     let identity = if options.identity.is_empty() { host_and_process() } else { options.identity };
-    Parts {
+    #[cfg(not(feature = "record"))]
+    let recorder = None;
+    #[cfg(feature = "record")]
+    let recorder = match options.recording {
+        Some(recording) => {
+            let (identity, clock) = (identity.clone(), Arc::clone(&options.clock));
+            Some(Recorder::start(recording, identity, options.component, clock)?)
+        }
+        None => None,
+    };
+    Ok(Parts {
         store,
-        deadlines: Deadlines::new(Arc::clone(&options.clock)),
+        deadlines: Deadlines::new(Arc::clone(&options.clock), recorder.clone()),
         clock: options.clock,
         component,
         identity,
@@ -169,8 +185,9 @@ pub(crate) fn parts(store: Arc<dyn Store>, component: Component, options: Option
         },
         capacity: CAPACITY,
         started: Arc::default(),
+        recorder,
         test_hooks: None,
-    }
+    })
 }
 
 /// Compiles off the runtime's threads: it takes a while, once in a process.

@@ -31,6 +31,7 @@ const TTL: u64 = 10 * SECOND;
 const SOON: Duration = Duration::from_millis(500);
 
 mod component;
+mod recording;
 
 use component::importing_bytes;
 

@@ -25,6 +25,7 @@ use super::{Parts, start};
 use crate::clock::Clock;
 use crate::elector::Component;
 use crate::error::Error;
+use crate::recording::Recorder;
 use crate::store::Store;
 use crate::term::Deadlines;
 use crate::types::{Config, ElectionId, Failure, Mark};
@@ -60,6 +61,7 @@ struct Template {
     identity: String,
     config: Config,
     capacity: usize,
+    recorder: Option<Recorder>,
     test_hooks: Option<TestHooks>,
     /// How many drivers followed the first, in all sessions that were made of it.
     started: Arc<AtomicU64>,
@@ -77,6 +79,7 @@ impl Pool {
             config: parts.config,
             capacity: parts.capacity,
             started: Arc::clone(&parts.started),
+            recorder: parts.recorder.clone(),
             test_hooks: parts.test_hooks.clone(),
         };
         let (troubles, _) = broadcast::channel();
@@ -139,6 +142,9 @@ impl Pool {
         };
         // Without its driver it is closed as well.
         join_all(closings).await;
+        if let Some(recorder) = &self.0.template.recorder {
+            recorder.flush().await;
+        }
     }
 
     /// When the store answered one of the drivers last.
@@ -228,6 +234,7 @@ impl Template {
             config,
             capacity: self.capacity,
             started: Arc::clone(&self.started),
+            recorder: self.recorder.clone(),
             test_hooks: self.test_hooks.clone(),
         })
     }

@@ -18,6 +18,7 @@ use crate::backoff::Backoff;
 use crate::clock::nanoseconds;
 use crate::elector::{Component, ComponentError, Elector};
 use crate::metrics;
+use crate::recording::Stream;
 use crate::store::Store;
 use crate::types::{Config, ElectionId, Failure, LeaseId, Mark, Operation, WriteOutcome};
 
@@ -62,9 +63,10 @@ impl Recovery {
         config: Config,
         store: Arc<dyn Store>,
         now: Mark,
+        recording: Option<&Stream>,
     ) -> Result<Self, ComponentError> {
         Ok(Self {
-            state: ElectorState::Running(Elector::open(&component, reseeded(config)?, now)?),
+            state: ElectorState::Running(open(&component, config, now, recording)?),
             component,
             config: Config { seed: (0, 0), ..config },
             store,
@@ -173,11 +175,12 @@ impl Recovery {
         &mut self,
         now: Mark,
         registrants: &Registrants,
+        recording: Option<&Stream>,
     ) -> Result<(), ComponentError> {
         if let ElectorState::Broken(reopen) = self.state
             && reopen <= now
         {
-            let elector = Elector::open(&self.component, reseeded(self.config)?, now)?;
+            let elector = open(&self.component, self.config, now, recording)?;
             info!("another elector is at work");
             self.state = ElectorState::Running(elector);
             self.opened = now;
@@ -241,6 +244,24 @@ impl Recovery {
             self.revocations.push(logged.boxed());
         }
     }
+}
+
+fn open(
+    component: &Component,
+    config: Config,
+    now: Mark,
+    recording: Option<&Stream>,
+) -> Result<Elector, ComponentError> {
+    let config = reseeded(config)?;
+    let opened = Elector::open(component, config, now);
+    if let Some(recording) = recording {
+        let refused = match &opened {
+            Err(ComponentError::Config(error)) => Some(error.clone()),
+            Err(_) | Ok(_) => None,
+        };
+        recording.opened(now, config, refused);
+    }
+    opened
 }
 
 /// With a seed of its own, unless one was given.

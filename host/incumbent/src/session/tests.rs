@@ -144,7 +144,7 @@ async fn small(store: MemoryStore) -> (Session, Weak<dyn Store>) {
     let component = compiled(&options).await.expect("compiles");
     let store: Arc<dyn Store> = Arc::new(store);
     let weak = Arc::downgrade(&store);
-    let parts = Parts { capacity: 10, ..parts(store, component, options) };
+    let parts = Parts { capacity: 10, ..parts(store, component, options).expect("are parts") };
     (Session::start(parts).expect("starts"), weak)
 }
 

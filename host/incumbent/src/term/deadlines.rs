@@ -16,12 +16,14 @@ use tracing::error;
 use super::state::TermState;
 use super::validity::Validity;
 use crate::clock::{Clock, Notifier};
+use crate::recording::{Deed, ExpiredTerm, Recorder};
 use crate::types::{ElectionId, Epoch, LeaseId, Mark, Reason};
 
 /// The terms of a session, and one thread for them while there are any.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     clock: Arc<dyn Clock>,
+    recorder: Option<Recorder>,
     notifier: Notifier,
     schedule: Mutex<Schedule>,
 }
@@ -53,8 +55,9 @@ struct OnValidity {
 }
 
 impl Deadlines {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { clock, notifier: Notifier::default(), schedule: Mutex::default() })
+    pub(crate) fn new(clock: Arc<dyn Clock>, recorder: Option<Recorder>) -> Arc<Self> {
+        let (notifier, schedule) = (Notifier::default(), Mutex::default());
+        Arc::new(Self { clock, recorder, notifier, schedule })
     }
 
     /// For the terms that begin on a lease, and end with it.
@@ -134,6 +137,11 @@ impl Deadlines {
                 self.clock.wait_until(next, &self.notifier);
             }
             for term in &due {
+                if let Some(recorder) = self.recorder.as_ref().filter(|_| !term.is_over()) {
+                    let name = term.election.to_string();
+                    let epoch = term.epoch().into();
+                    recorder.did(Deed::Expired(ExpiredTerm { name, epoch }));
+                }
                 term.conclude(Reason::Expired);
             }
             for term in &due {
@@ -203,7 +211,7 @@ mod tests {
     #[test]
     fn each_lease_has_a_deadline_of_its_own() {
         let clock = ManualClock::default();
-        let deadlines = Deadlines::new(Arc::new(clock.clone()));
+        let deadlines = Deadlines::new(Arc::new(clock.clone()), None);
         let begin = |election: ElectionId, validity: &Arc<Validity>| {
             let id = types::Term { election, epoch: 1 };
             let validity = Arc::clone(validity);

@@ -28,7 +28,7 @@ impl Process {
     pub(super) async fn start(world: World, options: Options, seed: u64) -> Result<Self, Error> {
         let link = Arc::new(Link::new(world.store.clone(), world.clock.clone()));
         let component = compiled(&options).await?;
-        let mut parts = parts(Arc::new(Linked(Arc::clone(&link))), component, options);
+        let mut parts = parts(Arc::new(Linked(Arc::clone(&link))), component, options)?;
         parts.config.seed = (seed, seed);
         let drivers = Arc::<Mutex<Drivers>>::default();
         parts.test_hooks = Some(hooks(&world, &drivers, &parts.deadlines));
