@@ -217,9 +217,11 @@ mod tests {
         assert!(shared.queue.lock().bytes <= WAITING);
         let taken = shared.next(|| 7).expect("there are lines").lines;
         let steps = taken.iter().filter(|line| matches!(line, Line::Step { .. })).count();
-        let gaps = taken.get(steps..).expect("the gaps come last").iter().map(|line| match line {
-            Line::Host { elector, now: 7, deed: Deed::Gap(missing) } => (*elector, *missing),
-            other => panic!("{other:?}"),
+        let gaps = taken.get(steps..).expect("the gaps come last").iter().map(|line| {
+            let Line::Host { elector, now: 7, deed: Deed::Gap(missing) } = line else {
+                panic!("{line:?}");
+            };
+            (*elector, *missing)
         });
         let gaps: Vec<_> = gaps.collect();
         let missing: u64 = gaps.iter().map(|(_, missing)| missing).sum();
