@@ -112,12 +112,15 @@ fn the_data_tells_the_stories() {
 fn the_data_is_enough_to_prove_a_host() {
     let mut elector = incumbent_tests::steps::Dynamic::embedded().expect("the component loads");
     let recorded = all(&folder().join("steps"), "jsonl");
+    let reported = all(&folder().join("recorded"), "jsonl");
+    assert!(!reported.is_empty(), "there are recordings");
     let all = recorded.iter().map(|(_, steps)| steps.as_str()).collect::<String>();
     let mut missing = elector.cases();
     missing.retain(|case| !all.contains(&format!("\"{case}\"")));
     assert!(missing.is_empty(), "no story has {missing:?}");
     let differ: Vec<_> = recorded
         .into_iter()
+        .chain(reported)
         .filter_map(|(name, steps)| {
             let error = incumbent_tests::steps::replayed(&steps, &mut elector).err()?;
             Some(format!("{name}.jsonl, {error}"))
