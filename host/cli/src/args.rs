@@ -14,7 +14,7 @@ use incumbent::StoreUrl;
 
 use super::parse::{
     Address, Checked, Directory, Target, address, directory, election_name, host_name, identity,
-    lease_time, prefix, span, store_url, target, timeout, variable,
+    lease_time, prefix, size, span, store_url, target, timeout, variable,
 };
 
 #[derive(Debug, Parser)]
@@ -185,6 +185,12 @@ pub enum Command {
         two candidates believe that they lead. Writes with `--fence` are safe even then. \
         Exits with 1 if nobody leads, and with 3 if another epoch leads.")]
     Depose(Depose),
+    /// Run recordings (--record) again, and tell what happened and why
+    #[command(after_help = "Example: what happened on three machines, and a picture of it\n  \
+        incumbent replay one/ two/ three/ --svg timeline.svg\n\n\
+        Exits with 1 if the component of this program now says something else than what was \
+        recorded.")]
+    Replay(Replay),
 }
 
 /// The flags of every command.
@@ -293,6 +299,8 @@ pub struct Run {
     pub grants: Grants,
     #[command(flatten)]
     pub http: Http,
+    #[command(flatten)]
+    pub record: Record,
     /// The command to run while leading, after --; or the arguments of the component
     #[arg(last = true, required_unless_present = "component", num_args = 1.., value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -360,6 +368,38 @@ pub enum ReadyWhen {
     Leader,
 }
 
+/// The flags of a recording.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Recording")]
+pub struct Record {
+    /// Write what the elector is told and says to files in DIR: `incumbent replay DIR` tells what
+    /// happened
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// How much the files of a recording may take; the oldest go first: bytes, or with KiB, MiB or
+    /// GiB
+    #[arg(
+        long, value_name = "SIZE", default_value = "64MiB", value_parser = Checked::new(size)
+    )]
+    pub record_limit: u64,
+    /// Record the values of keys as well, and not stand-ins for them
+    #[arg(long)]
+    pub record_values: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// Directories of recordings, or files of them
+    #[arg(required = true, value_name = "DIR")]
+    pub recordings: Vec<PathBuf>,
+    /// Draw the timeline into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write the first elector's part as a transcript, for the tests of Incumbent
+    #[arg(long, value_name = "FILE")]
+    pub transcript: Option<PathBuf>,
+}
+
 #[derive(Debug, Args)]
 pub struct Campaign {
     /// The election's name
@@ -372,6 +412,8 @@ pub struct Campaign {
     pub wait: Option<Duration>,
     #[command(flatten)]
     pub http: Http,
+    #[command(flatten)]
+    pub record: Record,
 }
 
 #[derive(Debug, Args)]
@@ -380,6 +422,8 @@ pub struct Observe {
     pub named: Named,
     #[command(flatten)]
     pub http: Http,
+    #[command(flatten)]
+    pub record: Record,
 }
 
 #[derive(Debug, Args)]

@@ -20,7 +20,7 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
     let view = view(common, "campaign", &campaign.election, campaign.candidate.ttl);
     let _endpoint = Endpoint::start(&campaign.http, &view)?;
     let session = tokio::select! {
-        session = session::candidate_session(common, &campaign.candidate) => session?,
+        session = session::candidate_session(common, &campaign.candidate, &campaign.record) => session?,
         _ = signals.next() => return Ok(Status::Done),
     };
     let election = session::election(&session, common, &campaign.candidate, &campaign.election);

@@ -8,7 +8,7 @@ use super::session::{answered, observed};
 use super::text::{json, shown_bytes};
 
 pub async fn candidates(common: &Common, named: &Named) -> Result<Status, End> {
-    let (_session, election) = observed(common, named).await?;
+    let (_session, election) = observed(common, named, None).await?;
     let candidates = answered(common, election.candidates()).await?;
     if candidates.is_empty() {
         return Err(End::quiet(Status::NotFound));

@@ -7,11 +7,14 @@ use std::io::{self, BufRead as _};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use incumbent::recording::Recording;
 use incumbent::{Credentials, StoreUrl};
 use parking_lot::Mutex;
 
-use super::args::{Candidate, Common};
+use super::args::{Candidate, Common, Record};
+use super::event::time_before;
 use super::exit::{End, bad_input, say};
 use super::parse::LONGEST_VALUE;
 
@@ -39,6 +42,15 @@ pub fn check_candidate(candidate: &Candidate) -> Result<(), End> {
 /// What a candidate proclaims.
 pub fn value_of(candidate: &Candidate, identity: &str) -> Vec<u8> {
     candidate.value.as_ref().map_or_else(|| identity.into(), |value| value.as_bytes().to_vec())
+}
+
+/// What is recorded, and where.
+pub fn recording(record: &Record) -> Option<Recording> {
+    let dir = record.record.as_ref()?;
+    let mut recording = Recording::new(dir, || time_before(Duration::ZERO));
+    recording.limit = record.record_limit;
+    recording.values = record.record_values;
+    Some(recording)
 }
 
 /// What we show to the store.

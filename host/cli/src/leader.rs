@@ -10,7 +10,7 @@ use super::session::{answered, observed};
 use super::text::{field, json, leader_line};
 
 pub async fn leader(common: &Common, named: &Named) -> Result<Status, End> {
-    let (_session, election) = observed(common, named).await?;
+    let (_session, election) = observed(common, named, None).await?;
     let Some(leader) = answered(common, election.leader()).await? else {
         return Err(End::quiet(Status::NotFound));
     };

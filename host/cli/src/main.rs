@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `args`, `parse`, `checks` | the command line: its flags, their values, what they mean together |
 //! | `campaign`, `run`, `observe`, `leader`, `candidates`, `put`, `get`, `depose` | the commands |
+//! | `replay` | the command that runs recordings again, and tells their story |
 //! | `session` | the connection to the store, and its end |
 //! | `event`, `text`, `output`, `stdout` | what is printed, in which form, and where |
 //! | `instance`, `http` | what is known of this instance, and the endpoint that tells it |
@@ -26,6 +27,7 @@ mod observe;
 mod output;
 mod parse;
 mod put;
+mod replay;
 mod run;
 mod session;
 mod signals;
@@ -89,6 +91,7 @@ async fn perform(cli: &Cli) -> Result<Status, End> {
         Command::Put(put) => put::put(common, put).await,
         Command::Get(get) => get::get(common, get).await,
         Command::Depose(depose) => depose::depose(common, depose).await,
+        Command::Replay(replay) => replay::replay(common, replay),
     }
 }
 
@@ -116,7 +119,7 @@ fn sentence(rendered: &str) -> String {
 /// The log, on standard error: warnings that nothing else reports, and more if asked for.
 fn log(cli: &Cli) -> Result<Output, End> {
     let filter = match cli.common.verbose {
-        0 => "incumbent::store=warn,incumbent_plugin=warn",
+        0 => "incumbent::store=warn,incumbent::recording=warn,incumbent_plugin=warn",
         1 => "incumbent=info,incumbent_plugin=info",
         2 => "incumbent=debug,incumbent_plugin=debug",
         _ => "trace",

@@ -23,7 +23,7 @@ pub async fn observe(common: &Common, observe: &Observe) -> Result<Status, End> 
     let view = view(common, "observe", name, SILENCE);
     let _endpoint = Endpoint::start(&observe.http, &view)?;
     let (session, election) = tokio::select! {
-        observed = observed(common, &observe.named) => observed?,
+        observed = observed(common, &observe.named, Some(&observe.record)) => observed?,
         _ = signals.next() => return Ok(Status::Done),
     };
     view.connected(&session, &election, Role::Observing);
@@ -42,5 +42,7 @@ pub async fn observe(common: &Common, observe: &Observe) -> Result<Status, End> 
         }
     };
     reporter.flush().await;
+    // For the last lines of a recording.
+    let _ = tokio::time::timeout(common.command_timeout, session.close()).await;
     end
 }

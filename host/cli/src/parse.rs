@@ -24,6 +24,9 @@ const LONGEST_LEASE: Duration = Duration::from_secs(9_000_000_000);
 /// How many bytes a candidate's value, and its id, may have.
 pub const LONGEST_VALUE: usize = 4096;
 
+/// In bytes.
+const SMALLEST_RECORDING: u64 = 64 << 10;
+
 /// How many bytes an election's name may have.
 const LONGEST_NAME: usize = 1024;
 
@@ -71,6 +74,24 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Checked<T> {
             ErrorKind::ValueValidation,
             format!("invalid value{shown} for '{argument}': {fault}"),
         ))
+    }
+}
+
+/// A number of bytes, with or without a unit.
+pub fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match text.strip_prefix(digits) {
+        Some("") => 1,
+        Some("KiB") => 1 << 10,
+        Some("MiB") => 1 << 20,
+        Some("GiB") => 1 << 30,
+        Some(_) | None => return Err("it is no size: write 64MiB, for example".into()),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    match bytes {
+        Some(bytes) if bytes >= SMALLEST_RECORDING => Ok(bytes),
+        Some(_) => Err("a recording needs more room: give 64KiB at least".into()),
+        None => Err("it is no size: write 64MiB, for example".into()),
     }
 }
 

@@ -138,7 +138,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
         credentials,
     };
     let session = tokio::select! {
-        session = session::candidate_session(common, &run.candidate) => session?,
+        session = session::candidate_session(common, &run.candidate, &run.record) => session?,
         _ = instance.workload.asked() => return Ok(Status::Done),
     };
     let end = instance.campaign(&session).await;

@@ -13,8 +13,8 @@ use incumbent::{
 };
 use tokio::task::JoinHandle;
 
-use super::args::{self, Common, Named};
-use super::checks::{check_candidate, credentials, value_of};
+use super::args::{self, Common, Named, Record};
+use super::checks::{check_candidate, credentials, recording, value_of};
 use super::exit::{End, Status, say};
 use super::instance::{Description, InstanceView};
 use super::signals::Signals;
@@ -59,8 +59,13 @@ pub fn admin<'a>(common: &Common, store: &'a dyn Store, election: &'a str) -> Ad
 }
 
 /// An election to look at, and its session, which has no lease.
-pub async fn observed(common: &Common, named: &Named) -> Result<(Session, Election), End> {
-    let session = connect(common, options(common)?).await?;
+pub async fn observed(
+    common: &Common,
+    named: &Named,
+    record: Option<&Record>,
+) -> Result<(Session, Election), End> {
+    let options = Options { recording: record.and_then(recording), ..options(common)? };
+    let session = connect(common, options).await?;
     let election = session.election(named.election.as_str()).contest(common.contest.on_store());
     Ok((session, election))
 }
@@ -69,11 +74,13 @@ pub async fn observed(common: &Common, named: &Named) -> Result<(Session, Electi
 pub async fn candidate_session(
     common: &Common,
     candidate: &args::Candidate,
+    record: &Record,
 ) -> Result<Session, End> {
     check_candidate(candidate)?;
     let options = Options {
         ttl: candidate.ttl,
         margin: candidate.margin.unwrap_or_default(),
+        recording: recording(record),
         ..options(common)?
     };
     connect(common, options).await

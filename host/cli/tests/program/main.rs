@@ -9,6 +9,7 @@
 //! | `page` | its status page, in a real `browser` |
 //! | `job` | `incumbent run --component`: work that cannot outlive its leadership |
 //! | `one_machine` | the program without etcd, on the store of one machine |
+//! | `replay` | recordings, and what is told of them |
 //! | `bad_input` | one clear sentence for each fault of the command line, and status 2 |
 //! | `security` | logins and certificates that are wrong, or replaced, and secrets that are kept |
 //! | `lost_packets` | a cluster whose packets are dropped, in a network of its own |
@@ -47,6 +48,7 @@ mod job;
 mod lost_packets;
 mod one_machine;
 mod page;
+mod replay;
 mod run;
 mod security;
 

@@ -1,0 +1,107 @@
+//! What is told of the stories in `tests/transcripts`, and of some that were made for this.
+
+use incumbent::recording::Line;
+
+use super::*;
+
+macro_rules! story {
+    ($name:literal, $before:expr) => {{
+        let text = include_str!(concat!("../../../../tests/transcripts/steps/", $name, ".jsonl"));
+        told(text, $before)
+    }};
+}
+
+/// With these lines between the head and the rest.
+fn told(text: &str, before: &str) -> Story {
+    let (first, rest) = text.split_once('\n').unwrap();
+    let Ok(Line::Head(mut head)) = Line::read(first) else { panic!("{first}") };
+    head.identity = "<\u{1b}[1m>".into();
+    let mut story = Story::new(head);
+    for line in before.lines().chain(rest.lines()) {
+        story.line(&Line::read(line).unwrap());
+    }
+    story.finish();
+    story
+}
+
+fn texts(stories: &[Story]) -> Vec<String> {
+    let merged = Merged::new(stories);
+    merged.told().iter().map(|told| line(Form::People, &merged, told)).collect()
+}
+
+fn clock(now: u64, time: &str) -> String {
+    format!("{{\"now\":\"{now}\",\"host\":{{\"tag\":\"clock\",\"val\":\"{time}\"}}}}\n")
+}
+
+#[test]
+fn renewals_and_ends_have_their_causes() {
+    for (story, expected) in [
+        (
+            story!("away_longer_than_the_lease", ""),
+            "9.900 s  <\\u{1b}[1m>: leads jobs no longer; epoch 5 is over: no renewal came before its \
+             deadline, 9.900 s: 2 renewals, the first sent at 3.400 s, got no answer until 3.510 s \
+             (the store is not reached, or says to try again)",
+        ),
+        (
+            story!("late_keep_alive_replies", ""),
+            "5.500 s  <\\u{1b}[1m>: the renewal sent at 3.400 s got no answer until 5.067 s; the one \
+             sent at 3.400 s was answered at 5.500 s, and the deadline was 9.900 s",
+        ),
+        (
+            story!("deletion_overrules_a_renewal", ""),
+            "3.410 s  <\\u{1b}[1m>: leads jobs no longer; epoch 5 is over: somebody deleted or took \
+             its key, at revision 8",
+        ),
+        (
+            story!("leaves_after_the_lease_was_lost", ""),
+            "3.500 s  <\\u{1b}[1m>: leads jobs no longer; epoch 5 is over: the store said that the \
+             lease was gone, to the renewal sent at 3.400 s (the last one that came in time was sent \
+             at 0.000 s)",
+        ),
+    ] {
+        let told = texts(&[story]);
+        assert!(told.iter().any(|text| text == expected), "{expected}\n{}", told.join("\n"));
+    }
+}
+
+#[test]
+fn clocks_that_disagree_or_are_set_are_told_of() {
+    let at = |time| story!("deletion_overrules_a_renewal", &clock(0, time));
+    let stories = [at("2026-01-02T03:04:05Z"), at("2026-01-02T03:04:08.2Z")];
+    let told = texts(&stories).join("\n");
+    assert!(told.contains("is 3.2 s ahead of that of <"), "{told}");
+    let merged = Merged::new(&stories);
+    assert_eq!(merged.time(0, 7), merged.time(1, 7));
+    let set = format!("{}{}", clock(0, "2026-01-02T03:04:05Z"), clock(1, "2026-01-02T03:04:04Z"));
+    let told = texts(&[story!("deletion_overrules_a_renewal", &set)]).join("\n");
+    assert!(told.contains("the wall clock was set back by 1.000 s"), "{told}");
+}
+
+/// The revisions decide where the clocks, or late answers, say otherwise.
+#[test]
+fn what_happened_at_a_later_revision_is_told_later() {
+    let mut stories =
+        [story!("deletion_overrules_a_renewal", ""), story!("comes_back_one_by_one", "")];
+    let mut sentence = stories[0].sentences[0].clone();
+    (sentence.at, sentence.revision, sentence.text) = (0, Some(i64::MAX), "the last".into());
+    stories[0].sentences.push(sentence);
+    let merged = Merged::new(&stories);
+    let revisions: Vec<_> =
+        merged.told().iter().filter_map(|told| told.sentence.revision).collect();
+    assert!(revisions.is_sorted() && revisions.len() > 3, "{revisions:?}");
+}
+
+#[test]
+fn a_picture_is_closed_and_escaped() {
+    let stories = [story!("away_longer_than_the_lease", ""), story!("comes_back_one_by_one", "")];
+    let drawing = timeline::draw(&Merged::new(&stories));
+    assert!(drawing.contains(">&lt;\\u{1b}[1m&gt;</text>"), "{drawing}");
+    assert_eq!(drawing.matches("http").count(), 1, "nothing from elsewhere");
+    for tag in drawing.split('<').skip(1) {
+        let name = tag.split([' ', '>', '/']).find(|name| !name.is_empty()).unwrap();
+        assert!(["svg", "style", "rect", "line", "text"].contains(&name), "{tag}");
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+    }
+    assert_eq!(drawing.matches("<text").count(), drawing.matches("</text>").count());
+    timeline::draw(&Merged::new(&[Story::default()]));
+}
