@@ -44,10 +44,10 @@ test *ARGS:
     sync
     cargo test --workspace --all-features "$@"
 
-# Simulate elections under faults: `just sim --seeds 1000000`, `just sim --seed 7`, `just sim --elections 10000 --seconds 60`
+# Simulate elections under faults: `just sim --seeds 1000000`, `just sim --seed 7 --record DIR`, `just sim --elections 10000 --seconds 60`
 [no-exit-message]
 sim *ARGS:
-    @cargo run --quiet --package incumbent-simulation {{ if ARGS =~ "--component" { "--features component" } else { "" } }} --bin sim -- "$@"
+    @cargo run --quiet --package incumbent-simulation {{ if ARGS =~ "--component|--record" { "--features component" } else { "" } }} --bin sim -- "$@"
 
 # Hosts, etcd and the network under faults: `just soak --minutes 10 --etcd 3.4`, `--false-alarms`
 [no-exit-message]

@@ -2,11 +2,9 @@
 //! types over whole. `tests/transcripts/README.md` has the format; nothing here knows the
 //! types, which are read off the component.
 
-use incumbent::recording::{Head, Line};
-use incumbent::{Component, ComponentError, Elector};
 use serde_json::{Value, json};
 
-use incumbent_simulation::transcript::{Config, Subject, Wasm, replay};
+use incumbent_simulation::transcript::{Config, Recorder, Subject, Wasm, replay};
 
 mod elector;
 mod values;
@@ -46,51 +44,29 @@ fn about(story: &str) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// Makes data of stories: an elector beside the one of the story is given the same events, as the
-/// library's types, and the library writes them down as it writes a recording.
-pub struct Recorder {
+/// Makes data of a story: an elector beside the one of the story is given the same events, as the
+/// library's types, and all of it is written as the library writes a recording. Refuses a line that
+/// is no event, with its number.
+pub fn recorded(name: &str, story: &str) -> Result<String, String> {
+    let recorder = Recorder::begin(name, &about(story))?;
+    let mut beside = Beside { texts: Wasm::embedded()?, recorder };
+    replay(story, &mut beside)?;
+    Ok(beside.recorder.text())
+}
+
+struct Beside {
     texts: Wasm,
-    component: Component,
-    elector: Option<Elector>,
-    recorded: String,
+    recorder: Recorder,
 }
 
-impl Recorder {
-    /// Loads the component that the library carries.
-    pub fn open() -> Result<Recorder, String> {
-        let component = Component::embedded().map_err(|error| error.to_string())?;
-        Ok(Recorder { texts: Wasm::embedded()?, component, elector: None, recorded: String::new() })
-    }
-
-    /// Plays a story, and writes down as data what goes in and what comes out. Refuses a
-    /// line that is no event, with its number.
-    pub fn record(&mut self, name: &str, story: &str) -> Result<String, String> {
-        let mut head = Head::default();
-        (head.name, head.about) = (name.into(), about(story));
-        self.recorded = Line::Head(head).text();
-        replay(story, self)?;
-        Ok(std::mem::take(&mut self.recorded))
-    }
-}
-
-impl Subject for Recorder {
+impl Subject for Beside {
     fn open(&mut self, config: Config) -> Result<(), String> {
-        let (elector, now, typed) = (0, 0, Wasm::config(config));
-        let (opened, error) = match Elector::open(&self.component, typed, now) {
-            Ok(opened) => (Some(opened), None),
-            Err(ComponentError::Config(error)) => (None, Some(error)),
-            Err(error) => return Err(error.to_string()),
-        };
-        self.elector = opened;
-        self.recorded += &Line::Open { elector, now, config: typed, error }.text();
+        self.recorder.open(Wasm::config(config), 0)?;
         self.texts.open(config)
     }
 
     fn handle(&mut self, now: u64, lines: &[String]) -> Result<Vec<String>, String> {
-        let events = self.texts.events(lines)?;
-        let elector = self.elector.as_mut().ok_or("no elector was opened")?;
-        let step = elector.handle(now, &events).map_err(|error| error.to_string())?;
-        self.recorded += &Line::Step { elector: 0, now, events, step: Some(step) }.text();
+        self.recorder.handle(now, self.texts.events(lines)?)?;
         self.texts.handle(now, lines)
     }
 }

@@ -77,10 +77,9 @@ fn the_data_tells_the_stories() {
     let folder = folder().join("steps");
     let mut found: BTreeMap<_, _> = all(&folder, "jsonl").into_iter().collect();
     let mut differ = Vec::new();
-    let mut recorder = incumbent_tests::steps::Recorder::open().expect("the component loads");
     for (name, story) in all(&self::folder(), "txt") {
         let file = format!("{name}.jsonl");
-        let recorded = match recorder.record(&name, &story) {
+        let recorded = match incumbent_tests::steps::recorded(&name, &story) {
             Ok(recorded) => recorded,
             Err(error) => {
                 differ.push(format!("{name}.txt, {error}"));
@@ -127,6 +126,20 @@ fn the_data_is_enough_to_prove_a_host() {
         })
         .collect();
     assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+/// What a simulation leaves for `incumbent replay`.
+#[test]
+#[cfg(feature = "component")]
+fn a_simulation_leaves_recordings() {
+    let plan = incumbent_simulation::plan::Plan::draw(7);
+    let recorded = incumbent_simulation::record(&plan).expect("the component loads");
+    assert_eq!(recorded.len(), plan.processes, "one for each process");
+    let mut elector = incumbent_tests::steps::Dynamic::embedded().expect("the component loads");
+    for (process, text) in recorded {
+        assert!(text.lines().count() > 100, "process {process} takes part");
+        incumbent_tests::steps::replayed(&text, &mut elector).expect("the same steps");
+    }
 }
 
 /// What `tests/transcripts/README.md` explains.

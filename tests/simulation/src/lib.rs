@@ -22,6 +22,8 @@
 //! `properties`, what must hold for any events at all.
 
 use std::collections::BTreeMap;
+#[cfg(feature = "component")]
+use std::collections::btree_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use incumbent_guest::types::{Duration, Mark, Reason, Step};
@@ -154,6 +156,28 @@ pub fn tell(plan: &Plan, process: Option<usize>) -> (Result<Run, Broken>, String
     let result = play(&mut world);
     let told = world.story.tell(process);
     (result.map(|()| world.run), told)
+}
+
+/// Runs a plan, and returns a recording of each process, for `incumbent replay`: what the native
+/// electors were told, and what the component says to that.
+#[cfg(feature = "component")]
+pub fn record(plan: &Plan) -> Result<BTreeMap<usize, String>, String> {
+    let mut world = World::new(plan, &native, Story::told_later());
+    // A broken law is told of by `tell`.
+    let _ = play(&mut world);
+    let mut recorders: BTreeMap<usize, transcript::Recorder> = BTreeMap::new();
+    for story::Input { process, mark, given } in world.story.inputs() {
+        let name = format!("process-{process}");
+        let recorder = match recorders.entry(*process) {
+            Entry::Occupied(recorder) => recorder.into_mut(),
+            Entry::Vacant(entry) => entry.insert(transcript::Recorder::begin(&name, "simulated")?),
+        };
+        match given {
+            Ok(config) => recorder.opened(&transcript::opened(*config), *mark)?,
+            Err(events) => recorder.told(*mark, events)?,
+        }
+    }
+    Ok(recorders.into_iter().map(|(process, recorder)| (process, recorder.text())).collect())
 }
 
 /// The least plan, in faults, that still breaks the same law.

@@ -136,7 +136,7 @@ impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed {}: {}\n`just sim --seed {}` tells the story",
+            "seed {}: {}\n`just sim --seed {}` tells the story, and with `--record DIR` writes it for `incumbent replay`",
             self.seed, self.broken, self.seed
         )
     }

@@ -13,6 +13,18 @@ pub struct Story {
     /// None where nobody will read it.
     leases: Option<Leases>,
     chapters: Vec<Chapter>,
+    inputs: Vec<Input>,
+}
+
+/// What a process's elector was given, for a recording.
+#[derive(Debug)]
+pub struct Input {
+    /// Whose it is.
+    pub process: usize,
+    /// By its clock.
+    pub mark: Mark,
+    /// How it was opened, or the events, with leases as they are.
+    pub given: Result<Config, Vec<String>>,
 }
 
 #[derive(Debug)]
@@ -27,7 +39,7 @@ struct Chapter {
 impl Story {
     /// One that is told.
     pub fn told_later() -> Story {
-        Story { leases: Some(Leases::default()), chapters: Vec::new() }
+        Story { leases: Some(Leases::default()), ..Story::default() }
     }
 
     /// Something happened to all.
@@ -43,6 +55,7 @@ impl Story {
         if self.leases.is_some() {
             let opened = transcript::opened(config);
             let text = format!("# an elector opens at {}\n{opened}\n", seconds(mark));
+            self.inputs.push(Input { process, mark, given: Ok(config) });
             self.chapters.push(Chapter { at, process: Some(process), text });
         }
     }
@@ -54,6 +67,8 @@ impl Story {
             for event in events {
                 let _ = writeln!(text, "{}", leases.name(written(event)));
             }
+            let given = Err(events.iter().map(written).collect());
+            self.inputs.push(Input { process, mark, given });
             self.chapters.push(Chapter { at, process: Some(process), text });
         }
     }
@@ -70,6 +85,11 @@ impl Story {
                 }
             }
         }
+    }
+
+    /// What all electors were given, in order.
+    pub fn inputs(&self) -> &[Input] {
+        &self.inputs
     }
 
     /// All of it, or what one process has to do with.

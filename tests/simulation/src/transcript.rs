@@ -146,6 +146,66 @@ impl Subject for Wasm {
     }
 }
 
+/// Writes a recording as the library does: of an elector that is given events, as texts.
+#[cfg(feature = "component")]
+#[derive(Debug)]
+pub struct Recorder {
+    component: incumbent::Component,
+    elector: Option<incumbent::Elector>,
+    recorded: String,
+}
+
+#[cfg(feature = "component")]
+impl Recorder {
+    /// Loads the component that the library carries, and writes the head of the recording.
+    pub fn begin(name: &str, about: &str) -> Result<Recorder, String> {
+        let component = incumbent::Component::embedded().map_err(|error| error.to_string())?;
+        let mut head = incumbent::recording::Head::default();
+        (head.name, head.about) = (name.into(), about.into());
+        let recorded = incumbent::recording::Line::Head(head).text();
+        Ok(Recorder { component, elector: None, recorded })
+    }
+
+    /// Opens an elector as a line of a transcript says.
+    pub fn opened(&mut self, line: &str, now: u64) -> Result<(), String> {
+        let config = text::config(line.strip_prefix("config").unwrap_or_default())?;
+        self.open(Wasm::config(config), now)
+    }
+
+    /// Opens an elector, or writes down why it is refused.
+    pub fn open(&mut self, config: incumbent::types::Config, now: u64) -> Result<(), String> {
+        let opened = incumbent::Elector::open(&self.component, config, now);
+        let (opened, error) = match opened {
+            Ok(opened) => (Some(opened), None),
+            Err(incumbent::ComponentError::Config(error)) => (None, Some(error)),
+            Err(error) => return Err(error.to_string()),
+        };
+        self.elector = opened;
+        let line = incumbent::recording::Line::Open { elector: 0, now, config, error };
+        self.recorded += &line.text();
+        Ok(())
+    }
+
+    /// Gives it events whose leases are as they are.
+    pub fn told(&mut self, now: u64, events: &[String]) -> Result<(), String> {
+        self.handle(now, component_codec::events(events, &Leases::default())?)
+    }
+
+    /// Gives it events, and writes down its step.
+    pub fn handle(&mut self, now: u64, events: Vec<incumbent::types::Event>) -> Result<(), String> {
+        let elector = self.elector.as_mut().ok_or("no elector was opened")?;
+        let step = elector.handle(now, &events).map_err(|error| error.to_string())?;
+        let (elector, step) = (0, Some(step));
+        self.recorded += &incumbent::recording::Line::Step { elector, now, events, step }.text();
+        Ok(())
+    }
+
+    /// All of it.
+    pub fn text(self) -> String {
+        self.recorded
+    }
+}
+
 /// Plays a transcript anew: what a subject says in place of the `>` lines. Refuses a line
 /// that is no event, with its number.
 pub fn replay(transcript: &str, subject: &mut dyn Subject) -> Result<String, String> {

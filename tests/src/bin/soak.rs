@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use incumbent_tests::netns;
+use incumbent_tests::soak::host::RECORDINGS;
 use incumbent_tests::soak::log;
 use incumbent_tests::soak::run::{Options, run};
 use incumbent_tests::soak::terms::{self, Report};
@@ -62,6 +63,7 @@ fn soak(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     if !is_good {
         let logs = arguments.keep.clone().unwrap_or_else(|| temporary.keep());
         println!("the logs are in {}", logs.display());
+        println!("`incumbent replay {}` tells the story", logs.join(RECORDINGS).display());
     }
     Ok(is_good && result.is_some())
 }

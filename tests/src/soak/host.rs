@@ -3,11 +3,12 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use fastrand::Rng;
 use futures_util::{Stream, StreamExt};
+use incumbent::recording::Recording;
 use incumbent::{
     BootClock, Candidate, Clock, Contest, Event as SessionEvent, Fence, Leadership, Options,
     Reason, Session,
@@ -29,6 +30,10 @@ const PAUSE: Duration = Duration::from_millis(25);
 const BUSY: usize = 20;
 /// How long etcd may be away at the start.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+/// In the directory of the logs.
+pub const RECORDINGS: &str = "recordings";
+/// By each process, in bytes.
+const MOST_RECORDED: u64 = 16 << 20;
 /// Long enough to leave while etcd is away for a moment. After that the lease has to run out.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -105,12 +110,21 @@ impl Host {
         let _ = timeout(CLOSE_TIMEOUT, session.close()).await;
     }
 
+    /// For `incumbent replay`, of each process the last of it.
+    fn recording(&self) -> Recording {
+        let time = || humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let mut recording = Recording::new(self.logs.join(RECORDINGS), time);
+        (recording.limit, recording.values) = (MOST_RECORDED, true);
+        recording
+    }
+
     async fn connect(&self) -> (Session, Counter) {
         let connected = async {
             loop {
                 let options = Options {
                     identity: self.process.clone(),
                     ttl: Duration::from_secs(self.ttl),
+                    recording: Some(self.recording()),
                     ..Options::default()
                 };
                 let session = Session::connect(&self.store, options);

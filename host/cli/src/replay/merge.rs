@@ -153,29 +153,34 @@ impl<'a> Merged<'a> {
         let clock = |of: usize, mark| self.stories.get(of).map(|story| story.clock(mark));
         let (one, other) = (identity(of_former), identity(of_next));
         let renewed = clock(of_former, before.renewed).unwrap_or_default();
+        let learns = if of_former == of_next {
+            "it had to get back in line".to_owned()
+        } else {
+            format!("{other} had to learn of it")
+        };
         let mut why = match &before.end {
-            TermEnd::Over(Reason::Resigned) => {
-                format!("{one} gave its key back, and {other} had to hear of it")
-            }
+            TermEnd::Over(Reason::Resigned) => format!("{one} resigned, and {learns}"),
             TermEnd::Over(Reason::Expired) => format!(
                 "{one} stopped in time, and its key stayed until the store let its lease run out \
                  (the last renewal that was answered was sent at {renewed})"
             ),
-            TermEnd::Over(reason) => {
-                format!("{one}'s term ended early ({reason}), and {other} had to learn of it")
-            }
-
+            TermEnd::Over(reason) => format!("{one}'s term ended early ({reason}), and {learns}"),
             TermEnd::Unknown => format!(
                 "the recording of {one} ends while it led, and its lease had to run out (the last \
                  renewal that was answered was sent at {renewed})"
             ),
         };
-        let others = after.gone.iter().filter(|(key, _)| *key != before.key);
-        for (key, revision) in others {
-            why += &format!(
-                "; {}, which did not lead, was in front of {other} until revision {revision}",
-                self.name(key)
-            );
+        for (key, revision, told) in &after.gone {
+            let told = clock(of_next, *told).unwrap_or_default();
+            why += &if *key == before.key {
+                format!("; {other} was told at {told} that the key was gone (revision {revision})")
+            } else {
+                format!(
+                    "; {}, which did not lead, was in front of {other} until {told} (revision \
+                     {revision})",
+                    self.name(key)
+                )
+            };
         }
         if let Some((from, until)) = after.silent {
             let (from, until) = (clock(of_next, from), clock(of_next, until));

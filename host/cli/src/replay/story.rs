@@ -61,8 +61,8 @@ pub struct Term {
     /// When the last renewal that was answered was sent.
     pub renewed: Mark,
     pub end: TermEnd,
-    /// The keys in front that went before it began, and at which revisions.
-    pub gone: Vec<(Vec<u8>, i64)>,
+    /// The keys in front that went before it began, at which revisions, and when it was told.
+    pub gone: Vec<(Vec<u8>, i64, Mark)>,
     /// How long calls to the store had no answer before it began.
     pub silent: Option<(Mark, Mark)>,
 }
@@ -432,7 +432,7 @@ impl Story {
                     to: leadership.valid_until,
                     renewed,
                     end: TermEnd::Unknown,
-                    gone: gone.iter().map(|(key, at, _)| (key.clone(), *at)).collect(),
+                    gone: gone.clone(),
                     silent,
                 });
                 self.draw(&name, Kind::Waiting, since, now, None);

@@ -30,6 +30,11 @@ struct Arguments {
     #[cfg(feature = "component")]
     #[arg(long, conflicts_with = "seed")]
     component: bool,
+    /// Of one seed, write what each process's elector was told to this directory, which is made, for
+    /// `incumbent replay`.
+    #[cfg(feature = "component")]
+    #[arg(long, requires = "seed", value_name = "DIR")]
+    record: Option<std::path::PathBuf>,
     /// Of one seed, only what this process has to do with: a transcript.
     #[arg(long, requires = "seed")]
     process: Option<usize>,
@@ -43,6 +48,13 @@ fn main() -> ExitCode {
     };
     if let Some(seed) = arguments.seed {
         let plan = draw(seed);
+        #[cfg(feature = "component")]
+        if let Some(dir) = &arguments.record
+            && let Err(error) = record(&plan, dir)
+        {
+            println!("nothing is recorded in {}: {error}", dir.display());
+            return ExitCode::FAILURE;
+        }
         return match tell(&plan, arguments.process) {
             (Ok(_), told) => {
                 println!("{told}\nseed {seed} keeps the laws: {plan:#?}");
@@ -72,4 +84,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes a file for each process.
+#[cfg(feature = "component")]
+fn record(plan: &Plan, dir: &std::path::Path) -> Result<(), String> {
+    std::fs::create_dir_all(dir).map_err(|error| error.to_string())?;
+    for (process, text) in incumbent_simulation::record(plan)? {
+        let file = dir.join(format!("process-{process}.jsonl"));
+        std::fs::write(file, text).map_err(|error| error.to_string())?;
+    }
+    println!("recorded: `incumbent replay {}` tells what the electors say to it", dir.display());
+    Ok(())
 }
