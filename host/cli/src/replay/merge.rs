@@ -67,8 +67,11 @@ impl<'a> Merged<'a> {
             }));
         }
         all.sort_by_key(|told| told.time);
-        // What goes with a revision happened in the order of the revisions.
-        let placed = |told: &Told| told.sentence.revision;
+        // Keys come and go in the order of the revisions. What follows from that may come later.
+        let placed = |told: &Told| {
+            let is_change = matches!(told.sentence.event, "joined" | "demoted");
+            told.sentence.revision.filter(|_| is_change)
+        };
         let places: Vec<usize> =
             (0..all.len()).filter(|at| all.get(*at).and_then(placed).is_some()).collect();
         let mut by_revision = places.clone();

@@ -330,9 +330,11 @@ impl Story {
             Event::Observe(observation) => {
                 state.begin(observation.election, &observation.name, now)
             }
-            Event::Resign(term) => asked(state, term.election, "the application resigned"),
-            Event::Yielded(term) => asked(state, term.election, "its work had ended"),
-            Event::Leave(election) => asked(state, *election, "the application left the election"),
+            Event::Resign(term) => asked(state, term.election, "its holder resigned"),
+            Event::Yielded(term) => {
+                asked(state, term.election, "its holder gave it back, because the work had ended")
+            }
+            Event::Leave(election) => asked(state, *election, "its holder left the election"),
             Event::Close => {
                 let all: Vec<_> = state.candidates.keys().copied().collect();
                 all.into_iter().for_each(|id| asked(state, id, "the session was closed"));
@@ -354,13 +356,14 @@ impl Story {
                 if let Response::Renewed(_) = response {
                     state.renewed = state.renewed.max(sent.at);
                     if let Some(failing) = state.failing.take() {
-                        let text = format!(
-                            "{}; the one sent at {} was answered at {}, and the deadline was {}",
-                            self.failed(&failing),
-                            self.clock(sent.at),
-                            self.clock(now),
-                            self.clock(failing.deadline)
-                        );
+                        let mut text = self.failed(&failing);
+                        let (sent, answered) = (self.clock(sent.at), self.clock(now));
+                        text += &format!("; the one sent at {sent} was answered at {answered}");
+                        // There is none if it does not lead.
+                        if failing.deadline > failing.first {
+                            let deadline = self.clock(failing.deadline);
+                            text += &format!(", and the deadline was {deadline}");
+                        }
                         self.tell(now, "renewed", "", text);
                     }
                 }

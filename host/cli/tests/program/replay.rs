@@ -68,7 +68,7 @@ fn the_story_has_causes_and_the_component_says_it_again() {
         ),
         "two: the recording ends here, and nothing was closed: it goes on, or the process died",
         "the recording of two ends while it led, and its lease had to run out",
-        "one: leads jobs no longer; epoch 5 is over: the application left the election",
+        "one: leads jobs no longer; epoch 5 is over: its holder left the election",
         "one: the session was closed",
         " steps were run again, and all of them are the same",
     ] {
