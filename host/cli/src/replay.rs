@@ -237,7 +237,7 @@ fn transcript(path: &Path, source: &Source) -> Result<String, End> {
                 Line::Step { now, events, step, .. } => {
                     Line::Step { elector: 0, now, events, step }
                 }
-                Line::Host { deed: incumbent::recording::Deed::Gap(_), .. } => {
+                Line::Host { action: incumbent::recording::HostAction::Gap(_), .. } => {
                     say(&format!("the transcript ends at the gap in line {number}"));
                     return Ok(text);
                 }

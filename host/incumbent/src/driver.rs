@@ -20,7 +20,7 @@ use tracing::info;
 
 use crate::clock::Clock;
 use crate::elector::{Component, ComponentError};
-use crate::recording::{Deed, Recorder, Stream};
+use crate::recording::{HostAction, Recorder, Stream};
 use crate::store::Store;
 use crate::term::Deadlines;
 use crate::types::{Command, Config, Event, Failure, Mark, Notice, Step};
@@ -270,7 +270,7 @@ impl Driver {
         let leases = self.calls.give_up();
         let now = self.clock.now();
         if let Some(recording) = &self.recording {
-            recording.did(now, Deed::Broke(recovery::chain(error)));
+            recording.did(now, HostAction::Broke(recovery::chain(error)));
         }
         self.recovery.broke(now, error, leases, &mut self.registrants);
     }

@@ -11,14 +11,14 @@
 
 use std::path::PathBuf;
 
-mod deed;
+mod action;
 mod json;
 mod line;
 mod recorder;
 mod replay;
 mod writer;
 
-pub use deed::{Deed, ExpiredTerm, KnownElection};
+pub use action::{ExpiredTerm, HostAction, KnownElection};
 pub use line::{Head, Line};
 pub(crate) use recorder::{Recorder, Stream};
 pub use replay::{Compared, Replay};

@@ -8,7 +8,7 @@ pub(crate) enum Recorder {}
 #[derive(Debug)]
 pub(crate) enum Stream {}
 
-pub(crate) enum Deed {
+pub(crate) enum HostAction {
     Broke(String),
     Expired(ExpiredTerm),
 }
@@ -23,7 +23,7 @@ impl Recorder {
         match *self {}
     }
 
-    pub(crate) fn did(&self, _: Deed) {
+    pub(crate) fn did(&self, _: HostAction) {
         match *self {}
     }
 
@@ -41,7 +41,7 @@ impl Stream {
         match *self {}
     }
 
-    pub(crate) fn did(&self, _: Mark, _: Deed) {
+    pub(crate) fn did(&self, _: Mark, _: HostAction) {
         match *self {}
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use incumbent::recording::{Compared, Deed, Line, Recording, Replay};
+use incumbent::recording::{Compared, HostAction, Line, Recording, Replay};
 use incumbent::{Contest, Leadership};
 
 use super::*;
@@ -115,7 +115,7 @@ async fn a_recording_keeps_to_its_limit_and_is_readable_from_its_oldest_file_on(
     let lines = lines(dir.path());
     assert!(matches!(Line::read(&lines[0]), Ok(Line::Head(head)) if head.segment > 0));
     let known = lines.iter().find_map(|line| match Line::read(line) {
-        Ok(Line::Host { deed: Deed::Elections(known), .. }) => Some(known),
+        Ok(Line::Host { action: HostAction::Elections(known), .. }) => Some(known),
         _ => None,
     });
     assert_eq!(known.unwrap()[0].name, "jobs");

@@ -9,8 +9,8 @@ use incumbent::recording::{Head, Line};
 
 use crate::exit::{End, bad_input, say};
 
-/// No line of a recording is longer.
-const LONGEST_LINE: u64 = 64 << 20;
+/// With its line feed.
+const LONGEST_LINE: u64 = Line::LONGEST as u64 + 1;
 
 /// The files of one recording, the oldest first.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use incumbent::recording::{Deed, Head, Line};
+use incumbent::recording::{Head, HostAction, Line};
 use incumbent::types::{Change, Command, Event, Notice, Operation, Reply, Response, Step, Watched};
 use incumbent::{Mark, Reason};
 
@@ -214,7 +214,7 @@ impl Story {
                 self.step(&mut state, *now, events, step.as_ref());
                 self.electors.insert(*elector, state);
             }
-            Line::Host { elector, now, deed } => self.host(*elector, *now, deed),
+            Line::Host { elector, now, action } => self.host(*elector, *now, action),
         }
     }
 
@@ -223,9 +223,9 @@ impl Story {
         self.last = self.last.max(now);
     }
 
-    fn host(&mut self, elector: u32, now: Mark, deed: &Deed) {
-        match deed {
-            Deed::Clock(time) => {
+    fn host(&mut self, elector: u32, now: Mark, action: &HostAction) {
+        match action {
+            HostAction::Clock(time) => {
                 let Some(time) = parsed(time) else { return };
                 let moved = if self.has_times() { time - self.time(now) } else { 0 };
                 if moved.abs() > STEP {
@@ -241,11 +241,11 @@ impl Story {
                 }
                 self.clock = Some((now, time));
             }
-            Deed::Broke(error) => {
+            HostAction::Broke(error) => {
                 let text = format!("the elector broke, and is replaced: {}", shown(error));
                 self.tell(now, "broke", "", text);
             }
-            Deed::Expired(term) => {
+            HostAction::Expired(term) => {
                 let text = format!(
                     "the thread that keeps deadlines ended epoch {} of {}, before the elector did",
                     term.epoch,
@@ -253,11 +253,11 @@ impl Story {
                 );
                 self.tell(now, "expired", &term.name, text).epoch = Some(term.epoch);
             }
-            Deed::Gap(lines) => {
+            HostAction::Gap(lines) => {
                 let text = format!("{lines} steps are missing, which were not written in time");
                 self.tell(now, "gap", "", text);
             }
-            Deed::Elections(known) => {
+            HostAction::Elections(known) => {
                 let unknown = || Elector::new(now);
                 let state = self.electors.entry(elector).or_insert_with(unknown);
                 for known in known {
@@ -266,7 +266,7 @@ impl Story {
                     candidate.key.clone_from(&known.key);
                 }
             }
-            Deed::Closed => {
+            HostAction::Closed => {
                 self.electors.remove(&elector);
                 self.tell(now, "closed", "", "the session was closed".into());
             }

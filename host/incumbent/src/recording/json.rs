@@ -9,11 +9,11 @@ use std::hash::BuildHasher;
 
 use serde_json::Value;
 
-use super::deed::{Deed, ExpiredTerm, KnownElection};
+use super::action::{ExpiredTerm, HostAction, KnownElection};
 use crate::types::*;
 
 /// How many bytes the values of one line may have, whose stand-ins are short.
-const LINE_VALUES: usize = 32 << 20;
+const LINE_VALUES: usize = 16 << 20;
 /// How many bytes a stand-in stands for at least, so that short values differ as well.
 const SHORTEST: usize = 8;
 
@@ -431,5 +431,5 @@ variants! {
     }
     Reason { Resigned, Expired, LeaseLost, Deposed, Fenced, Other(it) }
     WriteOutcome { Applied(it), Stale, Conflict, Unknown, Failed(it) }
-    Deed { Clock(it), Broke(it), Expired(it), Gap(it), Elections(it), Closed }
+    HostAction { Clock(it), Broke(it), Expired(it), Gap(it), Elections(it), Closed }
 }

@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 
 use serde_json::Value;
 
-use super::deed::Deed;
+use super::action::HostAction;
 use super::json::{Json, Reader, Writer};
 use crate::types::{Config, ConfigError, Event, Mark, Step};
 
@@ -47,7 +47,7 @@ pub enum Line {
         /// When.
         now: Mark,
         /// What.
-        deed: Deed,
+        action: HostAction,
     },
 }
 
@@ -72,6 +72,10 @@ pub struct Head {
 }
 
 impl Line {
+    /// How many bytes a line has at most, so that a reader knows what it needs. A longer step is left
+    /// out of a recording, as a gap.
+    pub const LONGEST: usize = 16 << 20;
+
     /// As JSON, with a line feed.
     #[must_use]
     pub fn text(&self) -> String {
@@ -98,11 +102,11 @@ impl Line {
                 to.field("events", events);
                 to.field("step", step);
             }
-            Self::Host { elector, now, deed } => {
+            Self::Host { elector, now, action } => {
                 which(&mut to, *elector);
                 to.field("now", now);
                 to.name("host");
-                deed.write(&mut to);
+                action.write(&mut to);
             }
         }
         to.close();
@@ -132,7 +136,7 @@ impl Line {
             let error = json.get("error").map(|error| Json::read(&mut from, error)).transpose()?;
             Ok(Self::Open { elector, now, config, error })
         } else if let Some(host) = json.get("host") {
-            Ok(Self::Host { elector, now, deed: Deed::read(&mut from, host)? })
+            Ok(Self::Host { elector, now, action: HostAction::read(&mut from, host)? })
         } else {
             let events = from.field(&json, "events")?;
             Ok(Self::Step { elector, now, events, step: from.field(&json, "step")? })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::deed::Deed;
+use super::action::HostAction;
 use super::line::Line;
 use crate::clock::Clock;
 use crate::elector::size;
@@ -80,8 +80,8 @@ impl Recorder {
     }
 
     /// Something was done for no elector in particular.
-    pub(crate) fn did(&self, deed: Deed) {
-        self.push(Line::Host { elector: 0, now: self.0.clock.now(), deed }, PIECE);
+    pub(crate) fn did(&self, action: HostAction) {
+        self.push(Line::Host { elector: 0, now: self.0.clock.now(), action }, PIECE);
     }
 
     /// Waits until all is written that was said so far. Cancel safe.
@@ -148,7 +148,8 @@ impl Shared {
         let missing = mem::take(&mut queue.missing);
         queue.bytes = 0;
         drop(queue);
-        let gap = |(elector, lines)| Line::Host { elector, now: now(), deed: Deed::Gap(lines) };
+        let gap =
+            |(elector, lines)| Line::Host { elector, now: now(), action: HostAction::Gap(lines) };
         taken.lines.extend(missing.into_iter().map(gap));
         Some(taken)
     }
@@ -182,14 +183,14 @@ impl Stream {
     }
 
     /// The host did something.
-    pub(crate) fn did(&self, now: Mark, deed: Deed) {
-        self.recorder.push(Line::Host { elector: self.elector, now, deed }, PIECE);
+    pub(crate) fn did(&self, now: Mark, action: HostAction) {
+        self.recorder.push(Line::Host { elector: self.elector, now, action }, PIECE);
     }
 
     /// The session ends.
     pub(crate) fn close(&mut self) {
         if !mem::replace(&mut self.is_closed, true) {
-            self.did(self.recorder.0.clock.now(), Deed::Closed);
+            self.did(self.recorder.0.clock.now(), HostAction::Closed);
         }
     }
 }
@@ -218,7 +219,7 @@ mod tests {
         let taken = shared.next(|| 7).expect("there are lines").lines;
         let steps = taken.iter().filter(|line| matches!(line, Line::Step { .. })).count();
         let gaps = taken.get(steps..).expect("the gaps come last").iter().map(|line| {
-            let Line::Host { elector, now: 7, deed: Deed::Gap(missing) } = line else {
+            let Line::Host { elector, now: 7, action: HostAction::Gap(missing) } = line else {
                 panic!("{line:?}");
             };
             (*elector, *missing)

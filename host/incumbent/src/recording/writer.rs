@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
 use super::Recording;
-use super::deed::{Deed, KnownElection};
+use super::action::{HostAction, KnownElection};
 use super::line::{Head, Line};
 use super::recorder::{Recorder, Shared};
 use crate::clock::Clock;
@@ -140,10 +140,10 @@ impl Writer {
     fn line(&mut self, line: &Line) -> io::Result<()> {
         let now = self.clock.now();
         let mut text = line.written(self.hide.as_ref());
-        if text.len() as u64 > self.limit / 4
+        if (text.len() as u64 > self.limit / 4 || text.len() > Line::LONGEST)
             && let Line::Open { elector, .. } | Line::Step { elector, .. } = line
         {
-            text = Line::Host { elector: *elector, now, deed: Deed::Gap(1) }.text();
+            text = Line::Host { elector: *elector, now, action: HostAction::Gap(1) }.text();
         }
         if self.bytes + text.len() as u64 > self.limit / SEGMENTS && self.bytes > 0 {
             self.rotate()?;
@@ -192,8 +192,8 @@ impl Writer {
                 left = left.saturating_sub(bytes as u64);
                 left > 0
             });
-            let deed = Deed::Elections(elections);
-            lines.push(Line::Host { elector: *elector, now, deed }.text());
+            let action = HostAction::Elections(elections);
+            lines.push(Line::Host { elector: *elector, now, action }.text());
         }
         lines.iter().for_each(|line| self.push(line));
     }
@@ -201,7 +201,7 @@ impl Writer {
     fn tell_clock(&mut self) {
         let now = self.clock.now();
         self.clock_told = Some(now);
-        self.push(&Line::Host { elector: 0, now, deed: Deed::Clock((self.time)()) }.text());
+        self.push(&Line::Host { elector: 0, now, action: HostAction::Clock((self.time)()) }.text());
     }
 
     fn push(&mut self, text: &str) {
@@ -228,7 +228,7 @@ impl Writer {
                 return;
             }
             Line::Step { elector, events, step, .. } => (elector, events, step),
-            Line::Host { elector, deed: Deed::Closed, .. } => {
+            Line::Host { elector, action: HostAction::Closed, .. } => {
                 self.known.remove(elector);
                 return;
             }

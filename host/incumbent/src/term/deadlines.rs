@@ -16,7 +16,7 @@ use tracing::error;
 use super::state::TermState;
 use super::validity::Validity;
 use crate::clock::{Clock, Notifier};
-use crate::recording::{Deed, ExpiredTerm, Recorder};
+use crate::recording::{ExpiredTerm, HostAction, Recorder};
 use crate::types::{ElectionId, Epoch, LeaseId, Mark, Reason};
 
 /// The terms of a session, and one thread for them while there are any.
@@ -140,7 +140,7 @@ impl Deadlines {
                 if let Some(recorder) = self.recorder.as_ref().filter(|_| !term.is_over()) {
                     let name = term.election.to_string();
                     let epoch = term.epoch().into();
-                    recorder.did(Deed::Expired(ExpiredTerm { name, epoch }));
+                    recorder.did(HostAction::Expired(ExpiredTerm { name, epoch }));
                 }
                 term.conclude(Reason::Expired);
             }

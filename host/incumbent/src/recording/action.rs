@@ -5,7 +5,7 @@ use crate::types::ElectionId;
 /// What a host did beside an elector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Deed {
+pub enum HostAction {
     /// It read the wall clock: the time as RFC 3339.
     Clock(String),
     /// It found the elector broken, for this reason, and replaces it.
