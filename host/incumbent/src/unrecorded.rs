@@ -1,5 +1,7 @@
 //! In place of `recording`, without the feature `record`: there is no recorder.
 
+#![expect(dead_code, reason = "nothing is read of what is not recorded")]
+
 use crate::types::{Config, ConfigError, Event, Mark, Step};
 
 #[derive(Clone, Debug)]
