@@ -106,3 +106,19 @@ fn a_picture_is_closed_and_escaped() {
     assert_eq!(drawing.matches("<text").count(), drawing.matches("</text>").count());
     timeline::draw(&Merged::new(&[Story::default()]));
 }
+
+/// As of a recording whose oldest files are gone.
+#[test]
+fn what_cannot_be_run_again_still_has_a_story() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = include_str!("../../../../tests/transcripts/steps/away_longer_than_the_lease.jsonl");
+    let rest: Vec<_> = text.lines().filter(|line| !line.starts_with("{\"open\"")).collect();
+    fs::write(dir.path().join("late.jsonl"), rest.join("\n") + "\n").unwrap();
+    let source = source::find(&[dir.path().into()]).unwrap().pop().unwrap();
+    let (story, comparison) = play(source, &Component::embedded().unwrap()).unwrap();
+    let told = comparison.line(Form::People, &story, "");
+    let (from, to) = (story.clock(story.first.unwrap()), story.clock(story.last));
+    let gap = format!("steps from {from} to {to} could not be run again, because what the elector");
+    assert!(told.contains(&gap) && told.contains("0 steps were run again"), "{told}");
+    assert!(texts(&[story]).iter().any(|text| text.contains("leads jobs in epoch 5")));
+}
