@@ -136,16 +136,19 @@ impl Deadlines {
                 };
                 self.clock.wait_until(next, &self.notifier);
             }
+            let is_told = |term: &&Arc<TermState>| self.recorder.is_some() && !term.is_over();
+            let expired: Vec<_> = due.iter().filter(is_told).cloned().collect();
             for term in &due {
-                if let Some(recorder) = self.recorder.as_ref().filter(|_| !term.is_over()) {
-                    let name = term.election.to_string();
-                    let epoch = term.epoch().into();
-                    recorder.did(HostAction::Expired(ExpiredTerm { name, epoch }));
-                }
                 term.conclude(Reason::Expired);
             }
             for term in &due {
                 term.call_endings();
+            }
+            if let Some(recorder) = &self.recorder {
+                for term in expired {
+                    let (name, epoch) = (term.election.to_string(), term.epoch().into());
+                    recorder.did(HostAction::Expired(ExpiredTerm { name, epoch }));
+                }
             }
         }
     }
