@@ -12,6 +12,7 @@
 use std::path::PathBuf;
 
 mod action;
+mod ended;
 mod json;
 mod line;
 mod recorder;
@@ -44,8 +45,9 @@ pub struct Recording {
     /// The directory of the files, which is made if it is not there. Several processes may share
     /// one.
     pub dir: PathBuf,
-    /// How many bytes all files of this recording may have together: 64 MiB by default, and 64 KiB
-    /// at least. The oldest files go first.
+    /// How many bytes all files of this recording may have together, with those of recordings in
+    /// the same directory that have ended: 64 MiB by default, and 64 KiB at least. The oldest files
+    /// go first.
     pub limit: u64,
     /// Whether to write the values of candidates and of keys. By default something else stands in
     /// the place of each value, the same for the same value. Names and keys are always written,

@@ -95,14 +95,25 @@ fn hex(bytes: &[u8]) -> String {
 #[tokio::test]
 async fn a_recording_keeps_to_its_limit_and_is_readable_from_its_oldest_file_on() {
     let dir = tempfile::tempdir().unwrap();
+    // Of earlier starts; of another process, which still writes; of somebody else.
+    let path = |name: &str| dir.path().join(name);
+    let ended =
+        [0, 1].map(|segment| path(&format!("20250101T000000000Z-7-0-00000{segment}.jsonl")));
+    ended.iter().for_each(|file| fs::write(file, "x".repeat(40 << 10)).unwrap());
+    let written = fs::File::create(path("20250101T000000000Z-8-0-000000.jsonl")).unwrap();
+    written.lock().unwrap();
+    fs::write(path("notes-1.jsonl"), "").unwrap();
     let mut options = recorded(dir.path(), "one");
     let recording = options.recording.as_mut().unwrap();
     (recording.limit, recording.values) = (64 << 10, true);
     let session = Session::open(MemoryStore::default(), options).await.unwrap();
     let leads = lead(session.clone(), "jobs".into(), Contest::Queue).await;
+    until("the oldest one is gone", async || !ended[0].exists()).await;
+    assert!(ended[1].exists());
     let size = || {
         let files = fs::read_dir(dir.path()).unwrap();
-        files.map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>()
+        // Some go meanwhile.
+        files.filter_map(|file| file.unwrap().metadata().ok()).map(|found| found.len()).sum::<u64>()
     };
     for number in 0..100 {
         leads.fence().put("/key", format!("{number:0500}")).await.expect("is written");
@@ -111,6 +122,10 @@ async fn a_recording_keeps_to_its_limit_and_is_readable_from_its_oldest_file_on(
     leads.resign().await.unwrap();
     soon("it closes", session.close()).await.unwrap();
     assert!(size() > 32 << 10, "{}", size());
+    assert!(!ended[1].exists());
+    for kept in ["20250101T000000000Z-8-0-000000.jsonl", "notes-1.jsonl"] {
+        assert!(path(kept).exists(), "{kept}");
+    }
 
     let lines = lines(dir.path());
     assert!(matches!(Line::read(&lines[0]), Ok(Line::Head(head)) if head.segment > 0));

@@ -10,7 +10,7 @@ use crate::text::shown_bytes;
 
 const WIDTH: i128 = 960;
 const LEFT: i128 = 180;
-const RIGHT: i128 = 24;
+const RIGHT: i128 = 48;
 const TOP: i128 = 64;
 const LANE: i128 = 44;
 /// Into how many parts the time is divided, at most.
@@ -73,7 +73,7 @@ impl Drawing {
         let _ = write!(
             self.text,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-             viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n<style>{STYLE}</style>\n\
+             viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Who led, and when\">\n<style>{STYLE}</style>\n\
              <rect class=\"card\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"8\"/>\n",
             WIDTH - 1,
             height - 1

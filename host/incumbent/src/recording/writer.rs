@@ -1,7 +1,7 @@
 //! The thread that writes the files of a recording.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use std::{mem, process, thread};
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
-use super::Recording;
 use super::action::{HostAction, KnownElection};
 use super::line::{Head, Line};
 use super::recorder::{Recorder, Shared};
+use super::{Recording, ended};
 use crate::clock::Clock;
 use crate::elector::Component;
 use crate::error::Error;
@@ -71,7 +71,8 @@ impl Recorder {
             bytes: 0,
             written: 0,
             buffer: String::new(),
-            closed: VecDeque::new(),
+            closed: ended::Files::new(),
+            closed_bytes: 0,
             known: BTreeMap::new(),
             clock_told: None,
         };
@@ -113,8 +114,9 @@ struct Writer {
     bytes: u64,
     written: u64,
     buffer: String,
-    /// The segments before, with their sizes.
-    closed: VecDeque<(PathBuf, u64)>,
+    /// The files of earlier starts, and then the segments before, with all their bytes.
+    closed: ended::Files,
+    closed_bytes: u64,
     /// What the electors know, for the beginning of a segment.
     known: BTreeMap<u32, BTreeMap<ElectionId, KnownElection>>,
     clock_told: Option<Mark>,
@@ -124,6 +126,10 @@ impl Writer {
     fn write_all(&mut self, queue: &Shared) -> io::Result<()> {
         self.begin();
         self.flush()?;
+        // Only those that are there count: what cannot be listed stays.
+        self.closed = ended::files(&self.dir).unwrap_or_default();
+        self.closed_bytes = self.closed.iter().map(|(_, bytes)| bytes).sum();
+        self.keep_to_limit()?;
         while let Some(taken) = queue.next(|| self.clock.now()) {
             for line in taken.lines {
                 self.line(&line)?;
@@ -152,18 +158,22 @@ impl Writer {
         }
         self.learn(line);
         self.push(&text);
-        let closed: u64 = self.closed.iter().map(|(_, bytes)| bytes).sum();
-        let mut excess = (closed + self.bytes).saturating_sub(self.limit);
-        while excess > 0
+        self.keep_to_limit()?;
+        if self.buffer.len() > GATHERED { self.flush() } else { Ok(()) }
+    }
+
+    /// Removes the oldest files, as long as there is too much.
+    fn keep_to_limit(&mut self) -> io::Result<()> {
+        while self.closed_bytes + self.bytes > self.limit
             && let Some((oldest, bytes)) = self.closed.pop_front()
         {
-            excess = excess.saturating_sub(bytes);
+            self.closed_bytes -= bytes;
             match fs::remove_file(oldest) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}
             }
         }
-        if self.buffer.len() > GATHERED { self.flush() } else { Ok(()) }
+        Ok(())
     }
 
     /// Closes the segment, and begins the next one.
@@ -173,7 +183,9 @@ impl Writer {
         let next = path(&self.dir, &self.head.recording, self.head.segment);
         self.file = create(&next)?;
         let closed = mem::replace(&mut self.path, next);
-        self.closed.push_back((closed, mem::take(&mut self.bytes)));
+        let bytes = mem::take(&mut self.bytes);
+        self.closed.push_back((closed, bytes));
+        self.closed_bytes += bytes;
         self.written = 0;
         self.begin();
         Ok(())
@@ -275,5 +287,7 @@ fn create(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    let file = options.open(path)?;
+    ended::lock(&file);
+    Ok(file)
 }
