@@ -5,12 +5,14 @@
 //! | --- | --- |
 //! | `log` | the events that are kept |
 //! | `history` | what the status page draws: the candidates' lives, and the renewals |
+//! | `own` | which candidate is this instance |
 //! | `queue` | the candidates, as the store has them |
 //! | `leaderless` | how long nobody has led |
 
 pub mod history;
 mod leaderless;
 mod log;
+pub mod own;
 pub mod queue;
 
 use std::sync::Arc;
@@ -18,13 +20,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::future::join;
-use incumbent::{BootClock, Clock, Election, Epoch, Event, Fence, Mark, Session};
+use incumbent::{BootClock, Clock, Election, Epoch, Event, Fence, Mark, Participant, Session};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::history::History;
 use self::leaderless::Leaderless;
 use self::log::Log;
+use self::own::Own;
 use self::queue::{Demand, Queue, Reading};
 use super::text::leader_line;
 
@@ -34,6 +37,9 @@ const DRIVER_TIMEOUT: Duration = Duration::from_millis(900);
 
 /// How long it is remembered whether the driver came round, so that many probes cost one look.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// An answer of the store that is no older shows that it answers.
+const LATELY: Duration = Duration::from_millis(500);
 
 /// What never changes.
 #[derive(Clone, Debug)]
@@ -69,8 +75,8 @@ pub struct Shared {
 #[derive(Debug)]
 struct State {
     role: Role,
-    /// Our key in line, if we are there.
-    key: Vec<u8>,
+    /// Our candidate in line, or as it was last.
+    own: Own,
     work: Option<Work>,
     connection: Option<(Session, Election)>,
 }
@@ -100,7 +106,8 @@ pub enum Role {
 
 impl InstanceView {
     pub fn new(description: Description) -> Self {
-        let state = State { role: Role::Connecting, key: Vec::new(), work: None, connection: None };
+        let (role, own) = (Role::Connecting, Own::default());
+        let state = State { role, own, work: None, connection: None };
         Self(Arc::new(Shared {
             description,
             started: BootClock.now(),
@@ -137,12 +144,15 @@ impl InstanceView {
         let Some(election) = self.election() else { return };
         let mut leaders = election.observe();
         while let Some(Ok(leader)) = leaders.next().await {
-            let leader = leader.as_ref();
             self.0.leaderless.seen(leader.is_some());
-            let sentence = leader_line(&self.0.description.election, leader);
-            self.0.history.leader(leader, &self.last_key(), sentence, BootClock.now());
+            self.saw_leader(leader.as_ref());
             self.0.queue.changed();
         }
+    }
+
+    fn saw_leader(&self, leader: Option<&Participant>) {
+        let sentence = leader_line(&self.0.description.election, leader);
+        self.0.history.leader(leader, &self.last(), sentence, BootClock.now());
     }
 
     /// Finds out when this process did not run.
@@ -158,11 +168,14 @@ impl InstanceView {
         {
             let mut state = self.0.state.lock();
             match event {
-                Event::Joined { key, .. } => {
-                    state.key.clone_from(key);
+                Event::Joined { key, epoch } => {
+                    state.own = Own { key: key.clone(), epoch: *epoch };
                     state.role = Role::Waiting;
                 }
-                Event::Elected(_) => state.role = Role::Leading,
+                Event::Elected(term) => {
+                    state.own = Own { key: term.key.clone(), epoch: term.epoch };
+                    state.role = Role::Leading;
+                }
                 Event::Demoted { .. } => state.role = Role::Joining,
                 Event::Withdrawn(_) => state.role = Role::Withdrawn,
                 Event::Extended(_)
@@ -212,19 +225,31 @@ impl InstanceView {
 
     /// Our key in line.
     pub fn key(&self) -> Option<Vec<u8>> {
-        let state = self.0.state.lock();
-        matches!(state.role, Role::Waiting | Role::Leading).then(|| state.key.clone())
+        self.in_line().map(|own| own.key)
     }
 
-    /// Our key in line, or where it was last.
-    pub fn last_key(&self) -> Vec<u8> {
-        self.0.state.lock().key.clone()
+    fn in_line(&self) -> Option<Own> {
+        let state = self.0.state.lock();
+        matches!(state.role, Role::Waiting | Role::Leading).then(|| state.own.clone())
+    }
+
+    /// Our candidate in line, or as it was last.
+    pub fn last(&self) -> Own {
+        self.0.state.lock().own.clone()
     }
 
     /// The candidates, as the store has them.
     pub async fn candidates(&self, demand: Demand) -> Option<Arc<Reading>> {
-        let reading = self.0.queue.read(&self.election()?, self.key(), demand).await?;
-        self.0.history.candidates(&reading, &self.last_key(), BootClock.now());
+        let reading = self.0.queue.read(&self.election()?, self.in_line(), demand).await?;
+        let history = &self.0.history;
+        let now = BootClock.now();
+        let leader = reading.shown.first();
+        // A store that was restored from a backup goes back, and its observers wait for what is
+        // newer than what they have seen.
+        if history.is_contradicted(leader, reading.age(), now) {
+            self.saw_leader(leader);
+        }
+        history.candidates(&reading, &self.last(), now);
         Some(reading)
     }
 
@@ -249,9 +274,9 @@ impl InstanceView {
         self.of_work(|work| !work.term.is_valid() && work.term.valid_until() <= now)
     }
 
-    /// Whether the store answers, as far as the readers of the candidates have had it asked.
+    /// Whether the store answers, as far as it has been asked.
     pub fn store_answers(&self) -> bool {
-        self.0.queue.is_answered()
+        self.since_answer().is_some_and(|silence| silence <= LATELY || self.0.queue.is_answered())
     }
 
     fn of_work(&self, is_such: impl Fn(&Work) -> bool) -> Option<Fence> {

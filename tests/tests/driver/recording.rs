@@ -102,7 +102,7 @@ async fn a_recording_keeps_to_its_limit_and_is_readable_from_its_oldest_file_on(
     ended.iter().for_each(|file| fs::write(file, "x".repeat(40 << 10)).unwrap());
     let written = fs::File::create(path("20250101T000000000Z-8-0-000000.jsonl")).unwrap();
     written.lock().unwrap();
-    fs::write(path("notes-1.jsonl"), "").unwrap();
+    fs::write(path("my-own-notes-1.jsonl"), "").unwrap();
     let mut options = recorded(dir.path(), "one");
     let recording = options.recording.as_mut().unwrap();
     (recording.limit, recording.values) = (64 << 10, true);
@@ -110,6 +110,11 @@ async fn a_recording_keeps_to_its_limit_and_is_readable_from_its_oldest_file_on(
     let leads = lead(session.clone(), "jobs".into(), Contest::Queue).await;
     until("the oldest one is gone", async || !ended[0].exists()).await;
     assert!(ended[1].exists());
+    let mut files: Vec<_> =
+        fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path()).collect();
+    files.retain(|file| file.to_str().unwrap().contains("20260102"));
+    let ours = fs::File::open(&files[0]).unwrap();
+    assert!(ours.try_lock_shared().is_err(), "others see that it is written");
     let size = || {
         let files = fs::read_dir(dir.path()).unwrap();
         // Some go meanwhile.
@@ -123,7 +128,7 @@ async fn a_recording_keeps_to_its_limit_and_is_readable_from_its_oldest_file_on(
     soon("it closes", session.close()).await.unwrap();
     assert!(size() > 32 << 10, "{}", size());
     assert!(!ended[1].exists());
-    for kept in ["20250101T000000000Z-8-0-000000.jsonl", "notes-1.jsonl"] {
+    for kept in ["20250101T000000000Z-8-0-000000.jsonl", "my-own-notes-1.jsonl"] {
         assert!(path(kept).exists(), "{kept}");
     }
 

@@ -15,10 +15,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use incumbent::{BootClock, Clock as _, Mark, Participant};
 use serde::Deserialize;
 
-use self::chart::{Sparkline, Timeline, sparkline, timeline};
+use self::chart::{Sparkline, Timeline, View, sparkline, timeline};
 use super::said;
 use crate::event::time_before;
-use crate::instance::history::Seen;
+use crate::instance::history::{self, Seen};
+use crate::instance::own::Own;
 use crate::instance::queue::{Demand, Reading};
 use crate::instance::{InstanceView, Role};
 use crate::text::{shown, shown_bytes};
@@ -53,6 +54,8 @@ struct Page {
     term: Option<TermLeft>,
     candidates: Vec<Row>,
     unlisted: usize,
+    /// Of this instance, if it is not listed.
+    place: Option<usize>,
     seen: String,
     store: String,
     store_answers: bool,
@@ -146,13 +149,16 @@ impl Page {
         let now = BootClock.now();
         let election = shown_bytes(description.election.as_bytes());
         let (headline, since) = headline(view, &seen, &election, now);
-        let last_key = view.last_key();
+        let last = view.last();
+        let store_answers = view.store_answers();
+        let silence = view.since_answer();
+        let known = if store_answers { 0 } else { silence.map_or(now, nanoseconds) };
         let first = reading.map(|reading| &*reading.shown).unwrap_or_default();
         let candidates: Vec<Row> = first
             .iter()
             .take(LISTED)
             .enumerate()
-            .map(|(place, one)| row(place, one, &last_key))
+            .map(|(place, one)| row(place, one, &last, store_answers))
             .collect();
         let unlisted = reading.map_or(0, |reading| reading.many) - candidates.len();
         Self {
@@ -169,13 +175,21 @@ impl Page {
                 || "not yet".into(),
                 |reading| format!("{} ago", span(nanoseconds(reading.age()))),
             ),
+            place: reading.and_then(|reading| reading.position).filter(|place| *place >= LISTED),
             store: shown(&description.store),
-            store_answers: view.store_answers(),
-            last_answer: view.since_answer().map_or_else(
+            store_answers,
+            last_answer: silence.map_or_else(
                 || "never".into(),
                 |silence| format!("{} ago", span(nanoseconds(silence))),
             ),
-            timeline: timeline(&seen.spans, &description.id, now, Duration::from_secs(window)),
+            timeline: timeline(View {
+                seen: &seen,
+                own: &description.id,
+                began: view.shared().started,
+                known: now.saturating_sub(known),
+                now,
+                window: Duration::from_secs(window),
+            }),
             windows: WINDOWS
                 .map(|(seconds, name)| Window { seconds, name, is_shown: seconds == window })
                 .into(),
@@ -208,8 +222,7 @@ fn headline(view: &InstanceView, seen: &Seen, election: &str, now: Mark) -> (Str
         };
         return (headline, String::new());
     };
-    let epoch = leader.participant.epoch;
-    let name = shown_bytes(&leader.participant.value);
+    let (epoch, name) = (leader.epoch, &leader.name);
     let lasted = now.saturating_sub(leader.since);
     let begin = clock(lasted);
     if !is_certain && view.term().is_none_or(|own| own.epoch() != epoch) {
@@ -246,11 +259,16 @@ fn term(view: &InstanceView, seen: &Seen) -> Option<TermLeft> {
     })
 }
 
-fn row(place: usize, candidate: &Participant, own: &[u8]) -> Row {
+fn row(place: usize, candidate: &Participant, own: &Own, store_answers: bool) -> Row {
+    let place = match (place, store_answers) {
+        (0, true) => "leads".into(),
+        (0, false) => "led".into(),
+        _ => place.to_string(),
+    };
     Row {
-        place: if place == 0 { "leads".into() } else { place.to_string() },
-        name: shown_bytes(&candidate.value),
-        is_own: candidate.key == own,
+        place,
+        name: history::name(candidate),
+        is_own: own.is(candidate),
         epoch: candidate.epoch.into(),
         key: shown_bytes(&candidate.key),
     }
@@ -260,11 +278,13 @@ fn nanoseconds(span: Duration) -> Mark {
     u64::try_from(span.as_nanos()).unwrap_or(Mark::MAX)
 }
 
-/// The time of so many nanoseconds ago.
+/// The time of so many nanoseconds ago, with its date if that is long.
 fn clock(ago: Mark) -> String {
     let time = time_before(Duration::from_nanos(ago));
-    let second = time.split(['T', '.']).nth(1).unwrap_or_default();
-    format!("{second} UTC")
+    let Some((date, time)) = time.split_once('T') else { return time };
+    let second = time.split('.').next().unwrap_or_default();
+    let is_long_ago = ago > 12 * 3_600 * 1_000_000_000;
+    if is_long_ago { format!("{date} {second} UTC") } else { format!("{second} UTC") }
 }
 
 /// A length of time, to what people care for.

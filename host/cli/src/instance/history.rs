@@ -2,12 +2,15 @@
 //! lives as spans, the last changes as sentences, and how near each renewal was to the deadline.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::{Epoch, Event, Mark, Participant, TermInfo};
 use parking_lot::Mutex;
 
+use super::own::Own;
 use super::queue::Reading;
+use crate::text::shown_bytes;
 
 /// How many of each are kept.
 const SPANS: usize = 1_000;
@@ -21,6 +24,9 @@ const WAITING: usize = 20;
 pub const TICK: Duration = Duration::from_millis(500);
 const PAUSE: Mark = 1_500_000_000;
 
+/// After that, observers have heard what the store had to tell.
+const SETTLED: Mark = 1_000_000_000;
+
 /// What was seen. Its marks are those of `BootClock`.
 #[derive(Debug, Default)]
 pub struct History(Mutex<Seen>);
@@ -32,8 +38,12 @@ pub struct Seen {
     pub changes: VecDeque<Change>,
     pub renewals: VecDeque<Renewal>,
     pub leader: Option<Leader>,
-    /// The last leaders were seen at all.
+    /// The store has told who leads.
     pub is_observed: bool,
+    /// When it told of another leader last.
+    leader_seen: Mark,
+    /// What began before that was forgotten.
+    pub forgotten: Mark,
     /// Our last term's, and how long it had when it was extended last.
     valid_until: Mark,
     pub term_length: Mark,
@@ -45,8 +55,8 @@ pub struct Seen {
 pub enum Lane {
     /// This instance's.
     Own,
-    /// Another candidate's, by its value.
-    Other(Vec<u8>),
+    /// Another candidate's, by its name.
+    Other(Arc<str>),
 }
 
 /// What a candidate does.
@@ -89,7 +99,10 @@ pub struct Renewal {
 /// The leader, as the store has it.
 #[derive(Clone, Debug)]
 pub struct Leader {
-    pub participant: Participant,
+    pub name: String,
+    pub lane: Lane,
+    pub epoch: Epoch,
+    key: Vec<u8>,
     pub since: Mark,
     /// It led before this instance looked.
     pub led_before: bool,
@@ -113,8 +126,9 @@ impl History {
                 // The store may have told of it first, when this key was not known as ours yet.
                 let kind = Kind::Leads(term.epoch);
                 seen.spans.retain(|span| span.lane == Lane::Own || span.kind != kind);
-                if let Some(leader) = seen.leader.as_mut().filter(|one| one.is_in(term.epoch)) {
+                if let Some(leader) = seen.leader.as_mut().filter(|one| one.epoch == term.epoch) {
                     leader.led_before = false;
+                    leader.lane = Lane::Own;
                 }
                 seen.valid_until = term.valid_until;
                 seen.term_length = term.valid_until.saturating_sub(now);
@@ -132,48 +146,58 @@ impl History {
         }
     }
 
-    /// The leader, as the store has it now, in a sentence as well; `own` is our key.
-    pub fn leader(&self, leader: Option<&Participant>, own: &[u8], sentence: String, now: Mark) {
+    /// The leader, as the store has it now, in a sentence as well; `own` is our candidate.
+    pub fn leader(&self, leader: Option<&Participant>, own: &Own, sentence: String, now: Mark) {
         let mut seen = self.0.lock();
-        let led_before = !seen.is_observed;
+        // In a pause, others may have begun to lead.
+        let led_before = !seen.is_observed || seen.was_paused(now);
         seen.is_observed = true;
         let before = seen.leader.take();
-        let is_same = before.as_ref().zip(leader).is_some_and(|(before, leader)| {
-            (before.participant.epoch, &before.participant.key) == (leader.epoch, &leader.key)
-        });
-        let is_own = |participant: &Participant| participant.key == own;
-        // Our own terms are known from their events.
-        if !is_same && !leader.is_some_and(is_own) {
-            seen.changed(sentence, now);
+        let known = before.as_ref().filter(|before| before.is(leader));
+        let is_own = leader.is_some_and(|leader| own.is(leader));
+        if known.is_none() {
+            seen.leader_seen = now;
+            // Our own terms are known from their events.
+            if !is_own {
+                seen.changed(sentence, now);
+            }
         }
-        let lane = |participant: &Participant| {
-            (!is_own(participant)).then(|| Lane::Other(participant.value.clone()))
+        let next = leader.map(|leader| Leader {
+            name: name(leader),
+            lane: if is_own { Lane::Own } else { lane(leader) },
+            epoch: leader.epoch,
+            key: leader.key.clone(),
+            since: known.map_or(now, |known| known.since),
+            led_before: known.map_or(led_before && !is_own, |known| known.led_before),
+        });
+        if let Some(before) = before.filter(|before| before.lane != Lane::Own)
+            && next.as_ref().is_none_or(|next| next.lane != before.lane)
+        {
+            seen.end(&before.lane, now, None);
+        }
+        if let Some(next) = next.as_ref().filter(|next| next.lane != Lane::Own) {
+            seen.begin(next.lane.clone(), Kind::Leads(next.epoch), now);
+        }
+        seen.leader = next;
+    }
+
+    /// Whether a reading of this age says that somebody else leads than was told before it.
+    pub fn is_contradicted(&self, first: Option<&Participant>, age: Duration, now: Mark) -> bool {
+        let seen = self.0.lock();
+        let asked = now.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(Mark::MAX));
+        let is_later = asked > seen.leader_seen.saturating_add(SETTLED);
+        let is_same = match &seen.leader {
+            Some(leader) => leader.is(first),
+            None => first.is_none(),
         };
-        let (lane_before, lane) =
-            (before.as_ref().and_then(|one| lane(&one.participant)), leader.and_then(lane));
-        if let Some(before) = lane_before.filter(|before| lane.as_ref() != Some(before)) {
-            seen.end(&before, now, None);
-        }
-        if let (Some(leader), Some(lane)) = (leader, lane) {
-            seen.begin(lane, Kind::Leads(leader.epoch), now);
-        }
-        seen.leader = leader.map(|leader| {
-            let known = before.filter(|_| is_same);
-            let (since, led_before) = known.map_or((now, led_before && !is_own(leader)), |known| {
-                (known.since, known.led_before)
-            });
-            Leader { participant: leader.clone(), since, led_before }
-        });
+        seen.is_observed && is_later && !is_same
     }
 
     /// The candidates, as the store has them now.
-    pub fn candidates(&self, reading: &Reading, own: &[u8], now: Mark) {
+    pub fn candidates(&self, reading: &Reading, own: &Own, now: Mark) {
         let mut seen = self.0.lock();
         let waiting = reading.shown.iter().skip(1).take(WAITING);
-        let waiting: Vec<Lane> = waiting
-            .filter(|one| one.key != own)
-            .map(|one| Lane::Other(one.value.clone()))
-            .collect();
+        let waiting: Vec<Lane> = waiting.filter(|one| !own.is(one)).map(lane).collect();
         let gone: Vec<Lane> = seen
             .open()
             .filter(|span| span.lane != Lane::Own && span.kind == Kind::Waits)
@@ -202,15 +226,33 @@ impl History {
 }
 
 impl Leader {
-    fn is_in(&self, epoch: Epoch) -> bool {
-        self.participant.epoch == epoch
+    fn is(&self, leader: Option<&Participant>) -> bool {
+        leader.is_some_and(|leader| leader.epoch == self.epoch && leader.key == self.key)
     }
+}
+
+/// What people call a candidate: its value, or its key if it has none.
+pub fn name(candidate: &Participant) -> String {
+    let bytes = if candidate.value.is_empty() { &candidate.key } else { &candidate.value };
+    shown_bytes(bytes)
+}
+
+fn lane(candidate: &Participant) -> Lane {
+    Lane::Other(name(candidate).into())
 }
 
 impl Seen {
     fn changed(&mut self, sentence: String, now: Mark) {
         self.changes.push_back(Change { at: now, sentence });
         bound(&mut self.changes, CHANGES);
+    }
+
+    /// Whether this process runs again only since a moment ago.
+    fn was_paused(&self, now: Mark) -> bool {
+        let is_late = |then: Mark, span| then.saturating_add(span) < now;
+        let pause = self.spans.iter().rev().find(|span| span.kind == Kind::Paused);
+        self.last_tick.is_some_and(|tick| is_late(tick, PAUSE))
+            || pause.and_then(|pause| pause.to).is_some_and(|to| !is_late(to, SETTLED))
     }
 
     fn open(&self) -> impl Iterator<Item = &Span> {
@@ -240,7 +282,8 @@ impl Seen {
         self.spans.push_back(span);
         if self.spans.len() > SPANS {
             let over = self.spans.iter().position(|span| span.to.is_some());
-            self.spans.remove(over.unwrap_or_default());
+            let gone = self.spans.remove(over.unwrap_or_default());
+            self.forgotten = self.forgotten.max(gone.and_then(|gone| gone.to).unwrap_or_default());
         }
     }
 
@@ -296,7 +339,7 @@ mod tests {
         let history = History::default();
         let tell = |event: &Event, now| history.event(event, Some(format!("{event:?}")), now);
         // The store tells of our term before our key is known.
-        history.leader(candidates.first(), b"", "I lead".into(), 5);
+        history.leader(candidates.first(), &Own::default(), "I lead".into(), 5);
         tell(&Event::Joined { key: key.clone(), epoch }, 10);
         term.valid_until = 120;
         tell(&Event::Elected(term.clone()), 20);
@@ -319,7 +362,8 @@ mod tests {
         assert!(seen.spans.back().unwrap().reason.as_ref().unwrap().contains("deadline"));
         assert_eq!(seen.changes.len(), 6);
         // The store tells of our term, and not of another candidate's.
-        history.leader(candidates.first(), &key, "I lead".into(), 310);
+        let own = Own { key, epoch };
+        history.leader(candidates.first(), &own, "I lead".into(), 310);
         assert_eq!((lives(&history).len(), history.seen().changes.len()), (4, 6));
     }
 
@@ -328,9 +372,9 @@ mod tests {
         let (_, candidates) = election("memory:others").await;
         let [first, second] = &*candidates else { panic!("{candidates:?}") };
         let history = History::default();
-        let told = |leader, now| history.leader(leader, b"", format!("{now}"), now);
+        let told = |leader, now| history.leader(leader, &Own::default(), format!("{now}"), now);
         let list = |all: Vec<Participant>, now| {
-            history.candidates(&Reading::of(all), b"", now);
+            history.candidates(&Reading::of(all), &Own::default(), now);
         };
         told(Some(first), 10);
         assert!(history.seen().leader.unwrap().led_before);
@@ -353,6 +397,50 @@ mod tests {
         assert_eq!(history.seen().changes.len(), 3);
     }
 
+    #[tokio::test]
+    async fn in_a_race_others_with_our_key_are_not_taken_for_us() {
+        let (_, candidates) = election("memory:race").await;
+        let leader = &candidates[0];
+        let history = History::default();
+        let own = Own { key: leader.key.clone(), epoch: Epoch::default() };
+        history.leader(Some(leader), &own, "another one leads".into(), 10);
+        assert_eq!(lives(&history), [(false, Kind::Leads(leader.epoch), 10, None)]);
+        assert_eq!(history.seen().changes.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_went_back_is_believed_after_a_moment() {
+        let (_, candidates) = election("memory:back").await;
+        let history = History::default();
+        let [first, second] = [0, 1].map(|nth| candidates.get(nth));
+        let moment = Duration::from_nanos(SETTLED);
+        assert!(!history.is_contradicted(first, Duration::ZERO, 5 * SETTLED), "nothing is known");
+        history.leader(second, &Own::default(), "second".into(), 10);
+        let later = 2 * SETTLED;
+        assert!(history.is_contradicted(first, Duration::ZERO, later));
+        assert!(history.is_contradicted(None, Duration::ZERO, later));
+        assert!(!history.is_contradicted(second, Duration::ZERO, later));
+        assert!(!history.is_contradicted(first, moment, later), "it was read before");
+    }
+
+    #[tokio::test]
+    async fn after_a_pause_nobody_knows_since_when_another_one_leads() {
+        let (_, candidates) = election("memory:pause").await;
+        let history = History::default();
+        let told = |nth, now| {
+            history.leader(candidates.get(nth), &Own::default(), "x".into(), now);
+            history.seen().leader.unwrap().led_before
+        };
+        assert!(told(0, 0), "at first");
+        history.runs(SETTLED);
+        assert!(!told(1, SETTLED));
+        assert!(told(0, 9 * SETTLED), "it has not run since");
+        history.runs(9 * SETTLED);
+        assert!(told(1, 9 * SETTLED));
+        history.runs(10 * SETTLED + 1);
+        assert!(!told(0, 10 * SETTLED + 2));
+    }
+
     #[test]
     fn a_process_that_did_not_run_is_told_of() {
         let history = History::default();
@@ -370,7 +458,7 @@ mod tests {
         let now = |nth: usize| u64::try_from(nth).unwrap();
         history.event(&Event::Joined { key: term.key.clone(), epoch: term.epoch }, None, 0);
         for nth in 0..2 * SPANS {
-            history.leader(candidates.get(nth % 2), b"", "x".into(), now(nth));
+            history.leader(candidates.get(nth % 2), &Own::default(), "x".into(), now(nth));
             history.event(&Event::Trouble(incumbent::Failure::Timeout), Some("x".into()), now(nth));
         }
         let seen = history.seen();

@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::own::Own;
+
 /// What a reader wants.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand {
@@ -24,14 +26,17 @@ pub struct Demand {
 impl Demand {
     /// Of somebody who asks once.
     pub const ONCE: Self = Self { fresh: Duration::from_secs(1), wait: Duration::from_secs(1) };
-    /// Of a page that asks again and again.
-    pub const OFTEN: Self =
-        Self { fresh: Duration::from_millis(400), wait: Duration::from_millis(100) };
+    /// Of a page that asks again and again, and has to tell soon that the store does not answer.
+    pub const OFTEN: Self = Self { fresh: Duration::from_millis(400), wait: SLOW };
 }
 
 /// How many times as long as a reading took it counts as fresh at least, so that long queues are
-/// read for a small part of the time.
+/// read for a small part of the time; but no longer than that.
 const SHARE: u32 = 20;
+const LONGEST_FRESH: Duration = Duration::from_secs(10);
+
+/// A reading that took longer tells of a store that was away, and not of a long queue.
+const AWAY: Duration = Duration::from_secs(3);
 
 /// A store that takes longer than that does not answer, as far as a page tells.
 const SLOW: Duration = Duration::from_millis(500);
@@ -42,6 +47,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// How many candidates are kept, and shown, and how many bytes of their keys and values.
 const SHOWN: usize = 100;
 const SHOWN_BYTES: usize = 32 << 10;
+const LONGEST_VALUE: usize = 4096;
 
 /// The candidates, as they were read last. A cheap clone.
 #[derive(Clone, Debug, Default)]
@@ -55,19 +61,17 @@ struct Shared {
 
 /// How far the store has been asked.
 #[derive(Clone, Copy, Debug, Default)]
-enum State {
-    #[default]
-    NotAsked,
-    /// It is being asked, after it has answered or not.
-    UnderWay {
-        since: Instant,
-        answered: bool,
-    },
-    Asked {
-        at: Instant,
-        took: Duration,
-        answered: bool,
-    },
+struct State {
+    /// Since when it is being asked.
+    under_way: Option<Instant>,
+    /// When it was asked before that.
+    asked: Option<Instant>,
+    /// How long it took, when it was not away.
+    took: Duration,
+    /// It did not answer at all.
+    failed: bool,
+    /// The candidates have changed since.
+    is_stale: bool,
 }
 
 #[derive(Debug)]
@@ -94,18 +98,18 @@ impl Queue {
     pub async fn read(
         &self,
         election: &Election,
-        own: Option<Vec<u8>>,
+        own: Option<Own>,
         demand: Demand,
     ) -> Option<Arc<Reading>> {
         let mut last = self.0.last.subscribe();
         let is_asked = {
             let mut state = self.0.state.lock();
             if state.is_due(demand.fresh) {
-                *state = State::UnderWay { since: Instant::now(), answered: state.answered() };
+                state.under_way = Some(Instant::now());
                 // It goes on without this reader.
                 tokio::spawn(self.clone().ask(election.clone(), own));
             }
-            matches!(*state, State::UnderWay { .. })
+            state.under_way.is_some()
         };
         if is_asked {
             // After the time-out, what there is has to do.
@@ -114,50 +118,45 @@ impl Queue {
         last.borrow().clone()
     }
 
-    /// The candidates have changed: the next reader has the store asked.
+    /// The candidates have changed: what was read is not fresh any more.
     pub fn changed(&self) {
-        let mut state = self.0.state.lock();
-        if let State::Asked { .. } = *state {
-            *state = State::NotAsked;
-        }
+        self.0.state.lock().is_stale = true;
     }
 
-    /// Whether the store answers, as far as readers have had it asked.
+    /// Whether the store has answered the last reading, or may still do so in time.
     pub fn is_answered(&self) -> bool {
-        self.0.state.lock().answered()
+        self.0.state.lock().is_answered()
     }
 
-    async fn ask(self, election: Election, own: Option<Vec<u8>>) {
+    async fn ask(self, election: Election, own: Option<Own>) {
         let asked = Instant::now();
-        // A store that is away has an event of its own.
+        self.0.state.lock().is_stale = false;
         let answer = timeout(LONGEST, election.candidates()).await;
-        let answered = if let Ok(Ok(all)) = answer {
-            let reading = Reading::new(asked, all, own.as_deref());
+        // A store that refuses has answered.
+        let failed = answer.is_err();
+        if let Ok(Ok(all)) = answer {
+            let reading = Reading::new(asked, all, own.as_ref());
             self.0.last.send_replace(Some(Arc::new(reading)));
-            true
-        } else {
-            false
-        };
-        let state = State::Asked { at: asked, took: asked.elapsed(), answered };
-        *self.0.state.lock() = state;
+        }
+        let took = asked.elapsed();
+        let mut state = self.0.state.lock();
+        if took <= AWAY {
+            state.took = took;
+        }
+        (state.under_way, state.asked, state.failed) = (None, Some(asked), failed);
     }
 }
 
 impl State {
     fn is_due(&self, fresh: Duration) -> bool {
-        match *self {
-            Self::NotAsked => true,
-            Self::UnderWay { .. } => false,
-            Self::Asked { at, took, .. } => at.elapsed() >= fresh.max(took * SHARE),
-        }
+        let fresh = if self.is_stale { Duration::ZERO } else { fresh };
+        let fresh = fresh.max((self.took * SHARE).min(LONGEST_FRESH));
+        self.under_way.is_none() && self.asked.is_none_or(|asked| asked.elapsed() >= fresh)
     }
 
-    fn answered(&self) -> bool {
-        match *self {
-            Self::NotAsked => true,
-            Self::UnderWay { since, answered } => answered && since.elapsed() < SLOW,
-            Self::Asked { answered, .. } => answered,
-        }
+    fn is_answered(&self) -> bool {
+        let slow = SLOW.max(self.took * 2);
+        !self.failed && self.under_way.is_none_or(|since| since.elapsed() < slow)
     }
 }
 
@@ -168,9 +167,11 @@ impl Reading {
         Self::new(Instant::now(), all, None)
     }
 
-    fn new(asked: Instant, mut all: Vec<Participant>, own: Option<&[u8]>) -> Self {
-        let position = own.and_then(|key| all.iter().position(|one| one.key == key));
+    fn new(asked: Instant, mut all: Vec<Participant>, own: Option<&Own>) -> Self {
+        let position = own.and_then(|own| all.iter().position(|one| own.is(one)));
         let many = all.len();
+        // Clients of etcd's own may have longer values than we allow.
+        all.iter_mut().take(SHOWN).for_each(|one| one.value.truncate(LONGEST_VALUE));
         let mut bytes = 0;
         let fits = |one: &&Participant| {
             bytes += one.key.len() + one.value.len();
@@ -184,17 +185,48 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
+    use incumbent::{Options, Session};
+
     use super::*;
 
     #[test]
     fn a_store_answers_until_it_fails_or_takes_too_long() {
-        let asked = |answered| State::Asked { at: Instant::now(), took: Duration::ZERO, answered };
-        assert!(State::NotAsked.answered() && asked(true).answered());
-        assert!(!asked(false).answered());
-        let under_way = |answered, ago| {
-            State::UnderWay { since: Instant::now().checked_sub(ago).unwrap(), answered }.answered()
+        let ago = |span| Instant::now().checked_sub(span);
+        let took = Duration::from_millis(400);
+        let state = State::default();
+        assert!(state.is_answered() && state.is_due(Duration::MAX));
+        assert!(!State { failed: true, ..state }.is_answered());
+        let under_way = |span, took| State { under_way: ago(span), took, ..state };
+        assert!(under_way(Duration::ZERO, Duration::ZERO).is_answered());
+        assert!(!under_way(SLOW, Duration::ZERO).is_answered());
+        assert!(under_way(SLOW, took).is_answered() && !under_way(took * 2, took).is_answered());
+        assert!(!under_way(SLOW, took).is_due(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_reading_is_fresh_for_as_long_as_it_is_worth() {
+        let asked = |span: u64, took| State {
+            asked: Instant::now().checked_sub(Duration::from_millis(span)),
+            took: Duration::from_millis(took),
+            ..State::default()
         };
-        assert!(under_way(true, Duration::ZERO));
-        assert!(!under_way(true, SLOW) && !under_way(false, Duration::ZERO));
+        let second = Duration::from_secs(1);
+        assert!(asked(1_000, 0).is_due(second) && !asked(900, 0).is_due(second));
+        assert!(State { is_stale: true, ..asked(0, 0) }.is_due(second));
+        let long = State { is_stale: true, ..asked(1_900, 100) };
+        assert!(!long.is_due(second) && asked(2_000, 100).is_due(second));
+        assert!(asked(10_000, 3_000).is_due(second), "after ten seconds at the latest");
+    }
+
+    #[tokio::test]
+    async fn a_value_that_is_too_long_hides_no_candidate() {
+        let session = Session::connect("memory:long", Options::default()).await.unwrap();
+        let candidate = session.election("my-service").value(vec![b'x'; LONGEST_VALUE]);
+        let mut candidate = candidate.join();
+        let _leadership = candidate.elected().await.unwrap();
+        let mut all = session.election("my-service").candidates().await.unwrap();
+        all[0].value = vec![b'x'; 2 * SHOWN_BYTES];
+        let reading = Reading::of(all);
+        assert_eq!((reading.shown.len(), reading.shown[0].value.len()), (1, LONGEST_VALUE));
     }
 }

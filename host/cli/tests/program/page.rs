@@ -45,6 +45,9 @@ fn an_open_page_shows_each_change(etcd: Etcd) {
         says(&mut browser, page, "tr:nth-child(3)", "three");
         says(&mut browser, page, "#store", "The store answers.");
     }
+    let watch = "refused = 0; addEventListener('securitypolicyviolation', () => refused += 1)";
+    browser.run(&standby, watch);
+
     // The bar runs down between two answers, and goes up when a renewal comes.
     let moves = |to: &str| {
         format!(
@@ -73,6 +76,8 @@ fn an_open_page_shows_each_change(etcd: Etcd) {
     says(&mut browser, &leader, "#gone", "has not answered since");
     browser.picture(&standby, "handover");
 
+    assert_eq!(browser.run(&standby, "refused"), 0, "the page keeps to its own policy");
+
     // A kill. This page's own instance leads then.
     kill(second.pid(), Signal::KILL);
     says(&mut browser, &next, "#gone", "has not answered since");
@@ -97,6 +102,9 @@ fn an_open_page_shows_each_change(etcd: Etcd) {
     says(&mut browser, &standby, "#store", "The store does not answer.");
     says(&mut browser, &standby, "#instance", "is not in line");
     says(&mut browser, &standby, "h1", "three led my-service when the store answered last");
+    says(&mut browser, &standby, "#queue", "led");
+    let again = end(curl(&third_url)).stdout;
+    assert!(again.contains("three led") && again.contains("does not answer"), "{again}");
     browser.picture(&standby, "no-store");
     kill(third.pid(), Signal::TERM);
     third.wait();

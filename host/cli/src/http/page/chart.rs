@@ -1,12 +1,13 @@
 //! The pictures of the page: where their rectangles and lines are. The template draws them.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use incumbent::Mark;
 
 use super::{clock, span};
-use crate::instance::history::{Kind, Lane, Renewal, Span};
+use crate::instance::history::{Kind, Lane, Renewal, Seen, Span};
 use crate::text::shown_bytes;
 
 /// In units of the picture, which is as wide as the page.
@@ -27,6 +28,8 @@ pub struct Timeline {
     pub height: u64,
     pub lanes: Vec<Name>,
     pub bars: Vec<Bar>,
+    /// Left of that, nothing is known, or not all is drawn.
+    pub blank: u64,
     /// Where the time is named, and how.
     pub times: Vec<(u64, String)>,
 }
@@ -50,78 +53,91 @@ pub struct Bar {
     pub title: String,
 }
 
+/// What is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    pub seen: &'a Seen,
+    /// The name of this instance.
+    pub own: &'a str,
+    /// When it began to look.
+    pub began: Mark,
+    /// Until when the store has told of others.
+    pub known: Mark,
+    pub now: Mark,
+    pub window: Duration,
+}
+
 /// Draws what was seen in the time before `now`.
-pub fn timeline(spans: &VecDeque<Span>, own: &str, now: Mark, window: Duration) -> Timeline {
-    let window = u64::try_from(window.as_nanos()).unwrap_or(Mark::MAX);
+pub fn timeline(view: View<'_>) -> Timeline {
+    let View { seen, own, now, .. } = view;
+    let window = u64::try_from(view.window.as_nanos()).unwrap_or(Mark::MAX);
     let from = now.saturating_sub(window);
     let x = |mark: Mark| {
         let x =
             u128::from(mark.saturating_sub(from)) * u128::from(WIDTH) / u128::from(window.max(1));
         u64::try_from(x).unwrap_or(WIDTH).min(WIDTH)
     };
-    let visible: Vec<&Span> =
-        spans.iter().filter(|span| span.to.is_none_or(|to| to >= from)).collect();
-    let lanes = lanes(&visible);
+    let is_visible = |span: &&Span| span.to.is_none_or(|to| to >= from);
+    let mut visible: Vec<&Span> = seen.spans.iter().filter(is_visible).collect();
+    // What goes on is drawn in any case, and then what ended last.
+    visible.sort_by_key(|span| Reverse(span.to.unwrap_or(Mark::MAX)));
+    let lanes = lanes(&visible, seen.leader.as_ref().map(|leader| &leader.lane));
     let mut bars: Vec<Bar> = Vec::new();
-    for span in visible.iter().rev() {
-        let Some(nth) = (0..).zip(&lanes).find(|(_, lane)| ***lane == span.lane) else { continue };
-        let y = TOP + LANE * nth.0;
-        let (class, top, height, what) = look(span.kind);
-        let (x, end) = (x(span.from), x(span.to.unwrap_or(now)));
-        let width = (end - x).max(2);
+    // What is too short to be seen is drawn once.
+    let mut drawn = BTreeSet::new();
+    let mut blank = x(view.began.max(seen.forgotten));
+    for span in visible {
+        let Some(nth) = lanes.iter().position(|lane| **lane == span.lane) else { continue };
+        let y = TOP + LANE * nth as u64;
+        let (class, top, height, _) = look(span.kind);
+        let end = span.to.unwrap_or(if span.lane == Lane::Own { now } else { view.known });
+        let (x, width) = (x(span.from), (x(end) - x(span.from).min(x(end))).max(2));
+        if width == 2 && !drawn.insert((class, nth, x / 2)) {
+            continue;
+        }
+        if bars.len() == BARS {
+            blank = blank.max(x + width);
+            break;
+        }
         let epoch = match span.kind {
             Kind::Leads(epoch) | Kind::Endangered(epoch) => format!("epoch {epoch}"),
             Kind::Waits | Kind::Paused => String::new(),
         };
-        let label = if epoch.len() as u64 * 9 < width { epoch.clone() } else { String::new() };
-        let bar = Bar {
-            class,
-            x,
-            y: y + top,
-            width,
-            height,
-            label,
-            title: title(span, own, what, &epoch, now),
-        };
-        // What is too short to be seen is drawn once.
-        let is_hidden = |one: &Bar| {
-            (one.class, one.x, one.y) == (bar.class, bar.x, bar.y) && one.width >= bar.width
-        };
-        if bars.len() < BARS && !bars.last().is_some_and(is_hidden) {
-            bars.push(bar);
-        }
+        let title = title(span, view, &epoch);
+        let label = if epoch.len() as u64 * 9 < width { epoch } else { String::new() };
+        bars.push(Bar { class, x, y: y + top, width, height, label, title });
     }
     // Later ones lie upon earlier ones.
-    bars.reverse();
-    let names = (0..)
-        .zip(&lanes)
-        .map(|(nth, lane)| Name { y: TOP + LANE * nth + 12, name: name(lane, own) });
-    let lanes: Vec<Name> = names.collect();
+    bars.sort_by_key(|bar| bar.x);
+    let named = (0..).zip(&lanes);
+    let lanes = named.map(|(nth, lane)| Name { y: TOP + LANE * nth + 12, name: name(lane, own) });
+    let lanes: Vec<Name> = lanes.collect();
     let height = TOP + LANE * lanes.len().max(1) as u64 + 20;
     let times = [0, 1, 2, 3].map(|part| {
         let at = from + window / 4 * part;
         (WIDTH / 4 * part, clock(now.saturating_sub(at)))
     });
-    Timeline { height, lanes, bars, times: times.into() }
+    Timeline { height, lanes, bars, blank, times: times.into() }
 }
 
-/// Our own first, and then those that began something last.
-fn lanes<'a>(spans: &[&'a Span]) -> Vec<&'a Lane> {
-    let mut lanes: Vec<&Lane> = Vec::new();
-    for span in spans.iter().rev() {
-        if !lanes.contains(&&span.lane) {
+/// Our own first, then the leader's, and then those that did something last.
+fn lanes<'a>(spans: &[&'a Span], leader: Option<&'a Lane>) -> Vec<&'a Lane> {
+    let is_there = |lane: &&Lane| spans.iter().any(|span| span.lane == **lane);
+    let mut lanes: Vec<&Lane> = [Some(&Lane::Own), leader].into_iter().flatten().collect();
+    lanes.dedup();
+    lanes.retain(is_there);
+    for span in spans {
+        if lanes.len() < LANES && !lanes.contains(&&span.lane) {
             lanes.push(&span.lane);
         }
     }
-    lanes.sort_by_key(|lane| **lane != Lane::Own);
-    lanes.truncate(LANES);
     lanes
 }
 
-pub fn name(lane: &Lane, own: &str) -> String {
+fn name(lane: &Lane, own: &str) -> String {
     match lane {
         Lane::Own => format!("{} (this instance)", cut(&shown_bytes(own.as_bytes()))),
-        Lane::Other(value) => cut(&shown_bytes(value)),
+        Lane::Other(name) => cut(name),
     }
 }
 
@@ -141,11 +157,19 @@ fn look(kind: Kind) -> (&'static str, u64, u64, &'static str) {
     }
 }
 
-fn title(one: &Span, own: &str, what: &str, epoch: &str, now: Mark) -> String {
+fn title(one: &Span, view: View<'_>, epoch: &str) -> String {
+    let View { own, now, known, .. } = view;
+    let (.., what) = look(one.kind);
     let of = if epoch.is_empty() { String::new() } else { format!(" in {epoch}") };
     let ago = |mark: Mark| clock(now.saturating_sub(mark));
-    let lasted = span(one.to.unwrap_or(now).saturating_sub(one.from));
-    let until = one.to.map_or_else(|| "and still does".into(), |to| format!("until {}", ago(to)));
+    let (end, until) = match one.to {
+        Some(to) => (to, format!("until {}", ago(to))),
+        None if one.lane != Lane::Own && known < now => {
+            (known, "and still did when the store answered last".into())
+        }
+        None => (now, "and still does".into()),
+    };
+    let lasted = span(end.saturating_sub(one.from));
     let because = one.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     format!(
         "{} {what}{of} from {} {until} ({lasted}){because}",
@@ -212,7 +236,10 @@ mod tests {
     }
 
     fn drawn(spans: Vec<Span>) -> Timeline {
-        timeline(&spans.into(), "me", 100 * SECOND, Duration::from_secs(80))
+        let mut seen = Seen::default();
+        seen.spans = spans.into();
+        let (now, known, window) = (100 * SECOND, 90 * SECOND, Duration::from_secs(80));
+        timeline(View { seen: &seen, own: "me", began: 30 * SECOND, known, now, window })
     }
 
     #[test]
@@ -224,17 +251,31 @@ mod tests {
             waits("one", 99, Some(100)),
         ]);
         let bars: Vec<_> = drawn.bars.iter().map(|bar| (bar.x, bar.width)).collect();
-        assert_eq!(bars, [(0, 400), (400, 400), (790, 10)]);
+        assert_eq!(bars, [(0, 400), (400, 300), (790, 10)], "the store is silent since 90 s");
+        assert!(drawn.bars[1].title.contains("still did when the store answered last"));
         let names: Vec<_> = drawn.lanes.iter().map(|lane| &*lane.name).collect();
-        assert_eq!(names, ["one", "two"], "one began something last");
+        assert_eq!(names, ["two", "one"], "two goes on");
+        assert_eq!(drawn.blank, 100, "it began to look at 30 s");
     }
 
     #[test]
-    fn what_cannot_be_seen_is_not_drawn() {
-        let many = |nth: Mark| waits(&format!("{}", nth % 20), nth / 200, Some(nth / 200));
-        let drawn = drawn((0..20_000).map(many).collect());
+    fn the_leader_and_what_goes_on_are_always_drawn() {
+        let many =
+            |nth: Mark| waits(&format!("{}", nth % 20), 30 + nth / 300, Some(30 + nth / 300));
+        let mut spans: Vec<_> = (0..20_000).map(many).collect();
+        spans.insert(0, waits("leader", 1, None));
+        let leader = spans[0].lane.clone();
+        spans.insert(0, Span { lane: Lane::Own, ..waits("", 1, None) });
+        let drawn = drawn(spans.clone());
         assert_eq!((drawn.lanes.len(), drawn.bars.len()), (LANES, BARS));
-        assert!(drawn.bars.iter().all(|bar| bar.x > 0 && bar.width == 2));
+        assert_eq!(
+            (&*drawn.lanes[0].name, &*drawn.lanes[1].name),
+            ("me (this instance)", "leader")
+        );
+        assert_eq!(drawn.bars.iter().filter(|bar| bar.width > 2).count(), 2);
+        assert!(drawn.blank > 100 && drawn.bars[2].x <= drawn.blank, "the rest is not drawn");
+        let leaders = lanes(&spans.iter().rev().collect::<Vec<_>>(), Some(&leader));
+        assert_eq!(leaders[1], &leader);
     }
 
     #[test]
