@@ -261,27 +261,30 @@ etcd_3_5() {
   tests_lack 'etcd 3.5, with etcdctl, in a directory that INCUMBENT_ETCD_3_5 names'
 }
 
-# The HTTP endpoint is asked with curl, and its metrics are checked by Prometheus' own tool, which is
-# unpacked for the same reason as etcd.
-curl_and_promtool() {
+# The HTTP endpoint is asked with curl, and its metrics are scraped and checked by Prometheus' own
+# programs, which are unpacked for the same reason as etcd.
+curl_and_prometheus() {
+  local program
   if ! has curl; then
     install_packages 'asks the HTTP endpoint in the tests' curl || tests_lack 'curl'
   fi
-  [[ ${INCUMBENT_PROMTOOL-} || -x $tools/prometheus/promtool ]] && return
+  [[ -x $tools/prometheus/promtool && -x $tools/prometheus/prometheus ]] && return
   mkdir -p "$tools/prometheus"
-  if has promtool; then
-    ln -sf "$(command -v promtool)" "$tools/prometheus/promtool"
+  if has promtool && has prometheus; then
+    for program in promtool prometheus; do
+      ln -sf "$(command -v "$program")" "$tools/prometheus/$program"
+    done
     return
   fi
   if on_debian && refresh_apt; then
-    say "fetching Debian's promtool into .tools"
+    say "fetching Debian's prometheus and promtool into .tools"
     if (
       cd "$scratch"
       apt-get -qq -o APT::Sandbox::User=root download prometheus
       dpkg-deb --extract prometheus_*.deb prometheus
-    ) && install -m 755 "$scratch/prometheus/usr/bin/promtool" "$tools/prometheus/promtool"; then return; fi
+    ) && install -m 755 "$scratch"/prometheus/usr/bin/{promtool,prometheus} "$tools/prometheus/"; then return; fi
   fi
-  tests_lack 'promtool (of Prometheus), which INCUMBENT_PROMTOOL names'
+  tests_lack 'prometheus and promtool, in .tools/prometheus'
 }
 
 # The status page is looked at in a browser, and judged by axe-core, which has the rules of the Web
@@ -407,7 +410,7 @@ wasm
 just_the_runner
 etcd_3_4
 etcd_3_5
-curl_and_promtool
+curl_and_prometheus
 browser_and_axe
 for example; do "${example}_example"; done
 

@@ -384,19 +384,18 @@ fn series(metrics: &str, name: &str) -> f64 {
 
 const MONITORING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/monitoring");
 
-/// Prometheus' own tool, which setup.sh has put into `.tools`.
-fn promtool(arguments: &[&str]) -> Command {
-    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools/prometheus/promtool");
-    let program = std::env::var("INCUMBENT_PROMTOOL").unwrap_or_else(|_| kept.into());
-    let mut promtool = Command::new(program);
-    promtool.args(arguments).current_dir(MONITORING);
-    promtool
+/// A program of Prometheus' own, which setup.sh has put into `.tools`.
+fn of_prometheus(program: &str, arguments: &[&str]) -> Command {
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools/prometheus");
+    let mut command = Command::new(format!("{kept}/{program}"));
+    command.args(arguments).current_dir(MONITORING);
+    command
 }
 
 /// `alerts_test.yml` has a case in which it fires, and one in which it does not, for each alert.
 #[test]
 fn the_alerts_fire_when_they_should() {
-    let tested = end(promtool(&["test", "rules", "alerts_test.yml"])).expect(0);
+    let tested = end(of_prometheus("promtool", &["test", "rules", "alerts_test.yml"])).expect(0);
     println!("{}", tested.stdout);
     let rules = fs::read_to_string(format!("{MONITORING}/alerts.yml")).unwrap();
     let tests = fs::read_to_string(format!("{MONITORING}/alerts_test.yml")).unwrap();
@@ -408,6 +407,36 @@ fn the_alerts_fire_when_they_should() {
         assert_eq!(tests.matches(&format!("alertname: {alert}")).count(), 2, "{alert}");
         assert!(manual.contains(&format!("| `{alert}` | ")), "{alert}");
     }
+}
+
+/// Prometheus scrapes this endpoint, and takes the alert rules.
+fn scraped(endpoint: &Endpoint) {
+    let directory = TempDir::new().unwrap();
+    let configuration = directory.path().join("prometheus.yml");
+    let targets = format!("targets: [{:?}]", endpoint.address());
+    let text = format!(
+        "global: {{scrape_interval: 100ms, evaluation_interval: 100ms}}\n\
+         rule_files: [\"{MONITORING}/alerts.yml\"]\n\
+         scrape_configs: [{{job_name: incumbent, static_configs: [{{{targets}}}]}}]\n"
+    );
+    fs::write(&configuration, text).unwrap();
+    let configuration = format!("--config.file={}", configuration.display());
+    let data = format!("--storage.tsdb.path={}", directory.path().join("data").display());
+    let listen = "--web.listen-address=127.0.0.1:0";
+    let prometheus = Running::start(of_prometheus("prometheus", &[&configuration, &data, listen]));
+    let line = prometheus.stderr.line_with("msg=\"Listening on\"");
+    let url = format!("http://{}", line.rsplit_once("address=").unwrap().1);
+    let api = Endpoint { arguments: Vec::new(), url };
+    let told = |path: &str| api.asked(path, &[]).json()["data"].take();
+    until("Prometheus has scraped", || {
+        told("/api/v1/query?query=incumbent_is_leader")["result"][0]["value"][1] == "1"
+    });
+    until("all rules are evaluated", || {
+        let rules = told("/api/v1/rules")["groups"][0]["rules"].take();
+        let rules = rules.as_array().unwrap();
+        rules.len() == 9 && rules.iter().all(|rule| rule["health"] == "ok")
+    });
+    prometheus.stop();
 }
 
 fn prometheus_takes_the_metrics(etcd: Etcd) {
@@ -441,13 +470,14 @@ fn prometheus_takes_the_metrics(etcd: Etcd) {
     assert!((0.0..2.0).contains(&(now - answered)), "{answered} {now}");
 
     // Without a word, and so without a fault.
-    let mut check = promtool(&["check", "metrics"]);
+    let mut check = of_prometheus("promtool", &["check", "metrics"]);
     check.stdin(Stdio::piped());
     let mut check = Running::start(check);
     check.stdin().write_all(metrics.as_bytes()).unwrap();
     assert_eq!(check.wait(), 0);
     assert_eq!([check.stdout.all(), check.stderr.all()].concat(), Vec::<String>::new());
 
+    scraped(&endpoint);
     for file in ["dashboard.json", "alerts.yml"] {
         let text = fs::read_to_string(format!("{MONITORING}/{file}")).unwrap();
         let words = text.split(|one: char| !one.is_ascii_lowercase() && one != '_');
