@@ -12,7 +12,9 @@ mod source;
 mod story;
 mod timeline;
 
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use incumbent::Component;
@@ -77,6 +79,7 @@ fn play(source: Source, component: &Component) -> Result<(Story, Comparison), En
         if expected.is_some_and(|expected| expected != segment) {
             say(&format!("the segments before {} are missing", path.display()));
             replay = Replay::new(component.clone());
+            story.is_interrupted();
         }
         expected = Some(segment.saturating_add(1));
         let mut lines = Lines::open(&path)?;
@@ -84,6 +87,12 @@ fn play(source: Source, component: &Component) -> Result<(Story, Comparison), En
             let compared = replay.compare(&line);
             comparison.add(&line, &compared, || format!("{}, line {number}", path.display()));
             story.line(&line);
+            if story.is_too_long() {
+                return Err(bad_input(format!(
+                    "{} tells more than a story can hold: name fewer files",
+                    path.display()
+                )));
+            }
         }
     }
     story.finish();
@@ -254,8 +263,12 @@ fn transcript(path: &Path, source: &Source) -> Result<String, End> {
     Ok(text)
 }
 
+/// Writes a file for its owner alone, as the recordings are.
 fn write(path: &PathBuf, flag: &str, text: &str) -> Result<(), End> {
-    fs::write(path, text).map_err(|error| {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| {
         bad_input(format!(
             "{flag} {} cannot be written ({error}): give a file that can",
             path.display()

@@ -1,6 +1,6 @@
 //! Several instances' stories as one, in the order of the store's revisions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use incumbent::Reason;
@@ -17,7 +17,8 @@ pub struct Merged<'a> {
     pub stories: &'a [Story],
     /// How far the clock of each is ahead of the first one's.
     ahead: Vec<i128>,
-    names: BTreeMap<&'a [u8], String>,
+    /// None for a key that several instances had, as in a race.
+    names: BTreeMap<&'a [u8], Option<String>>,
 }
 
 /// A sentence, when it happened, and to which instance; none if it is about several.
@@ -25,6 +26,38 @@ pub struct Told {
     pub time: i128,
     pub instance: Option<usize>,
     pub sentence: Sentence,
+}
+
+impl Told {
+    /// The revision at which a key came or went. What follows from that may come later.
+    fn revision(&self) -> Option<i64> {
+        let is_change = matches!(self.sentence.event, "joined" | "demoted");
+        self.sentence.revision.filter(|_| is_change)
+    }
+}
+
+/// What one instance is still to tell.
+struct Pending {
+    told: VecDeque<Told>,
+    /// The least revision from each of them on.
+    least: VecDeque<Option<i64>>,
+}
+
+impl Pending {
+    fn new(mut told: Vec<Told>) -> Self {
+        told.sort_by_key(|told| told.time);
+        let mut least = VecDeque::new();
+        for told in told.iter().rev() {
+            let after = least.front().copied().flatten();
+            least.push_front(told.revision().into_iter().chain(after).min());
+        }
+        Self { told: told.into(), least }
+    }
+
+    fn pop(&mut self) -> Option<Told> {
+        self.least.pop_front();
+        self.told.pop_front()
+    }
 }
 
 impl<'a> Merged<'a> {
@@ -42,11 +75,17 @@ impl<'a> Merged<'a> {
             let least = before.min_by_key(|ahead| ahead.abs()).unwrap_or_default();
             ahead.push(if least.abs() > DISAGREEMENT { least } else { 0 });
         }
-        let keys = stories.iter().flat_map(|story| {
-            let name = story.identity();
-            story.keys.iter().map(move |key| (key.as_slice(), name.clone()))
-        });
-        Self { stories, ahead, names: keys.collect() }
+        let mut names: BTreeMap<&[u8], Option<String>> = BTreeMap::new();
+        for story in stories {
+            for key in &story.keys {
+                let name = story.identity();
+                let known = names.entry(key).or_insert_with(|| Some(name.clone()));
+                if known.as_ref() != Some(&name) {
+                    *known = None;
+                }
+            }
+        }
+        Self { stories, ahead, names }
     }
 
     /// The time by the clock of the first instance.
@@ -56,40 +95,50 @@ impl<'a> Merged<'a> {
         story.map_or(0, |story| story.time(mark) - ahead)
     }
 
-    /// All that happened, in order.
+    /// All that happened: by time, but keys come and go in the order of the revisions. What one
+    /// instance tells stays in its own order.
     pub fn told(&self) -> Vec<Told> {
-        let mut all: Vec<Told> = self.clocks().chain(self.leaderless()).collect();
-        for (instance, story) in self.stories.iter().enumerate() {
-            all.extend(story.sentences.iter().map(|sentence| {
+        let of_all = self.clocks().chain(self.leaderless()).collect();
+        let stories = self.stories.iter().enumerate().map(|(instance, story)| {
+            let told = story.sentences.iter().map(|sentence| {
                 let mut sentence = sentence.clone();
                 sentence.text = sentence.text.replace(KEY, &self.name(&sentence.key));
                 Told { time: self.time(instance, sentence.at), instance: Some(instance), sentence }
-            }));
-        }
-        all.sort_by_key(|told| told.time);
-        // Keys come and go in the order of the revisions. What follows from that may come later.
-        let placed = |told: &Told| {
-            let is_change = matches!(told.sentence.event, "joined" | "demoted");
-            told.sentence.revision.filter(|_| is_change)
-        };
-        let places: Vec<usize> =
-            (0..all.len()).filter(|at| all.get(*at).and_then(placed).is_some()).collect();
-        let mut by_revision = places.clone();
-        by_revision.sort_by_key(|at| all.get(*at).and_then(placed));
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        for (place, from) in places.into_iter().zip(by_revision) {
-            if let Some(order) = order.get_mut(place) {
-                *order = from;
+            });
+            told.collect()
+        });
+        let queues = std::iter::once(of_all).chain(stories);
+        let mut queues: Vec<Pending> = queues.map(Pending::new).collect();
+        let mut told = Vec::new();
+        loop {
+            let first = queues.iter().enumerate().filter_map(|(nth, queue)| {
+                let first = queue.told.front()?;
+                Some((first.time, nth, first.revision()))
+            });
+            let Some((_, mut next, revision)) = first.min() else { return told };
+            // Somebody tells later of what was earlier.
+            let others = queues.iter().enumerate().filter(|(nth, _)| *nth != next);
+            let earlier = others.filter_map(|(nth, queue)| Some(((*queue.least.front()?)?, nth)));
+            if let (Some(revision), Some((least, of))) = (revision, earlier.min())
+                && least < revision
+            {
+                next = of;
             }
+            told.extend(queues.get_mut(next).and_then(Pending::pop));
         }
-        let mut all: Vec<Option<Told>> = all.into_iter().map(Some).collect();
-        order.into_iter().filter_map(|from| all.get_mut(from)?.take()).collect()
     }
 
     /// The instance whose key it is, or the key.
-    fn name(&self, key: &[u8]) -> String {
+    pub fn name(&self, key: &[u8]) -> String {
         let shown = shown_bytes(key);
-        self.names.get(key).map_or_else(|| shown.clone(), |name| format!("{name} ({shown})"))
+        match self.names.get(key) {
+            Some(Some(name)) => format!("{name} ({shown})"),
+            Some(None) | None => shown,
+        }
+    }
+
+    fn has_term(&self, key: &[u8]) -> bool {
+        self.stories.iter().flat_map(|story| &story.terms).any(|term| term.key == key)
     }
 
     fn clocks(&self) -> impl Iterator<Item = Told> {
@@ -136,10 +185,14 @@ impl<'a> Merged<'a> {
                 let from = self.time(*former, before.to);
                 let to = self.time(*next, after.from);
                 let why = self.why_not_sooner((*former, before), (*next, after));
+                let mut lasted = seconds(to - from);
+                // A process that died may have led until its deadline, or died right away.
+                if let (TermEnd::Unknown, Some(story)) = (&before.end, self.stories.get(*former)) {
+                    lasted += &format!(" to {}", seconds(to - self.time(*former, story.last)));
+                }
                 let text = format!(
-                    "nobody led {} for {}, from epoch {} to epoch {}: {why}",
+                    "none of these instances led {} for {lasted}, from epoch {} to epoch {}: {why}",
                     shown_bytes(election.as_bytes()),
-                    seconds(to - from),
                     before.epoch,
                     after.epoch
                 );
@@ -162,6 +215,9 @@ impl<'a> Merged<'a> {
             format!("{other} had to learn of it")
         };
         let mut why = match &before.end {
+            TermEnd::Over(Reason::Resigned) if before.is_failing => {
+                format!("{one} gave up its term while its renewals got no answer, and {learns}")
+            }
             TermEnd::Over(Reason::Resigned) => format!("{one} resigned, and {learns}"),
             TermEnd::Over(Reason::Expired) => format!(
                 "{one} stopped in time, and its key stayed until the store let its lease run out \
@@ -178,14 +234,19 @@ impl<'a> Merged<'a> {
             why += &if *key == before.key {
                 format!("; {other} was told at {told} that the key was gone (revision {revision})")
             } else {
+                let of =
+                    if self.has_term(key) { "" } else { ", of which no term is recorded here," };
                 format!(
-                    "; {}, which did not lead, was in front of {other} until {told} (revision \
-                     {revision})",
+                    "; {}{of} was in front of {other} until {told} (revision {revision})",
                     self.name(key)
                 )
             };
         }
-        if let Some((from, until)) = after.silent {
+        let is_between = |(from, until): &(u64, u64)| {
+            self.time(of_next, *until) > self.time(of_former, before.to)
+                && self.time(of_next, *from) < self.time(of_next, after.from)
+        };
+        if let Some((from, until)) = after.silent.filter(is_between) {
             let (from, until) = (clock(of_next, from), clock(of_next, until));
             why += &format!(
                 "; the store gave {other} no answer from {} to {}",

@@ -23,8 +23,14 @@ pub struct Source {
 pub fn find(paths: &[PathBuf]) -> Result<Vec<Source>, End> {
     let mut found: BTreeMap<(PathBuf, String), Source> = BTreeMap::new();
     for path in paths {
-        let is_dir = fs::metadata(path).map_err(|error| unreadable(path, &error))?.is_dir();
-        let files = if is_dir { files(path)? } else { vec![path.clone()] };
+        let found_there = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+        let files = if found_there.is_dir() { files(path)? } else { vec![path.clone()] };
+        if !found_there.is_dir() && !found_there.is_file() {
+            return Err(bad_input(format!(
+                "{} is no file: give a recording, or the directory of --record",
+                path.display()
+            )));
+        }
         for file in files {
             let mut lines = Lines::open(&file)?;
             let Some((_, first)) = lines.next()? else {
@@ -38,10 +44,11 @@ pub fn find(paths: &[PathBuf]) -> Result<Vec<Source>, End> {
             let own = if head.recording.is_empty() { file.clone() } else { PathBuf::new() };
             let source = found.entry((own, head.recording.clone()));
             let segment = head.segment;
-            source
-                .or_insert_with(|| Source { head, files: Vec::new() })
-                .files
-                .push((segment, file));
+            let files = &mut source.or_insert_with(|| Source { head, files: Vec::new() }).files;
+            // A copy tells nothing new.
+            if !files.iter().any(|(known, _)| *known == segment) {
+                files.push((segment, file));
+            }
         }
     }
     if found.is_empty() {

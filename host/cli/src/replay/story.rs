@@ -15,6 +15,14 @@ use crate::text::{shown, shown_bytes};
 const PAUSE: Mark = 500_000_000;
 /// The wall clock was set if it moved by so much against ours.
 const STEP: i128 = 100_000_000;
+/// How many sentences and spans a story may have, how many calls of an elector may be without an
+/// answer, and how many keys that went from in front of a candidate are remembered. Electors of ours
+/// stay far below.
+const MOST: usize = 1_000_000;
+const CALLS: usize = 4_096;
+const GONE: usize = 16;
+/// How many bytes of a name are kept: the elector takes no longer ones.
+const NAME: usize = 1_024;
 /// Stands for a key in a sentence, until all instances are known whose key it could be.
 pub const KEY: char = '\u{0}';
 
@@ -63,8 +71,10 @@ pub struct Term {
     pub end: TermEnd,
     /// The keys in front that went before it began, at which revisions, and when it was told.
     pub gone: Vec<(Vec<u8>, i64, Mark)>,
-    /// How long calls to the store had no answer before it began.
+    /// How long calls to the store had no answer, the last time before it began.
     pub silent: Option<(Mark, Mark)>,
+    /// Its renewals failed when it ended.
+    pub is_failing: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +97,8 @@ pub struct Story {
     pub keys: Vec<Vec<u8>>,
     pub first: Option<Mark>,
     pub last: Mark,
-    /// A mark, and the nanoseconds since 1970 at that moment.
-    clock: Option<(Mark, i128)>,
+    /// Marks, and the nanoseconds since 1970 at those moments.
+    clocks: Vec<(Mark, i128)>,
     electors: BTreeMap<u32, Elector>,
 }
 
@@ -104,8 +114,9 @@ struct Elector {
     valid_until: Mark,
     /// A renewal found the lease gone.
     lease_gone: Option<Mark>,
-    /// Calls of all kinds that had no answer.
+    /// From when to when calls of all kinds had no answer, and whether one has had since.
     silent: Option<(Mark, Mark)>,
+    is_answered: bool,
 }
 
 #[derive(Debug)]
@@ -135,6 +146,8 @@ struct Candidate {
     /// Its own key was deleted.
     deleted: Option<i64>,
     since: Mark,
+    /// What stood in front of it may have been told before this recording begins.
+    is_partial: bool,
     /// Its present term, in the story's list.
     term: Option<usize>,
     endangered: Option<Mark>,
@@ -154,12 +167,13 @@ impl Story {
 
     /// The nanoseconds since 1970, or since the clock's origin if the recording has no times.
     pub fn time(&self, mark: Mark) -> i128 {
-        let (at, time) = self.clock.unwrap_or_default();
+        let before = self.clocks.partition_point(|(at, _)| *at <= mark).saturating_sub(1);
+        let (at, time) = self.clocks.get(before).copied().unwrap_or_default();
         time + i128::from(mark) - i128::from(at)
     }
 
     pub fn has_times(&self) -> bool {
-        self.clock.is_some()
+        !self.clocks.is_empty()
     }
 
     /// A mark, for people.
@@ -194,6 +208,16 @@ impl Story {
         &mut self.sentences[index]
     }
 
+    /// Lines are missing here, so nothing can be said of the time since the last one.
+    pub fn is_interrupted(&mut self) {
+        self.electors.values_mut().for_each(|elector| elector.wake = None);
+    }
+
+    /// Whether it tells more than can be held.
+    pub fn is_too_long(&self) -> bool {
+        self.sentences.len() + self.spans.len() + self.terms.len() > MOST
+    }
+
     pub fn line(&mut self, line: &Line) {
         match line {
             Line::Head(_) => {}
@@ -219,6 +243,11 @@ impl Story {
     }
 
     fn moves_to(&mut self, now: Mark) {
+        if self.first.is_none() && self.head.segment > 0 {
+            let text = "what happened before is not in this recording any more: who led then is \
+                        told at the next change";
+            self.tell(now, "begins", "", text.into());
+        }
         self.first.get_or_insert(now);
         self.last = self.last.max(now);
     }
@@ -239,7 +268,9 @@ impl Story {
                     );
                     self.tell(now, "clock-set", "", text);
                 }
-                self.clock = Some((now, time));
+                if self.clocks.last().is_none_or(|(last, _)| *last < now) {
+                    self.clocks.push((now, time));
+                }
             }
             HostAction::Broke(error) => {
                 let text = format!("the elector broke, and is replaced: {}", shown(error));
@@ -254,16 +285,24 @@ impl Story {
                 self.tell(now, "expired", &term.name, text).epoch = Some(term.epoch);
             }
             HostAction::Gap(lines) => {
-                let text = format!("{lines} steps are missing, which were not written in time");
+                let text = format!(
+                    "steps are missing here, which were too long or not written in time: {lines}"
+                );
                 self.tell(now, "gap", "", text);
+                self.is_interrupted();
             }
             HostAction::Elections(known) => {
                 let unknown = || Elector::new(now);
                 let state = self.electors.entry(elector).or_insert_with(unknown);
                 for known in known {
-                    let candidate = state.candidates.entry(known.election).or_default();
-                    candidate.name.clone_from(&known.name);
-                    candidate.key.clone_from(&known.key);
+                    self.keys.push(known.key.clone());
+                    state.candidates.entry(known.election).or_insert_with(|| Candidate {
+                        name: bounded(&known.name),
+                        key: known.key.clone(),
+                        since: now,
+                        is_partial: true,
+                        ..Candidate::default()
+                    });
                 }
             }
             HostAction::Closed => {
@@ -305,6 +344,9 @@ impl Story {
                     let sent =
                         Sent { at: now, give_up: call.give_up, is_renewal, is_given_up: false };
                     state.calls.insert(call.id, sent);
+                    if state.calls.len() > CALLS {
+                        state.calls.pop_first();
+                    }
                 }
                 Command::Watch(watch) if !watch.prefix => {
                     if let Some(candidate) = state.in_line_behind(&watch.key) {
@@ -349,7 +391,7 @@ impl Story {
         let Some(sent) = state.calls.remove(&reply.id) else { return };
         match &reply.outcome {
             Ok(response) => {
-                state.silent = state.silent.filter(|(_, until)| *until > sent.at);
+                state.is_answered |= state.silent.is_some_and(|(_, until)| until <= sent.at);
                 if let Response::Claimed(claimed) = response {
                     self.learn(claimed.entry.created, now);
                 }
@@ -385,8 +427,11 @@ impl Story {
         let Change::Deleted(deletion) = &watched.change else { return };
         self.learn(deletion.at, now);
         for candidate in state.candidates.values_mut() {
-            if candidate.front == deletion.key {
+            if candidate.front == deletion.key && !deletion.key.is_empty() {
                 candidate.gone.push((deletion.key.clone(), deletion.at, now));
+                if candidate.gone.len() > GONE {
+                    candidate.gone.remove(0);
+                }
             }
             if candidate.key == deletion.key {
                 candidate.deleted = Some(deletion.at);
@@ -423,6 +468,7 @@ impl Story {
                 state.valid_until = state.valid_until.max(leadership.valid_until);
                 let Some(candidate) = state.candidates.get_mut(&id) else { return };
                 let gone = std::mem::take(&mut candidate.gone);
+                let is_partial = std::mem::take(&mut candidate.is_partial);
                 let (name, since) = (candidate.name.clone(), candidate.since);
                 candidate.term = Some(self.terms.len());
                 candidate.asked = None;
@@ -437,6 +483,7 @@ impl Story {
                     end: TermEnd::Unknown,
                     gone: gone.clone(),
                     silent,
+                    is_failing: false,
                 });
                 self.draw(&name, Kind::Waiting, since, now, None);
                 let epoch = leadership.term.epoch;
@@ -450,6 +497,7 @@ impl Story {
                         );
                         (why, key.clone(), Some(*at))
                     }
+                    None if is_partial => (String::new(), Vec::new(), Some(epoch)),
                     None => (": nobody was in front".to_owned(), Vec::new(), Some(epoch)),
                 };
                 let told = self.tell(now, "elected", &name, leads + &why);
@@ -526,6 +574,7 @@ impl Story {
         if let Some(known) = index.and_then(|index| self.terms.get_mut(index)) {
             (known.to, known.end, known.renewed) =
                 (end, TermEnd::Over(reason.clone()), known.renewed.max(state.renewed));
+            known.is_failing = state.failing.is_some();
             from = Some(known.from);
         }
         self.draw(&name, Kind::Leading, from.unwrap_or(now), end, Some(term.epoch));
@@ -534,7 +583,15 @@ impl Story {
         }
         let deadline = self.clock(state.valid_until);
         let why = match reason {
-            Reason::Resigned => asked.unwrap_or("it was asked to").to_owned(),
+            Reason::Resigned => {
+                let why = asked.unwrap_or("it was asked to").to_owned();
+                match &state.failing {
+                    Some(failing) => {
+                        format!("{why}; its deadline was {deadline}, and {}", self.failed(failing))
+                    }
+                    None => why,
+                }
+            }
             Reason::Expired => match &state.failing {
                 Some(failing) => {
                     format!(
@@ -562,7 +619,8 @@ impl Story {
         let election = shown_bytes(name.as_bytes());
         let text = format!("leads {election} no longer; epoch {} is over: {why}", term.epoch);
         let told = self.tell(now, "demoted", &name, text);
-        (told.epoch, told.revision) = (Some(term.epoch), deleted);
+        let deposed = deleted.filter(|_| matches!(reason, Reason::Deposed));
+        (told.epoch, told.revision) = (Some(term.epoch), deposed);
     }
 
     /// Renewals without an answer, as a part of a sentence.
@@ -600,14 +658,18 @@ impl Story {
                 self.draw(&candidate.name, Kind::Leading, from, self.last, Some(epoch));
             }
         }
+        let is_leading = |candidate: &Candidate| candidate.term.is_some();
+        let leads = electors.values().any(|state| state.candidates.values().any(is_leading));
         if let Some(state) = electors.values().next()
             && !self.head.recording.is_empty()
         {
-            let text = format!(
-                "the recording ends here, and nothing was closed: it goes on, or the process died \
-                 (its terms had until {})",
-                self.clock(state.valid_until)
-            );
+            let mut text =
+                "the recording ends here, and nothing was closed: it goes on, the process \
+                            died, or nothing more could be written"
+                    .to_owned();
+            if leads {
+                text += &format!(" (its terms had until {})", self.clock(state.valid_until));
+            }
             self.tell(self.last, "ends", "", text);
         }
     }
@@ -624,11 +686,12 @@ impl Elector {
             valid_until: 0,
             lease_gone: None,
             silent: None,
+            is_answered: false,
         }
     }
 
     fn begin(&mut self, election: u32, name: &str, now: Mark) {
-        let candidate = Candidate { name: name.to_owned(), since: now, ..Candidate::default() };
+        let candidate = Candidate { name: bounded(name), since: now, ..Candidate::default() };
         self.candidates.insert(election, candidate);
     }
 
@@ -658,6 +721,9 @@ impl Elector {
     }
 
     fn no_answer(&mut self, sent: Mark, until: Mark, why: Option<String>, is_renewal: bool) {
+        if std::mem::take(&mut self.is_answered) {
+            self.silent = None;
+        }
         let (first, last) = self.silent.unwrap_or((sent, until));
         self.silent = Some((first.min(sent), last.max(until)));
         if !is_renewal {
@@ -669,6 +735,11 @@ impl Elector {
         failing.many += 1;
         failing.until = failing.until.max(until);
     }
+}
+
+/// A name, or its beginning.
+fn bounded(name: &str) -> String {
+    name.get(..name.floor_char_boundary(NAME)).unwrap_or_default().to_owned()
 }
 
 /// The nanoseconds since 1970.

@@ -1,5 +1,7 @@
 //! What is told of the stories in `tests/transcripts`, and of some that were made for this.
 
+use std::fs;
+
 use incumbent::recording::Line;
 
 use super::*;
@@ -82,14 +84,48 @@ fn clocks_that_disagree_or_are_set_are_told_of() {
 fn what_happened_at_a_later_revision_is_told_later() {
     let mut stories =
         [story!("deletion_overrules_a_renewal", ""), story!("comes_back_one_by_one", "")];
-    let mut sentence = stories[0].sentences[0].clone();
-    (sentence.at, sentence.revision, sentence.text) = (0, Some(i64::MAX), "the last".into());
-    stories[0].sentences.push(sentence);
+    // It tells of all of it 100 s late.
+    stories[0].sentences.iter_mut().for_each(|sentence| sentence.at += 100_000_000_000);
     let merged = Merged::new(&stories);
     let told = merged.told();
     let joined = told.iter().filter(|told| told.sentence.event == "joined");
     let revisions: Vec<_> = joined.filter_map(|told| told.sentence.revision).collect();
-    assert!(revisions.is_sorted() && revisions.len() > 2, "{revisions:?}");
+    assert_eq!(revisions, [5, 6]);
+    // What one instance tells stays in its order.
+    for instance in 0..2 {
+        let own = told.iter().filter(|told| told.instance == Some(instance));
+        let own: Vec<_> = own.map(|told| told.sentence.at).collect();
+        assert!(own.is_sorted() && own.len() > 2, "{own:?}");
+    }
+}
+
+#[test]
+fn what_is_not_recorded_is_not_told_as_known() {
+    let mut stories =
+        [story!("comes_back_one_by_one", ""), story!("deletion_overrules_a_renewal", "")];
+    let shared = stories[0].keys[0].clone();
+    stories[1].keys.push(shared.clone());
+    let merged = Merged::new(&stories);
+    assert_ne!(merged.name(&shared), shown_bytes(&shared), "both are called the same");
+    stories[1].head.identity = "another".into();
+    let merged = Merged::new(&stories);
+    assert_eq!(merged.name(&shared), shown_bytes(&shared), "a key of several names no one");
+
+    let mut head = Head::default();
+    (head.segment, head.recording) = (3, "late".into());
+    let mut story = Story::new(head);
+    for line in [
+        r#"{"now":"1","host":{"tag":"elections","val":[{"election":1,"name":"jobs","key":"6b"}]}}"#,
+        r#"{"now":"2","events":[{"tag":"wake"}],"step":{"commands":[{"tag":"notify","val":{"tag":"elected","val":{"term":{"election":1,"epoch":"7"},"key":"6b","lease":"1","valid-until":"9"}}}],"deadline":null}}"#,
+    ] {
+        story.line(&Line::read(&format!("{line}\n")).unwrap());
+    }
+    story.finish();
+    let told: Vec<_> = story.sentences.iter().map(|sentence| &*sentence.text).collect();
+    assert!(told[0].contains("not in this recording any more"), "{told:?}");
+    assert_eq!(told[1], "leads jobs in epoch 7", "nothing is said of those in front");
+    assert!(told[2].contains("(its terms had until "), "{told:?}");
+    assert_eq!(story.keys, [b"k"]);
 }
 
 #[test]

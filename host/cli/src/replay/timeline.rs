@@ -13,6 +13,8 @@ const LEFT: i128 = 180;
 const RIGHT: i128 = 48;
 const TOP: i128 = 64;
 const LANE: i128 = 44;
+/// How many lanes are drawn, each of which looks at all spans of its instance.
+const LANES: usize = 200;
 /// Into how many parts the time is divided, at most.
 const MARKS: i128 = 8;
 
@@ -43,11 +45,11 @@ pub fn draw(merged: &Merged<'_>) -> String {
         (from, to) = (from.min(first), to.max(last));
     }
     let from = from.min(to);
-    let count = i128::try_from(lanes.len()).unwrap_or_default();
+    let count = i128::try_from(lanes.len().min(LANES)).unwrap_or_default();
     let bottom = TOP + LANE * count;
     let mut drawing = Drawing { text: String::new(), from, to: to.max(from + 1), bottom };
     drawing.frame();
-    for ((instance, election), nth) in lanes.into_iter().zip(0..) {
+    for ((instance, election), nth) in lanes.into_iter().take(LANES).zip(0..) {
         drawing.lane(merged, (instance, election), TOP + LANE * nth);
     }
     drawing.legend();

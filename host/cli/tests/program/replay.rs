@@ -66,7 +66,7 @@ fn the_story_has_causes_and_the_component_says_it_again() {
         &format!(
             "from epoch 2 to epoch {epoch}: one stopped in time, and its key stayed until the "
         ),
-        "two: the recording ends here, and nothing was closed: it goes on, or the process died",
+        "two: the recording ends here, and nothing was closed: it goes on, the process died, or",
         "the recording of two ends while it led, and its lease had to run out",
         "one: leads jobs no longer; epoch 5 is over: its holder left the election",
         "one: the session was closed",

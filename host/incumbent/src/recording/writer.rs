@@ -222,6 +222,11 @@ impl Writer {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        // A write beyond this limit would end the process by a signal.
+        let longest = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if longest.is_some_and(|longest| self.bytes > longest) {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         let written = self.file.write_all(self.buffer.as_bytes());
         if written.is_err() {
             // So that no line is torn. A file that cannot even be cut is read up to its last line.
