@@ -35,9 +35,6 @@ impl Demand {
 const SHARE: u32 = 20;
 const LONGEST_FRESH: Duration = Duration::from_secs(10);
 
-/// A reading that took longer tells of a store that was away, and not of a long queue.
-const AWAY: Duration = Duration::from_secs(3);
-
 /// A store that takes longer than that does not answer, as far as a page tells.
 const SLOW: Duration = Duration::from_millis(500);
 
@@ -66,8 +63,8 @@ struct State {
     under_way: Option<Instant>,
     /// When it was asked before that.
     asked: Option<Instant>,
-    /// How long it took, when it was not away.
-    took: Duration,
+    /// How long the last two readings took. One alone may have waited for a store that was away.
+    took: [Duration; 2],
     /// It did not answer at all.
     failed: bool,
     /// The candidates have changed since.
@@ -140,22 +137,27 @@ impl Queue {
         }
         let took = asked.elapsed();
         let mut state = self.0.state.lock();
-        if took <= AWAY {
-            state.took = took;
-        }
+        let [last, _] = state.took;
+        state.took = [took, last];
         (state.under_way, state.asked, state.failed) = (None, Some(asked), failed);
     }
 }
 
 impl State {
+    /// How long a reading takes.
+    fn usual(&self) -> Duration {
+        let [last, before] = self.took;
+        last.min(before)
+    }
+
     fn is_due(&self, fresh: Duration) -> bool {
         let fresh = if self.is_stale { Duration::ZERO } else { fresh };
-        let fresh = fresh.max((self.took * SHARE).min(LONGEST_FRESH));
+        let fresh = fresh.max((self.usual() * SHARE).min(LONGEST_FRESH));
         self.under_way.is_none() && self.asked.is_none_or(|asked| asked.elapsed() >= fresh)
     }
 
     fn is_answered(&self) -> bool {
-        let slow = SLOW.max(self.took * 2);
+        let slow = SLOW.max(self.usual() * 2);
         !self.failed && self.under_way.is_none_or(|since| since.elapsed() < slow)
     }
 }
@@ -196,7 +198,7 @@ mod tests {
         let state = State::default();
         assert!(state.is_answered() && state.is_due(Duration::MAX));
         assert!(!State { failed: true, ..state }.is_answered());
-        let under_way = |span, took| State { under_way: ago(span), took, ..state };
+        let under_way = |span, took| State { under_way: ago(span), took: [took; 2], ..state };
         assert!(under_way(Duration::ZERO, Duration::ZERO).is_answered());
         assert!(!under_way(SLOW, Duration::ZERO).is_answered());
         assert!(under_way(SLOW, took).is_answered() && !under_way(took * 2, took).is_answered());
@@ -207,7 +209,7 @@ mod tests {
     fn a_reading_is_fresh_for_as_long_as_it_is_worth() {
         let asked = |span: u64, took| State {
             asked: Instant::now().checked_sub(Duration::from_millis(span)),
-            took: Duration::from_millis(took),
+            took: [took; 2].map(Duration::from_millis),
             ..State::default()
         };
         let second = Duration::from_secs(1);
@@ -216,6 +218,8 @@ mod tests {
         let long = State { is_stale: true, ..asked(1_900, 100) };
         assert!(!long.is_due(second) && asked(2_000, 100).is_due(second));
         assert!(asked(10_000, 3_000).is_due(second), "after ten seconds at the latest");
+        let once = State { took: [second * 3, Duration::ZERO], ..asked(1_000, 0) };
+        assert!(once.is_due(second), "the store was away");
     }
 
     #[tokio::test]
