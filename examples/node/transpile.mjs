@@ -1,7 +1,8 @@
 // Makes the elector's component into modules that Node runs, in component/.
 
+import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { transpile } from '@bytecodealliance/jco-transpile';
@@ -35,6 +36,9 @@ for (const [file, bytes] of Object.entries(files)) {
   await mkdir(path.dirname(file), { recursive: true });
   await writeFile(file, bytes);
 }
+// Recordings name the component.
+const hash = createHash('sha256').update(await readFile(component)).digest('hex');
+await writeFile(path.join(made, 'incumbent.wasm.sha256'), `${hash}\n`);
 await rm(former, { recursive: true, force: true });
 if (existsSync(outDir)) await rename(outDir, former);
 await rename(made, outDir);

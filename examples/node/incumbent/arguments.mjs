@@ -6,6 +6,10 @@ import { isUint8Array } from 'node:util/types';
 import { ElectionError } from './errors.mjs';
 
 /** @import { Contest } from '../component/interfaces/incumbent-election-types.js' */
+/** @import { Recording } from './recorder.mjs' */
+
+/** How many bytes a recording may take: the least, and unless given. */
+const [LEAST, USUAL] = [64 << 10, 64 << 20];
 
 /**
  * @param {string} what
@@ -48,6 +52,17 @@ export function revision(given) {
 export function seconds(what, given) {
   const fits = typeof given === 'number' && given >= 0 && given <= 1e9;
   return fits ? BigInt(Math.round(given * 1e9)) : refuse(what, given, 'a number of seconds');
+}
+
+/**
+ * @param {Recording} given
+ * @returns {Required<Recording>}
+ */
+export function recording({ dir, limit = USUAL, values = false }) {
+  const path = typeof dir === 'string' && dir !== '' ? dir : refuse('record.dir', dir, 'the path of a directory');
+  const fits = Number.isSafeInteger(limit) && limit >= LEAST;
+  if (!fits) refuse('record.limit', limit, `a number of bytes, ${LEAST} at least`);
+  return { dir: path, limit, values: values === true };
 }
 
 /**

@@ -8,6 +8,7 @@ import { openElector } from './component.mjs';
  * @import { Elector } from '../component/interfaces/incumbent-election-elector.js'
  * @import { Call, Command, Config, Event, Notice, Operation }
  *   from '../component/interfaces/incumbent-election-types.js'
+ * @import { Recorder } from './recorder.mjs'
  * @import { Outcome, Store } from './store.mjs'
  */
 
@@ -50,6 +51,7 @@ export class Driver {
    *   etcd has answered, or has not, after so many nanoseconds
    * @param {(error: Error) => void} parts.broken the elector broke: its memory is gone
    * @param {() => void} parts.replaced another elector is there, and knows of nothing
+   * @param {Recorder} [parts.recorder] is told every step
    * @param {typeof openElector} [parts.open]
    */
   constructor({ open = openElector, ...parts }) {
@@ -67,7 +69,9 @@ export class Driver {
     const [first, second] = randomFillSync(new BigUint64Array(2));
     const seed = /** @type {[bigint, bigint]} */ ([first, second]);
     this.#opened = now();
-    this.#elector = this.parts.open({ ...this.parts.config, seed }, this.#opened);
+    const config = { ...this.parts.config, seed };
+    this.#elector = this.parts.open(config, this.#opened);
+    this.parts.recorder?.opened(this.#opened, config);
   }
 
   /**
@@ -85,16 +89,19 @@ export class Driver {
     if (this.#events.length > 0) setImmediate(() => this.#turn());
     this.#disarm();
     let step;
+    // The clock is read right before; whatever the step sends is sent after it.
+    const mark = now();
     try {
-      // The clock is read right before; whatever the step sends is sent after it.
-      step = this.#elector.handle(now(), events);
+      step = this.#elector.handle(mark, events);
     } catch (error) {
+      this.parts.recorder?.stepped(mark, events);
       return this.#broke(/** @type {Error} */ (error));
     }
     for (const command of step.commands) this.#obey(command, this.#elector);
     if (step.deadline !== undefined) {
       this.#disarm = at(step.deadline, () => this.push({ tag: 'wake' }));
     }
+    this.parts.recorder?.stepped(mark, events, step);
   }
 
   /**
@@ -157,6 +164,7 @@ export class Driver {
   /** @param {Error} error */
   #broke(error) {
     this.#drop();
+    this.parts.recorder?.broke(error.message);
     process.nextTick(this.parts.broken, error);
     if (now() - this.#opened > PROBATION) this.#pause = SHORTEST;
     this.#disarm = at(now() + this.#pause, () => {

@@ -6,6 +6,7 @@ import { bytes, contest, seconds, text } from './arguments.mjs';
 import { Driver } from './driver.mjs';
 import { ElectionError, sentence } from './errors.mjs';
 import { Leadership } from './leadership.mjs';
+import { Recorder } from './recorder.mjs';
 import { Store } from './store.mjs';
 
 export { now } from './clock.mjs';
@@ -15,6 +16,7 @@ export { ElectionError, Leadership };
  * @import { Candidacy, Contest, Mutation, Notice, Operation, Term, WriteOutcome }
  *   from '../component/interfaces/incumbent-election-types.js'
  * @import { Credentials } from './access.mjs'
+ * @import { Recording } from './recorder.mjs'
  * @import { Outcome } from './store.mjs'
  */
 
@@ -33,10 +35,14 @@ const JOINING = 256;
  *   least
  * @property {number} [margin] taken off every deadline, in seconds, for clocks that run at
  *   different rates; 1% of the lease time at least
+ * @property {Recording} [record] writes every step to files, which `incumbent replay` reads
  * @property {typeof import('./component.mjs').openElector} [open] another elector, for tests
  */
 
 /** @typedef {SessionOptions & Credentials} Options */
+
+/** What others read of this process, unless another identity is given. */
+const IDENTITY = `${hostname()}-${process.pid}`;
 
 /** How long etcd may take to answer, in nanoseconds. */
 const REQUEST = 5_000_000_000n;
@@ -83,6 +89,7 @@ const REQUEST = 5_000_000_000n;
  */
 export class Session extends EventEmitter {
   #store;
+  #recorder;
   #driver;
   #ids = 0;
   /** @type {Map<number, Candidate>} */
@@ -116,10 +123,14 @@ export class Session extends EventEmitter {
    */
   static async connect(url = 'etcd://127.0.0.1:2379', options = {}) {
     const store = new Store(url, options);
+    let recorder;
     try {
       await store.probe();
-      return new Session(store, options);
+      const identity = text('identity', options.identity ?? IDENTITY);
+      if (options.record) recorder = await Recorder.start(options.record, identity);
+      return new Session(store, options, recorder);
     } catch (error) {
+      await recorder?.close();
       store.close();
       throw error;
     }
@@ -130,12 +141,15 @@ export class Session extends EventEmitter {
    *
    * @param {Store} store
    * @param {Options} options
+   * @param {Recorder} [recorder]
    */
-  constructor(store, { identity = `${hostname()}-${process.pid}`, ttl = 10, margin = 0, open }) {
+  constructor(store, { identity = IDENTITY, ttl = 10, margin = 0, open }, recorder) {
     super();
     /** What others read of this process. */
     this.identity = text('identity', identity);
     this.#store = store;
+    this.#recorder = recorder;
+    if (recorder) recorder.trouble = (why) => this.emit('trouble', why);
     this.#driver = new Driver({
       config: {
         leaseTtl: seconds('ttl', ttl),
@@ -143,6 +157,7 @@ export class Session extends EventEmitter {
         requestTimeout: REQUEST,
       },
       store,
+      recorder,
       open,
       answered: (operation, outcome, span) => this.emit('answered', operation, outcome, span),
       notify: (notice) => this.#notice(notice),
@@ -408,7 +423,8 @@ export class Session extends EventEmitter {
     this.#store.close();
     for (const candidate of this.#candidates.values()) this.#over(candidate);
     for (const answer of this.#writes.values()) answer({ tag: 'unknown' });
-    this.#closed.resolve();
+    if (this.#recorder) this.#recorder.close().then(() => this.#closed.resolve());
+    else this.#closed.resolve();
   }
 }
 

@@ -3,9 +3,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
-import { isDeepStrictEqual } from 'node:util';
-import { openElector } from '../incumbent/component.mjs';
-import { decode, encode } from './steps.mjs';
+import { replay } from './steps.mjs';
 
 const stories = new URL(process.env.INCUMBENT_STEPS ?? '../../../tests/transcripts/steps/', import.meta.url);
 // This folder may be alone; in the project they have to be there.
@@ -21,26 +19,5 @@ test('all stories are here', { skip }, () => {
 });
 
 for (const file of files) {
-  test(file, () => replay(readFileSync(new URL(file, stories), 'utf8')));
-}
-
-/** @param {string} text */
-function replay(text) {
-  const [head, ...lines] = text.trimEnd().split('\n').map((line) => JSON.parse(line));
-  assert.equal(head.format, 1);
-  assert.equal(head.package, 'incumbent:election@0.1.0');
-  /** @type {import('../component/interfaces/incumbent-election-elector.js').Elector | undefined} */
-  let elector;
-  for (const [number, line] of lines.entries()) {
-    const now = BigInt(line.now);
-    if ('open' in line) {
-      elector = undefined;
-      const open = () => { elector = openElector(decode(line.open), now); };
-      if (!line.error) open();
-      else assert.throws(open, ({ cause }) => isDeepStrictEqual(encode(cause), line.error));
-    } else {
-      const step = elector?.handle(now, decode(line.events));
-      assert.deepEqual(encode(step), line.step, `line ${number + 2}`);
-    }
-  }
+  test(file, () => { replay(readFileSync(new URL(file, stories), 'utf8')); });
 }
