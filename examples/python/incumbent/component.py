@@ -1,5 +1,6 @@
 """The elector, which decides: the component, run by wasmtime."""
 
+import hashlib
 import os
 import time
 from functools import cache, cached_property
@@ -70,6 +71,13 @@ class Elector:
         if not isinstance(self._elector, ResourceAny):
             raise ValueError(self._elector or "the margin leaves no time to lead: choose a longer ttl")
 
+    @cached_property
+    def kinds(self) -> tuple[Any, Any]:
+        """The types of the events and of a step."""
+        function = self._handle.type(self._store)
+        (_, _), (_, _), (_, events) = function.params
+        return events, function.result
+
     def handle(self, mark: int, events: list[Any], fuel: int = FUEL) -> Any:
         """The step that follows. Raises WasmtimeError where it traps: it has lost its memory then."""
         self._store.set_fuel(fuel)
@@ -77,15 +85,25 @@ class Elector:
 
 
 @cache
+def component_hash() -> str:
+    """The SHA-256 of the component, in hex."""
+    return hashlib.sha256(_path().read_bytes()).hexdigest()
+
+
+@cache
 def _component() -> tuple[Engine, Component]:
     """Compiled once a process, in a tenth of a second."""
-    named = os.environ.get("INCUMBENT_COMPONENT")
-    places = [Path(named)] if named else [FOLDER / "incumbent.wasm", FOLDER.parents[1] / "target/incumbent.wasm"]
     config = Config()
     config.consume_fuel = True
+    engine = Engine(config)
+    return engine, Component.from_file(engine, str(_path()))
+
+
+def _path() -> Path:
+    named = os.environ.get("INCUMBENT_COMPONENT")
+    places = [Path(named)] if named else [FOLDER / "incumbent.wasm", FOLDER.parents[1] / "target/incumbent.wasm"]
     for path in filter(Path.is_file, places):
-        engine = Engine(config)
-        return engine, Component.from_file(engine, str(path))
+        return path
     raise FileNotFoundError(
         f"the component is not at {' nor at '.join(map(str, places))}: "
         "`just component` makes it, and INCUMBENT_COMPONENT names it"

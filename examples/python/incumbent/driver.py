@@ -14,6 +14,7 @@ from wasmtime.component import Variant
 
 from .component import FUEL, Elector, now, record
 from .errors import Closed, Withdrawn, sentence
+from .recorder import Recorder
 from .store import SECOND, Etcd
 
 log = logging.getLogger("incumbent")
@@ -83,8 +84,14 @@ class Candidacy:
 class Driver:
     """Holds the elector. Everything is called on the event loop."""
 
-    def __init__(self, store: Etcd, config: dict[str, int], on_notice: Callable[[Variant], object]) -> None:
-        self.store, self.on_notice, self.fuel = store, on_notice, FUEL
+    def __init__(
+        self,
+        store: Etcd,
+        config: dict[str, int],
+        on_notice: Callable[[Variant], object],
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.store, self.on_notice, self.fuel, self.recorder = store, on_notice, FUEL, recorder
         self.meter = Meter()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.closes = self.is_over = False
@@ -112,7 +119,11 @@ class Driver:
 
     def _open(self) -> Elector:
         seed = (secrets.randbits(64), secrets.randbits(64))
-        return Elector(record(seed=seed, **self._config), now())
+        config, mark = record(seed=seed, **self._config), now()
+        elector = Elector(config, mark)
+        if self.recorder:
+            self.recorder.opened(mark, config)
+        return elector
 
     # What the application wants.
 
@@ -213,11 +224,17 @@ class Driver:
         for event in events:
             if event.tag == "watched":
                 self._free.release()
+        events, elector, step = events or [Variant("wake")], self._elector, None
         # Whatever this step asks for counts as sent at the mark that is read here.
-        step = self._elector.handle(now(), events or [Variant("wake")], self.fuel)
-        self._deadline = step.deadline
-        for command in step.commands:
-            self._obey(command.tag, command.payload)
+        mark = now()
+        try:
+            step = elector.handle(mark, events, self.fuel)
+            self._deadline = step.deadline
+            for command in step.commands:
+                self._obey(command.tag, command.payload)
+        finally:
+            if self.recorder:
+                self.recorder.stepped(elector.kinds, mark, events, step)
 
     def _obey(self, tag: str, what: Any) -> None:
         if tag == "notify":
@@ -364,6 +381,8 @@ class Driver:
         why = f"the elector broke: {last_line}"
         log.error("%s; it is replaced", why, exc_info=error)
         self.meter.replaced()
+        if self.recorder:
+            self.recorder.broke(last_line)
         self._drop(why)
         self._elector, self._deadline = None, None
         self._joining.clear()

@@ -12,6 +12,7 @@ from .access import Credentials, File
 from .component import now, record
 from .driver import Candidacy, Driver
 from .errors import Closed, Conflict, Refused, Stale, Unknown, sentence
+from .recorder import Recorder, Recording
 from .store import SECOND, Etcd
 
 #: Text is written as UTF-8.
@@ -149,6 +150,8 @@ class Session:
         finally:
             self._loop.cancel()
             await asyncio.wait([self._loop])
+            if self._driver.recorder:
+                await self._driver.recorder.close()
             await self._store.close()
 
     async def __aenter__(self) -> Self:
@@ -171,6 +174,7 @@ async def connect(
     key: File | None = None,
     user: str | None = None,
     password_file: File | None = None,
+    record: Recording | None = None,
 ) -> Session:
     """Connects to the etcd at `url`, and makes sure that it answers and accepts us. Times are in seconds.
 
@@ -185,6 +189,8 @@ async def connect(
     `key` are our own certificate and its key: PEM files. `user` logs in with the first line of
     `password_file`, which is read at each login.
 
+    `record` writes every step to files, which `incumbent replay` reads.
+
     Raises Unreachable; ValueError or TypeError where it is not what it has to be.
     """
     for name, time in {"ttl": ttl, "margin": margin, "within": within}.items():
@@ -194,16 +200,23 @@ async def connect(
             raise ValueError(f"{name} is {time}, and has to be a number of seconds from 0 to 1e9")
     if not isinstance(identity, str | None):
         raise TypeError(f"identity is {identity!r}, and has to be a str")
+    if not isinstance(record, Recording | None):
+        raise TypeError(f"record is {record!r}, and has to be a Recording")
+    identity = identity or f"{socket.gethostname()}-{os.getpid()}"
     times = {"lease_ttl": ttl, "safety_margin": margin, "request_timeout": 5.0}
     credentials = Credentials(ca=ca, cert=cert, key=key, user=user, password_file=password_file)
-    store = Etcd(url, credentials)
+    store, recorder = Etcd(url, credentials), None
     try:
         await store.prove(within)
-        driver = Driver(store, {name: round(time * SECOND) for name, time in times.items()}, on_notice)
+        if record:
+            recorder = await asyncio.to_thread(Recorder, record, identity)
+        driver = Driver(store, {name: round(time * SECOND) for name, time in times.items()}, on_notice, recorder)
     except BaseException:
+        if recorder:
+            await recorder.close()
         await store.close()
         raise
-    return Session(store, driver, identity or f"{socket.gethostname()}-{os.getpid()}")
+    return Session(store, driver, identity)
 
 
 def _bytes(what: str, data: Data) -> bytes:
