@@ -7,6 +7,7 @@ export async function use(signal: AbortSignal): Promise<bigint> {
   const session = await Session.connect('etcd://127.0.0.1:2379', { identity: 'worker-1', ttl: 5 });
   const secure = { tls: { ca: 'ca.pem', cert: 'c.pem', key: 'c.key' }, user: 'me', passwordFile: 'password' };
   measure(await Session.connect('etcds://a.example,b.example/team', secure));
+  await Session.connect('etcd://a.example', { record: { dir: 'recording', limit: 1 << 20 } });
   // @ts-expect-error a password is never in the program
   await Session.connect('etcd://a.example', { user: 'me', password: 'mine' });
   session.on('endangered', (leadership) => console.log(leadership.validUntil - now()));
