@@ -14,6 +14,7 @@ import { ElectionError } from './errors.mjs';
  * @typedef {object} Requests
  * @property {(mutation: Mutation, modified?: bigint) => Promise<bigint>} write
  * @property {() => Promise<void>} yielded
+ * @property {() => void} expired its deadline came before the elector ended it
  */
 
 /** One term of one election: it can touch no later one. */
@@ -127,7 +128,7 @@ export class Leadership {
   extend(lease, validUntil) {
     if (lease !== this.#lease) return false;
     if (!this.isValid()) {
-      this.end('expired');
+      this.#expire();
       return false;
     }
     this.#validUntil = validUntil;
@@ -138,7 +139,12 @@ export class Leadership {
   /** It is over at its deadline, whether or not the elector says so. */
   #arm() {
     this.#disarm();
-    this.#disarm = at(this.#validUntil, () => this.end('expired'));
+    this.#disarm = at(this.#validUntil, () => this.#expire());
+  }
+
+  #expire() {
+    if (this.#reason === undefined) this.#requests.expired();
+    this.end('expired');
   }
 
   /**

@@ -142,6 +142,16 @@ export class Recorder {
     this.#push(host('broke', why));
   }
 
+  /**
+   * A term was ended at its deadline, before the elector did it.
+   *
+   * @param {string} name
+   * @param {bigint} epoch
+   */
+  expired(name, epoch) {
+    this.#push(host('expired', { name, epoch }));
+  }
+
   /** Writes what waits, for two seconds at most. */
   async close() {
     this.#push(host('closed'));

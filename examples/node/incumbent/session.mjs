@@ -245,6 +245,7 @@ export class Session extends EventEmitter {
         const leadership = new Leadership(candidate.candidacy.name, notice.val, {
           write: (mutation, modified) => this.#write(term, mutation, modified),
           yielded: () => this.#yielded(candidate, term),
+          expired: () => this.#recorder?.expired(candidate.candidacy.name, term.epoch),
         });
         candidate.leadership = leadership;
         this.emit('elected', leadership);

@@ -5,6 +5,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync
 import os from 'node:os';
 import path from 'node:path';
 import { after, afterEach, before, beforeEach, test } from 'node:test';
+import { openElector } from '../incumbent/component.mjs';
 import { ElectionError, Session } from '../incumbent/session.mjs';
 import { Etcd, eventually } from './etcd.mjs';
 import { replay } from './steps.mjs';
@@ -104,6 +105,35 @@ test('a directory that is removed ends the recording, with one warning, and no e
   await session.close();
   assert.equal(trouble.length, 1);
   assert.match(`${trouble}`, /^the recording in \S+ has ended, and the election goes on: it cannot be written \(ENOENT/);
+});
+
+test('an elector that breaks is recorded, and the next one', async () => {
+  let breaks = false;
+  /** @type {typeof openElector} */
+  const open = (config, now) => {
+    const elector = openElector(config, now);
+    return /** @type {any} */ ({
+      handle: (/** @type {bigint} */ mark, /** @type {any[]} */ events) => {
+        if (breaks) throw new WebAssembly.RuntimeError('unreachable');
+        return elector.handle(mark, events);
+      },
+    });
+  };
+  const session = await Session.connect(etcd.url, { identity: 'breaks', open, record: { dir } });
+  await (await session.campaign('broken-first')).resign();
+  breaks = true;
+  const next = session.campaign('broken');
+  await new Promise((resolve) => session.once('replaced', () => resolve(undefined)));
+  breaks = false;
+  await (await next).resign();
+  await session.close();
+  const text = readFileSync(`${files()}`, 'utf8');
+  const lines = text.trimEnd().split('\n').map((line) => JSON.parse(line));
+  const broken = lines.findIndex((line) => line.step === null);
+  assert.equal(lines[broken].events[0].tag, 'campaign');
+  assert.deepEqual(lines[broken + 1].host, { tag: 'broke', val: 'unreachable' });
+  assert.ok(lines[broken + 2].open);
+  assert.ok(replay(lines.filter((line) => line.step !== null).map((line) => JSON.stringify(line)).join('\n')) > 10);
 });
 
 test('a recording that cannot be is refused in a sentence', async () => {

@@ -324,7 +324,7 @@ class Driver:
         if not elected.done() or elected.cancelled() or elected.result().lease != lease or candidacy.lost.done():
             return
         if now() >= candidacy.valid_until:
-            self._end(candidacy, "expired")
+            self._expire(candidacy)
         else:
             candidacy.valid_until = valid_until
             candidacy.endangered.clear()
@@ -333,9 +333,14 @@ class Driver:
         """Ends the term at its deadline, whether or not the elector says so."""
         left = (candidacy.valid_until - now()) / SECOND
         if left <= 0:
-            self._end(candidacy, "expired")
+            self._expire(candidacy)
         elif not candidacy.lost.done():
             asyncio.get_running_loop().call_later(min(left, LONGEST_SLEEP), self._keep_deadline, candidacy)
+
+    def _expire(self, candidacy: Candidacy) -> None:
+        if self.recorder and not candidacy.lost.done():
+            self.recorder.expired(candidacy.request.name, candidacy.elected.result().term.epoch)
+        self._end(candidacy, "expired")
 
     def _end(self, candidacy: Candidacy, reason: str) -> None:
         if not candidacy.lost.done():

@@ -133,6 +133,11 @@ class Recorder:
         line = host("broke", why)
         self._push(lambda: line, 1)
 
+    def expired(self, name: str, epoch: int) -> None:
+        """A term was ended at its deadline, before the elector did it."""
+        line = host("expired", {"name": name, "epoch": str(epoch)})
+        self._push(lambda: line, 1)
+
     async def close(self) -> None:
         """Writes what waits, for two seconds at most."""
         line = host("closed")

@@ -15,6 +15,7 @@ from etcd import Etcd
 from test_steps import replay
 
 from incumbent import Recording, connect
+from incumbent.component import FUEL
 
 LEAST = 64 << 10
 SECRET = "a secret of this candidate"
@@ -103,6 +104,23 @@ async def test_a_removed_directory_ends_the_recording_with_one_warning_and_no_el
             assert leadership.is_valid()
     (warning,) = caplog.messages
     assert warning.startswith(f"the recording in {tmp_path / 'here'} has ended, and the election goes on: it cannot")
+
+
+async def test_an_elector_that_breaks_is_recorded_and_the_next_one(etcd: Etcd, tmp_path: Path) -> None:
+    async with await connect(etcd.url, record=Recording(tmp_path / "here")) as session:
+        await (await soon(session.campaign("first"))).resign()
+        session._driver.fuel = 100
+        waits = asyncio.create_task(session.campaign("my-service"))
+        await until(lambda: session._driver._elector is None)
+        session._driver.fuel = FUEL
+        await (await soon(waits)).resign()
+    (path,) = files(tmp_path / "here")
+    lines = path.read_text().splitlines(keepends=True)
+    steps = list(map(json.loads, lines))
+    broken = next(at for at, line in enumerate(steps) if "events" in line and line["step"] is None)
+    assert steps[broken]["events"][0]["tag"] == "campaign"
+    assert steps[broken + 1]["host"]["tag"] == "broke" and "open" in steps[broken + 2]
+    assert replay("".join(lines[:broken] + lines[broken + 1 :])) > 10
 
 
 async def test_a_recording_that_cannot_be_is_refused_in_a_sentence(etcd: Etcd, tmp_path: Path) -> None:
