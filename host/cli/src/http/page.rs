@@ -135,7 +135,7 @@ fn usual_window(view: &InstanceView) -> u64 {
     windows.into_iter().find(|window| *window >= age.min(USUAL)).unwrap_or(USUAL)
 }
 
-/// By which this page's own script and style are known.
+/// Tells the browser which script and style are this page's own.
 fn nonce() -> Option<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).ok()?;

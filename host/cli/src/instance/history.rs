@@ -213,7 +213,7 @@ impl History {
         }
     }
 
-    /// This process runs. To be said every half second.
+    /// Notes that this process runs. Call it every [`TICK`].
     pub fn runs(&self, now: Mark) {
         let mut seen = self.0.lock();
         if let Some(last) = seen.last_tick.replace(now)

@@ -21,7 +21,7 @@ impl Leaderless {
         state.past + state.since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// The last that the store said of the leader.
+    /// Takes what the store has said last: whether somebody leads.
     pub fn seen(&self, somebody_leads: bool) {
         let mut state = self.0.lock();
         match (somebody_leads, state.since) {

@@ -115,7 +115,7 @@ impl Queue {
         last.borrow().clone()
     }
 
-    /// The candidates have changed: what was read is not fresh any more.
+    /// Takes what was read as out of date, because the candidates have changed.
     pub fn changed(&self) {
         self.0.state.lock().is_stale = true;
     }

@@ -158,16 +158,7 @@ impl<'a> Merged<'a> {
     }
 
     fn of_all(&self, time: i128, event: &'static str, election: &str, text: String) -> Told {
-        let sentence = Sentence {
-            at: 0,
-            event,
-            election: election.to_owned(),
-            epoch: None,
-            revision: None,
-            text,
-            key: Vec::new(),
-        };
-        Told { time, instance: None, sentence }
+        Told { time, instance: None, sentence: Sentence::new(0, event, election, text) }
     }
 
     /// For how long nobody led, and why the next one did not sooner.

@@ -40,6 +40,13 @@ pub struct Sentence {
     pub key: Vec<u8>,
 }
 
+impl Sentence {
+    pub fn new(at: Mark, event: &'static str, election: &str, text: String) -> Self {
+        let (election, key) = (election.to_owned(), Vec::new());
+        Self { at, event, election, epoch: None, revision: None, text, key }
+    }
+}
+
 /// A part of the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -193,17 +200,8 @@ impl Story {
         election: &str,
         text: String,
     ) -> &mut Sentence {
-        let new = Sentence {
-            at,
-            event,
-            election: election.to_owned(),
-            epoch: None,
-            revision: None,
-            text,
-            key: Vec::new(),
-        };
         let index = self.sentences.len();
-        self.sentences.push(new);
+        self.sentences.push(Sentence::new(at, event, election, text));
         #[expect(clippy::indexing_slicing, reason = "it was pushed right before")]
         &mut self.sentences[index]
     }

@@ -1,8 +1,8 @@
 //! The recordings of earlier starts, in the directory of this one: they count to its limit, and go
 //! first.
 //!
-//! Whoever records holds a lock on the file that it writes. So a file without a lock is of a
-//! recording that has ended.
+//! A recorder holds a lock on the file that it writes. A file without a lock belongs to a recording
+//! that has ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};

@@ -82,7 +82,7 @@ impl Line {
         self.written(None)
     }
 
-    /// With stand-ins for values, if they are to be hidden.
+    /// The line as text. If `hide` is given, stand-ins take the place of values.
     pub(super) fn written(&self, hide: Option<&RandomState>) -> String {
         let mut to = Writer::new(hide);
         to.open();
