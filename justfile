@@ -22,10 +22,8 @@ run *ARGS: (program "incumbent-cli")
 program PACKAGE:
     #!/usr/bin/env bash
     set -euo pipefail
-    # Without the elector's machine code, for which wasmtime is built twice: a third less to
-    # build the first time, a moment more at each start.
-    selection=(--package "$1" --no-default-features)
-    build=(cargo build "${selection[@]}")
+    selection=(--package "$1" --package workspace-hack)
+    build=(cargo build --config .cargo/quick.toml "${selection[@]}")
     if [ -x "${CARGO_TARGET_DIR:-target}/debug/${1%-cli}" ]; then exec "${build[@]}" --quiet; fi
     echo "Building Incumbent. The first time that takes some minutes: wasmtime, which runs the election, is a compiler." >&2
     if [ ! -t 2 ]; then exec "${build[@]}" --quiet; fi
@@ -72,6 +70,22 @@ advisories:
 # Build the documentation, into target/doc
 doc *ARGS:
     RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --all-features --no-deps "$@"
+
+# Compare what is public in the libraries with tests/public-api, or `--keep` it there
+api *KEEP:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    target=$(realpath "${CARGO_TARGET_DIR:-target}")
+    # The form of rustdoc's JSON is that of one compiler.
+    if [ "$(rustc --version)" != "$(cat host/component/incumbent.wasm.rustc)" ]; then
+        echo "what is public is compared with $(cat host/component/incumbent.wasm.rustc), and this is $(rustc --version)"
+        exit 0
+    fi
+    RUSTDOC=$PWD/tests/public-api/rustdoc.sh RUSTDOCFLAGS='-Zunstable-options --output-format json' \
+        cargo doc --quiet --workspace --all-features --no-deps
+    # The tests' selection: with another one, cargo would build all dependencies anew.
+    cargo test --quiet --workspace --all-features --no-run
+    exec "$target/debug/public_api" "$target/doc" "$@"
 
 # Measure what is promised, and print the ratios: all of it, or `just bench killed 50`
 bench NAME="*" *ROUNDS:
@@ -135,46 +149,78 @@ fuzz TARGET SECONDS="60":
     # All of it is safe Rust: coverage is enough.
     cargo +nightly fuzz run --fuzz-dir tests/fuzz --sanitizer none "${features[@]}" "$1" -- -max_len=4000 -max_total_time="$2"
 
-# Leave the component as target/incumbent.wasm, and its hash; `--check`: are its bytes the same elsewhere?
-component *CHECK:
+# Build the component as target/incumbent.wasm; `--keep` it in host/component, or `--check` what is there
+component *FLAG:
     #!/usr/bin/env bash
     set -euo pipefail
-    case ${1:-} in '' | --check) ;; *) echo "there is only --check, not $1" >&2; exit 2 ;; esac
-    version=$(cargo pkgid --package incumbent)
-    # The component of the checkout $1, into the target directory $2. It is host/incumbent/build.rs as a
-    # program: cargo would build the whole of wasmtime around it.
+    case ${1:-} in '' | --keep | --check) ;; *) echo "there is --keep and --check, and no $1" >&2; exit 2 ;; esac
+    kept=host/component/incumbent.wasm
+    # The component of the checkout $1, into the target directory $2.
     build() {
-        local out=$2/component-recipe/build/incumbent/out
-        mkdir -p "$out"
-        # `just node` and `just python` may build it at the same moment: one waits.
-        exec {lock}>"$out/lock"
-        if command -v flock >/dev/null; then flock "$lock"; fi
-        rustc --edition 2024 -o "$out/build" "$1/host/incumbent/build.rs"
-        CARGO=cargo RUSTC=rustc CARGO_MANIFEST_DIR=$1/host/incumbent CARGO_PKG_VERSION=${version##*[@#]} \
-            OUT_DIR=$out "$out/build" | sed -n 's/^cargo::error=/error: /p'
+        mkdir -p "$2"
+        cargo run --quiet --manifest-path "$1/Cargo.toml" --target-dir "$2" \
+            --package incumbent-component --features from-source >"$2/incumbent.wasm.$$"
         # A process that loads it meanwhile has the one or the other.
-        install -m 644 "$out/incumbent.wasm" "$2/incumbent.wasm.$$"
         mv "$2/incumbent.wasm.$$" "$2/incumbent.wasm"
-        exec {lock}>&-
     }
     target=${CARGO_TARGET_DIR:-$PWD/target}
     build "$PWD" "$target"
-    cd "$target"
-    sha256sum incumbent.wasm >incumbent.wasm.sha256
-    echo "target/incumbent.wasm: $(wc -c <incumbent.wasm) bytes, sha256 $(cut -c 1-64 incumbent.wasm.sha256)"
-    [ $# -gt 0 ] || exit 0
+    (cd "$target" && sha256sum incumbent.wasm >incumbent.wasm.sha256)
+    echo "target/incumbent.wasm: $(wc -c <"$target/incumbent.wasm") bytes, sha256 $(cut -c 1-64 "$target/incumbent.wasm.sha256")"
+    if [ "${1:-}" = --keep ]; then
+        cp "$target/incumbent.wasm" "$kept"
+        cargo run --quiet --package incumbent-component --features from-source -- --source >"$kept.source"
+        rustc --version >"$kept.rustc"
+    fi
+    [ "${1:-}" = --check ] || exit 0
+
+    # Only the same compiler makes the same bytes.
+    if [ "$(rustc --version)" = "$(cat "$kept.rustc")" ]; then
+        cmp "$target/incumbent.wasm" "$kept" ||
+            { echo "$kept is not what the sources make: just component --keep" >&2; exit 1; }
+        echo "$kept is what the sources make"
+    else
+        echo "$kept was made by $(cat "$kept.rustc"), and is not compared with what $(rustc --version) makes"
+    fi
 
     # By the same toolchain from a checkout, a target directory and a cargo home elsewhere.
-    cd - >/dev/null
     elsewhere=$(mktemp -d)
     trap 'rm -rf "$elsewhere"' EXIT
     mkdir "$elsewhere/checkout" "$elsewhere/cargo"
     git ls-files -z --cached --others --exclude-standard |
         tar --create --null --files-from - | tar --extract --directory "$elsewhere/checkout"
     ln -s "${CARGO_HOME:-$HOME/.cargo}"/* "$elsewhere/cargo"
-    (cd "$elsewhere/checkout" && CARGO_HOME=$elsewhere/cargo build "$PWD" "$elsewhere/target")
+    (export CARGO_HOME=$elsewhere/cargo && build "$elsewhere/checkout" "$elsewhere/target")
     cmp "$target/incumbent.wasm" "$elsewhere/target/incumbent.wasm"
     echo 'the same bytes, built elsewhere'
+
+# Pack the crates for the registry, into target/package, and build and test them from there alone
+package:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    crates=(incumbent-guest incumbent-component incumbent incumbent-conformance incumbent-plugin incumbent-cli)
+    target=$(realpath "${CARGO_TARGET_DIR:-target}")
+    rm -rf "$target/package"
+    cargo package --quiet --locked --no-verify "${crates[@]/#/--package=}"
+    elsewhere=$(mktemp -d)
+    trap 'rm -rf "$elsewhere"' EXIT
+    # As long as the registry does not have these versions, they find each other by a workspace.
+    {
+        echo '[workspace]'
+        echo 'resolver = "3"'
+        echo 'members = ["*-*.*.*"]'
+        echo '[patch.crates-io]'
+    } >"$elsewhere/Cargo.toml"
+    for crate in "${crates[@]}"; do
+        tar --extract --file "$target"/package/"$crate"-[0-9]*.crate --directory "$elsewhere"
+        echo "$crate = { path = \"$(cd "$elsewhere" && echo "$crate"-[0-9]*)\" }" >>"$elsewhere/Cargo.toml"
+    done
+    cp .cargo/quick.toml Cargo.lock "$elsewhere"
+    cd "$elsewhere"
+    # Without any target of rustup but this machine's: they are not asked for.
+    CARGO_TARGET_DIR=$target/packaged cargo --config quick.toml test --quiet --workspace --all-features --doc --no-fail-fast
+    CARGO_TARGET_DIR=$target/packaged cargo --config quick.toml build --quiet --workspace
+    [ ! -e "$target/packaged/component" ] || { echo 'the component was built, though its crate has it' >&2; exit 1; }
 
 # Make the job in JavaScript a component, target/job.wasm (`./setup.sh job` brings what it needs)
 job:
@@ -269,3 +315,29 @@ cluster MEMBERS="3" VERSION="3.5":
     done
     echo "etcd $2 of $1 members, until Ctrl-C: --store etcd://$store"
     wait "${members[@]}"
+
+# Make what people install, into target/dist, and try it: `just dist`, or `just dist x86_64` (`./setup.sh dist` brings the tools)
+dist *ARCHITECTURES:
+    host/cli/dist/make.sh "$@"
+    host/cli/dist/try.sh
+
+# Make a release of what is committed, and say what to publish: `just release 0.2.0`
+release VERSION:
+    host/cli/dist/release.sh "$1"
+
+# Have the program of the last release, built from its commit, in one election with this one
+released:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    last=$(git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null) ||
+        { echo 'nothing was released before'; exit 0; }
+    target=$(realpath "${CARGO_TARGET_DIR:-target}")
+    if [ ! -x "$target/released/$last/incumbent" ]; then
+        tree=$(mktemp -d)
+        trap 'git worktree remove --force "$tree"' EXIT
+        git worktree add --quiet --detach "$tree" "$last"
+        (cd "$tree" && cargo --config .cargo/quick.toml build --quiet --locked --package incumbent-cli --target-dir "$target/released/build")
+        install -D "$target/released/build/debug/incumbent" "$target/released/$last/incumbent"
+    fi
+    INCUMBENT_RELEASED=$target/released/$last/incumbent \
+        cargo test --workspace --all-features --test program -- released

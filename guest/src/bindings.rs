@@ -12,7 +12,7 @@
 )]
 
 wit_bindgen::generate!({
-    path: "../wit",
+    path: "wit",
     world: "election",
     additional_derives: [PartialEq, Eq, Hash, Clone],
     std_feature,

@@ -44,8 +44,3 @@ mod timers;
 
 pub use bindings::exports::incumbent::election::types;
 pub use elector::Elector;
-
-/// The program on the page of a job.
-#[cfg(doctest)]
-#[doc = include_str!("../../examples/job/README.md")]
-struct Job;

@@ -1,5 +1,10 @@
 //! What the tests share: properties of the host, and the tools around a real etcd.
 
+/// The program on the page of a job.
+#[cfg(doctest)]
+#[doc = include_str!("../../examples/job/README.md")]
+struct Job;
+
 #[cfg(feature = "component")]
 pub mod application;
 #[cfg(feature = "etcd")]

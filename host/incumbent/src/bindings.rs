@@ -11,7 +11,7 @@
 )]
 
 wasmtime::component::bindgen!({
-    path: "../../wit",
+    path: "wit",
     world: "election",
     additional_derives: [PartialEq, Eq, Hash, Clone],
 });

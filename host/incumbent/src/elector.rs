@@ -61,7 +61,10 @@ impl Component {
     /// The elector that the library carries, for other hosts: written to a file it is what
     /// `just component` builds, to the byte. It bears its name and version
     /// (`wasm-tools metadata show`).
-    pub const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/incumbent.wasm"));
+    pub const EMBEDDED: &[u8] = incumbent_component::BYTES;
+
+    /// The SHA-256 of [`EMBEDDED`](Self::EMBEDDED), in hexadecimal digits.
+    pub const SHA256: &str = incumbent_component::SHA256;
 
     /// The elector that the library carries, loaded once in a process. Without the
     /// feature `precompiled`, or on another architecture than the build's, the first
@@ -85,6 +88,12 @@ impl Component {
     /// The same, if it is loaded by now.
     pub(crate) fn loaded() -> Option<Self> {
         LOADED.get().cloned()
+    }
+
+    /// Whether the library carries the elector's machine code for this processor, and so need not
+    /// compile it.
+    pub fn has_machine_code() -> bool {
+        precompiled().is_some()
     }
 
     /// Another elector of the same WIT world: a WebAssembly component, as bytes

@@ -45,6 +45,18 @@
 //! - [`Component`] and [`Elector`]: the elector itself, for other hosts and for
 //!   tests.
 //! - [`Backoff`]: the pauses between attempts, as the library and its program make them.
+//!
+//! | feature | brings |
+//! | --- | --- |
+//! | `etcd` (on) | the store on etcd; building it needs `protoc` |
+//! | `sqlite` (on) | the store in a file, for the processes of one machine |
+//! | `precompiled` (on) | the elector's machine code, made when the library is built |
+//! | `record` | `recording` |
+//! | `metrics` | what is counted and measured, through the facade `metrics` |
+//! | `testing` | `testing` |
+//! | `wasi` | electors of others that import WASI |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod admin;
 mod backoff;

@@ -23,7 +23,6 @@ pub use action::{ExpiredTerm, HostAction, KnownElection};
 pub use line::{Head, Line};
 pub(crate) use recorder::{Recorder, Stream};
 pub use replay::{Compared, Replay};
-pub use writer::sha256;
 
 /// Where and how a session is recorded.
 ///

@@ -21,7 +21,7 @@ pub mod types {
 }
 
 wasmtime::component::bindgen!({
-    path: "../../wit",
+    path: "wit",
     interfaces: "import incumbent:election/leadership@0.1.0;",
     imports: {
         "incumbent:election/leadership.elected": async | trappable,

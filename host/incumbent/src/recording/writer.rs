@@ -32,7 +32,7 @@ const CLOCK_EVERY: Mark = 10_000_000_000;
 
 /// The SHA-256 of a component, in hex, as `sha256sum` prints it.
 #[must_use]
-pub fn sha256(component: &[u8]) -> String {
+fn sha256(component: &[u8]) -> String {
     Sha256::digest(component).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
