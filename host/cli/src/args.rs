@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 use clap::{
     Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
+use clap_complete::Shell;
 use incumbent::StoreUrl;
 
 use super::parse::{
@@ -49,11 +50,16 @@ pub struct Cli {
 }
 
 impl Cli {
+    /// The command line, as help, completions and manual pages describe it.
+    pub fn described() -> clap::Command {
+        Self::command()
+            .mut_args(|arg| flag(arg).global(true))
+            .mut_subcommands(|command| command.mut_args(flag))
+    }
+
     /// Parses the command line. The error is a fault in it, or the help that it asks for.
     pub fn read() -> Result<Self, clap::Error> {
-        let mut command = Self::command()
-            .mut_args(|arg| flag(arg).global(true))
-            .mut_subcommands(|command| command.mut_args(flag));
+        let mut command = Self::described();
         let matches = command.try_get_matches_from_mut(std::env::args_os())?;
         if let Some(("run", run)) = matches.subcommand()
             && let Some(grant) = grant_without_component(run)
@@ -191,6 +197,15 @@ pub enum Command {
         Exits with 1 if the component of this program now says something else than what was \
         recorded.")]
     Replay(Replay),
+    /// Print which build this is: its version, its component's hash, its features
+    Version,
+    /// Print the completions of this command line for a shell
+    #[command(after_help = "Example: for this shell, until it ends\n  \
+        source <(incumbent completions bash)")]
+    Completions(Completions),
+    /// Write the manual pages to a directory, for packages
+    #[command(hide = true)]
+    Man(ManualPages),
 }
 
 /// The flags of every command.
@@ -398,6 +413,20 @@ pub struct Replay {
     /// Write the first elector's part as a transcript, for the tests of Incumbent
     #[arg(long, value_name = "FILE")]
     pub transcript: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct ManualPages {
+    /// Where to write them
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `args`, `parse`, `checks` | the command line: its flags, their values, what they mean together |
 //! | `campaign`, `run`, `observe`, `leader`, `candidates`, `put`, `get`, `depose` | the commands |
+//! | `version`, `completions` | which build this is; completions for shells, and manual pages |
 //! | `replay` | the command that runs recordings again, and tells their story |
 //! | `session` | the connection to the store, and its end |
 //! | `event`, `text`, `output`, `stdout` | what is printed, in which form, and where |
@@ -15,6 +16,7 @@ mod args;
 mod campaign;
 mod candidates;
 mod checks;
+mod completions;
 mod depose;
 mod event;
 mod exit;
@@ -33,6 +35,7 @@ mod session;
 mod signals;
 mod stdout;
 mod text;
+mod version;
 
 use std::process::ExitCode;
 
@@ -92,6 +95,9 @@ async fn perform(cli: &Cli) -> Result<Status, End> {
         Command::Get(get) => get::get(common, get).await,
         Command::Depose(depose) => depose::depose(common, depose).await,
         Command::Replay(replay) => replay::replay(common, replay),
+        Command::Version => version::version(common),
+        Command::Completions(shell) => completions::completions(shell),
+        Command::Man(pages) => completions::manual_pages(pages),
     }
 }
 

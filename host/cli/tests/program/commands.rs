@@ -440,3 +440,49 @@ fn help_teaches() {
     let depose = end(incumbent(["depose", "--help"])).stdout;
     assert!(depose.contains("believe that they lead"), "{depose}");
 }
+
+#[test]
+fn version_names_the_component() {
+    let version: Value =
+        serde_json::from_str(&end(incumbent(["version", "-o", "json"])).expect(0).stdout).unwrap();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(version["component"]["sha256"], incumbent::Component::SHA256);
+    assert_eq!(version["machine_code"], true);
+    assert_eq!(version["features"], serde_json::json!(["precompiled"]));
+    let people = end(incumbent(["version"])).expect(0).stdout;
+    assert!(people.contains(incumbent::Component::SHA256), "{people}");
+}
+
+#[test]
+fn a_shell_completes_commands_and_flags() {
+    // What bash does when the tab key is pressed.
+    let complete = |words: &str| {
+        let script = format!(
+            "source <(\"$PROGRAM\" completions bash); COMP_WORDS=({words}); \
+             COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _incumbent incumbent \"${{COMP_WORDS[-1]}}\" x; echo \"${{COMPREPLY[*]}}\""
+        );
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &script]).env("PROGRAM", incumbent([""]).get_program());
+        String::from_utf8(bash.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(complete("incumbent cam"), "campaign\n");
+    assert_eq!(complete("incumbent campaign --stor"), "--store\n");
+    for shell in ["zsh", "fish"] {
+        let script = end(incumbent(["completions", shell])).expect(0).stdout;
+        assert!(script.contains("campaign"), "{shell}: {script}");
+    }
+}
+
+#[test]
+fn each_command_has_a_manual_page() {
+    let directory = TempDir::new().unwrap();
+    let pages = directory.path().join("man1");
+    end(incumbent(["man", pages.to_str().unwrap()])).expect(0);
+    for page in ["incumbent", "incumbent-run", "incumbent-version"] {
+        let page = fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
+        assert!(page.contains("INCUMBENT_STORE"), "{page}");
+    }
+    let fault = end(incumbent(["man", "/dev/null/man1"])).expect(2).stderr;
+    assert!(fault.contains("/dev/null/man1"), "{fault}");
+}

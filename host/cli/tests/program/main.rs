@@ -9,6 +9,7 @@
 //! | `page` | its status page, in a real `browser` |
 //! | `job` | `incumbent run --component`: work that cannot outlive its leadership |
 //! | `one_machine` | the program without etcd, on the store of one machine |
+//! | `released` | the program of the last release, in elections with this one |
 //! | `replay` | recordings, and what is told of them |
 //! | `bad_input` | one clear sentence for each fault of the command line, and status 2 |
 //! | `security` | logins and certificates that are wrong, or replaced, and secrets that are kept |
@@ -48,6 +49,7 @@ mod job;
 mod lost_packets;
 mod one_machine;
 mod page;
+mod released;
 mod replay;
 mod run;
 mod security;
