@@ -253,6 +253,16 @@ python *ARGS: component
     .venv/bin/mypy
     .venv/bin/pytest "$@"
 
+# Check the manifests of examples/kubernetes, and run their commands (`./setup.sh kubernetes` brings what it needs)
+kubernetes:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    python=.tools/kubernetes/bin/python
+    [ -x "$python" ] || { echo '.tools/kubernetes is not there: ./setup.sh kubernetes' >&2; exit 1; }
+    program=${CARGO_TARGET_DIR:-target}/debug/incumbent
+    [ -x "$program" ] || just program incumbent-cli
+    "$python" tests/kubernetes/check.py "$program"
+
 # See an election happen: three candidates to kill, pause and stop, or `just demo --script`
 [no-exit-message]
 demo *ARGS: (program "incumbent-demo")

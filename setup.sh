@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Brings this machine to where everything builds and all tests run. Says what it
 # does, does nothing twice, and starts no service. What a known system lacks is
-# installed; for any other, it is named. `./setup.sh node python job` brings what these
-# examples need as well (examples/node, examples/python, examples/job), `./setup.sh compare`
-# what `just bench compare` does, and `./setup.sh dist` what `just dist` does.
+# installed; for any other, it is named. `./setup.sh node python job kubernetes` brings what these
+# examples need as well (examples/node, examples/python, examples/job, examples/kubernetes),
+# `./setup.sh compare` what `just bench compare` does, and `./setup.sh dist` what `just dist` does.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -24,8 +24,8 @@ has() { command -v "$1" >/dev/null; }
 
 for example; do
   case $example in
-    node | python | job | compare | dist) ;;
-    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job compare dist"; exit 2 ;;
+    node | python | job | kubernetes | compare | dist) ;;
+    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job kubernetes compare dist"; exit 2 ;;
   esac
 done
 
@@ -384,25 +384,33 @@ makes_environments() {
   has python3 && python3 -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
+# python_packages REQUIREMENTS ENVIRONMENT FOR: what the file names, in a virtual environment.
+python_packages() {
+  if ! makes_environments; then
+    install_packages "runs $3" python3 python3-venv || true
+    makes_environments || { lacks "Python 3.11 or newer with venv, for $3 (python3 and python3-venv)"; return 1; }
+  fi
+  [[ $2/complete -nt $1 ]] && return
+  say "installing what $3 needs, into $2 (pip)"
+  python3 -m venv --clear "$2" \
+    && "$2/bin/pip" --quiet --disable-pip-version-check install --require-hashes --requirement "$1" \
+    && touch "$2/complete" \
+    || { lacks "the packages of $3 (pip install, in $2)"; return 1; }
+}
+
 python_example() {
   local host=examples/python
-  local venv=$host/.venv
   openssl_3 "$host"
-  if ! makes_environments; then
-    install_packages "runs $host" python3 python3-venv || true
-    makes_environments || { lacks "Python 3.11 or newer with venv, for $host (python3 and python3-venv)"; return; }
-  fi
-  if [[ ! $venv/complete -nt $host/requirements-test.txt ]]; then
-    say "installing what $host needs, into $venv (pip)"
-    python3 -m venv --clear "$venv" \
-      && "$venv/bin/pip" --quiet --disable-pip-version-check install --require-hashes --requirement "$host/requirements-test.txt" \
-      && touch "$venv/complete" \
-      || { lacks "the packages of $host (pip install, in $venv)"; return; }
-  fi
+  python_packages "$host/requirements-test.txt" "$host/.venv" "$host" || return 0
   local wasm=target/incumbent.wasm
   is_made "$wasm" && return
   say "making the component, as $wasm"
   just component >/dev/null || lacks "the component, for $host (just component)"
+}
+
+# The schemas of Kubernetes' API, and what validates.
+kubernetes_example() {
+  python_packages tests/kubernetes/requirements.txt .tools/kubernetes 'the check of examples/kubernetes' || return 0
 }
 
 # The other client of `just bench compare`.
@@ -442,14 +450,7 @@ dist_example() {
     cargo install --quiet --locked --debug --root "$tools/cargo-deb" --version "$cargo_deb" cargo-deb \
       || lacks 'cargo-deb, for just dist'
   fi
-  if [[ ! $tools/dist/complete -nt host/cli/dist/requirements.txt ]]; then
-    say 'installing what writes the bill of materials, into .tools/dist (pip)'
-    makes_environments || install_packages 'writes the bill of materials' python3 python3-venv || true
-    python3 -m venv --clear "$tools/dist" \
-      && "$tools/dist/bin/pip" --quiet --disable-pip-version-check install --require-hashes --requirement host/cli/dist/requirements.txt \
-      && touch "$tools/dist/complete" \
-      || lacks 'the packages of host/cli/dist/requirements.txt, for just dist'
-  fi
+  python_packages host/cli/dist/requirements.txt .tools/dist 'the bill of materials' || return 0
 }
 
 compiler
