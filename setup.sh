@@ -423,10 +423,10 @@ compare_example() {
 # What `just dist` builds with, and tries its results with.
 dist_example() {
   local program triple
-  for program in buildah crun debootstrap lintian; do
+  for program in buildah podman runc debootstrap lintian; do
     has "$program" && continue
-    install_packages 'makes and tries packages and images' buildah crun debootstrap lintian \
-      || lacks 'buildah, crun, debootstrap and lintian, for just dist'
+    install_packages 'makes and tries packages and images' buildah podman runc debootstrap lintian qemu-user-static \
+      || lacks 'buildah, podman, runc, debootstrap and lintian, for just dist'
     break
   done
   for triple in x86_64-unknown-linux-musl aarch64-unknown-linux-musl; do

@@ -66,7 +66,10 @@ native=$out/incumbent-$(uname -m)
 [[ -x $native ]] || native=$(printf '%s\n' "$out"/incumbent-* | head -n 1)
 "$native" man "$files/man"
 gzip --best --no-name "$files"/man/*
-for shell in bash zsh fish; do "$native" completions "$shell" >"$files/incumbent.$shell"; done
+mkdir "$files"/{bash,zsh,fish}
+"$native" completions bash >"$files/bash/incumbent"
+"$native" completions zsh >"$files/zsh/_incumbent"
+"$native" completions fish >"$files/fish/incumbent.fish"
 for arch; do
   "$tools/dist/bin/python" host/cli/dist/inside.py "$arch" "$version" "$out"
 done
@@ -75,7 +78,7 @@ done
 
 for arch; do
   say "making the package for $arch"
-  cp "$out/licences-$arch.txt" "$files/licences.txt"
+  gzip --best --no-name --stdout "$out/licences-$arch.txt" >"$files/licences.txt.gz"
   cargo deb --quiet --no-build --no-strip --package incumbent-cli --profile dist \
     --target "$arch-unknown-linux-musl" --output "$out/"
 done
@@ -91,7 +94,7 @@ for arch; do
   buildah build --quiet --platform "$platform" --manifest "$image" --timestamp "$SOURCE_DATE_EPOCH" \
     --build-arg "ARCH=$arch" --file host/cli/dist/Containerfile "$out" >/dev/null
 done
-buildah manifest push --quiet --all "$image" "oci-archive:$out/incumbent-image.tar:$version"
+buildah manifest push --quiet --all "$image" "oci-archive:$out/incumbent-image.tar:incumbent:$version"
 buildah rmi --force "$image" >/dev/null
 
 (cd "$out" && sha256sum -- * >SHA256SUMS)

@@ -44,15 +44,24 @@ if [[ -e $dist/incumbent-$native ]]; then
   grep -q '"event":"elected"' "$scratch/empty/events"
 fi
 
-# The other processor's, by emulation.
+# The other processor's, by emulation: its program cannot start others, such as a guard.
+emulated() {
+  local events=$scratch/$1.events pid end=$((SECONDS + 50))
+  "qemu-$1-static" "$2" campaign my-service --store "sqlite:$scratch/$1" -o json >"$events" &
+  pid=$!
+  until grep -q '"event":"elected"' "$events"; do
+    kill -0 "$pid" && ((SECONDS < end)) || return 1
+    sleep 0.1
+  done
+  kill "$pid"
+  wait "$pid"
+}
 for program in "$dist"/incumbent-{x86_64,aarch64}; do
   arch=${program##*-}
   [[ -e $program && $arch != "$native" ]] || continue
   within 60 "the program for $arch says what it is" "qemu-$arch-static" "$program" version
   holds "with the elector's machine code inside"
-  within 60 "the program for $arch leads" timeout 60 "qemu-$arch-static" "$program" \
-    campaign my-service --once --store "sqlite:$scratch/$arch"
-  holds 'elected\|leads'
+  within 60 "the program for $arch leads, emulated" emulated "$arch" "$program"
 done
 
 # --- The Debian package, in a fresh Debian ------------------------------------------
@@ -107,5 +116,5 @@ echo 'dist: nothing of it is left'
 
 # --- The image -------------------------------------------------------------------------
 
-host/cli/dist/try-image.sh "$dist/incumbent-image.tar" "$scratch"
+host/cli/dist/try-image.sh "$dist/incumbent-image.tar" "$tools/debian.tar" "$scratch"
 echo "dist: all of it works"
