@@ -81,7 +81,7 @@ api *KEEP:
         echo "what is public is compared with $(cat host/component/incumbent.wasm.rustc), and this is $(rustc --version)"
         exit 0
     fi
-    RUSTDOC=$PWD/tests/public-api/rustdoc.sh RUSTDOCFLAGS='-Zunstable-options --output-format json' \
+    RUSTDOC=$PWD/tests/public-api/rustdoc.sh RUSTDOCFLAGS='-Zunstable-options --output-format json -Awarnings' \
         cargo doc --quiet --workspace --all-features --no-deps
     # The tests' selection: with another one, cargo would build all dependencies anew.
     cargo test --quiet --workspace --all-features --no-run
