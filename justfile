@@ -149,50 +149,49 @@ fuzz TARGET SECONDS="60":
     # All of it is safe Rust: coverage is enough.
     cargo +nightly fuzz run --fuzz-dir tests/fuzz --sanitizer none "${features[@]}" "$1" -- -max_len=4000 -max_total_time="$2"
 
-# Build the component as target/incumbent.wasm; `--keep` it in host/component, or `--check` what is there
+# Leave the component as target/incumbent.wasm, with its hash; `--keep` a new one in host/component, or `--check` the one there
 component *FLAG:
     #!/usr/bin/env bash
     set -euo pipefail
-    case ${1:-} in '' | --keep | --check) ;; *) echo "there is --keep and --check, and no $1" >&2; exit 2 ;; esac
     kept=host/component/incumbent.wasm
     # The component of the checkout $1, into the target directory $2.
     build() {
         mkdir -p "$2"
         cargo run --quiet --manifest-path "$1/Cargo.toml" --target-dir "$2" \
-            --package incumbent-component --features from-source >"$2/incumbent.wasm.$$"
+            --package incumbent-component "${@:3}" >"$2/incumbent.wasm.$$"
         # A process that loads it meanwhile has the one or the other.
         mv "$2/incumbent.wasm.$$" "$2/incumbent.wasm"
     }
     target=${CARGO_TARGET_DIR:-$PWD/target}
-    build "$PWD" "$target"
-    (cd "$target" && sha256sum incumbent.wasm >incumbent.wasm.sha256)
-    echo "target/incumbent.wasm: $(wc -c <"$target/incumbent.wasm") bytes, sha256 $(cut -c 1-64 "$target/incumbent.wasm.sha256")"
-    if [ "${1:-}" = --keep ]; then
+    case ${1:-} in
+    '') build "$PWD" "$target" ;;
+    --keep)
+        build "$PWD" "$target" --features from-source
         cp "$target/incumbent.wasm" "$kept"
         cargo run --quiet --package incumbent-component --features from-source -- --source >"$kept.source"
-        rustc --version >"$kept.rustc"
-    fi
-    [ "${1:-}" = --check ] || exit 0
-
-    # Only the same compiler makes the same bytes.
-    if [ "$(rustc --version)" = "$(cat "$kept.rustc")" ]; then
-        cmp "$target/incumbent.wasm" "$kept" ||
+        rustc --version >"$kept.rustc" ;;
+    --check)
+        # From a checkout, with a target directory and a cargo home elsewhere. Only the same compiler
+        # makes the same bytes.
+        if [ "$(rustc --version)" != "$(cat "$kept.rustc")" ]; then
+            echo "$kept was made by $(cat "$kept.rustc"), and cannot be compared with what $(rustc --version) makes"
+            exit 0
+        fi
+        elsewhere=$(mktemp -d)
+        trap 'rm -rf "$elsewhere"' EXIT
+        mkdir "$elsewhere/checkout" "$elsewhere/cargo"
+        git ls-files -z --cached --others --exclude-standard |
+            tar --create --null --files-from - | tar --extract --directory "$elsewhere/checkout"
+        ln -s "${CARGO_HOME:-$HOME/.cargo}"/* "$elsewhere/cargo"
+        (export CARGO_HOME=$elsewhere/cargo && build "$elsewhere/checkout" "$elsewhere/target" --features from-source)
+        cmp "$elsewhere/target/incumbent.wasm" "$kept" ||
             { echo "$kept is not what the sources make: just component --keep" >&2; exit 1; }
         echo "$kept is what the sources make"
-    else
-        echo "$kept was made by $(cat "$kept.rustc"), and is not compared with what $(rustc --version) makes"
-    fi
-
-    # By the same toolchain from a checkout, a target directory and a cargo home elsewhere.
-    elsewhere=$(mktemp -d)
-    trap 'rm -rf "$elsewhere"' EXIT
-    mkdir "$elsewhere/checkout" "$elsewhere/cargo"
-    git ls-files -z --cached --others --exclude-standard |
-        tar --create --null --files-from - | tar --extract --directory "$elsewhere/checkout"
-    ln -s "${CARGO_HOME:-$HOME/.cargo}"/* "$elsewhere/cargo"
-    (export CARGO_HOME=$elsewhere/cargo && build "$elsewhere/checkout" "$elsewhere/target")
-    cmp "$target/incumbent.wasm" "$elsewhere/target/incumbent.wasm"
-    echo 'the same bytes, built elsewhere'
+        exit 0 ;;
+    *) echo "there is --keep and --check, and no $1" >&2; exit 2 ;;
+    esac
+    (cd "$target" && sha256sum incumbent.wasm >incumbent.wasm.sha256)
+    echo "target/incumbent.wasm: $(wc -c <"$target/incumbent.wasm") bytes, sha256 $(cut -c 1-64 "$target/incumbent.wasm.sha256")"
 
 # Pack the crates for the registry, into target/package, and build and test them from there alone
 package:

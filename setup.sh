@@ -434,6 +434,19 @@ dist_example() {
     say "adding Rust's target $triple (rustup target add)"
     rustup --quiet target add "$triple" || lacks "Rust's target $triple: rustup target add $triple"
   done
+  # Mostly waits, for packages to come.
+  local debian=
+  if [[ ! -e $tools/debian.tar && $EUID -eq 0 ]]; then
+    say 'making a fresh Debian to try packages in, as .tools/debian.tar (debootstrap)'
+    (
+      debootstrap --variant=minbase bookworm "$scratch/debian-root" >"$scratch/debootstrap.log" 2>&1 \
+        || { tail -n 3 "$scratch/debootstrap.log"; exit 1; }
+      mkdir -p "$tools"
+      tar --create --file "$tools/debian.tar.new" --directory "$scratch/debian-root" .
+      mv "$tools/debian.tar.new" "$tools/debian.tar"
+    ) &
+    debian=$!
+  fi
   if [[ ! -x $tools/zig/zig ]]; then
     say "fetching Zig $zig, a compiler of C, and cargo-zigbuild $zigbuild from PyPI into .tools"
     if unpack_wheel ziglang "$zig" "${zig_wheels[@]}" && unpack_wheel cargo-zigbuild "$zigbuild" "${zigbuild_wheels[@]}"; then
@@ -450,7 +463,8 @@ dist_example() {
     cargo install --quiet --locked --debug --root "$tools/cargo-deb" --version "$cargo_deb" cargo-deb \
       || lacks 'cargo-deb, for just dist'
   fi
-  python_packages host/cli/dist/requirements.txt .tools/dist 'the bill of materials' || return 0
+  python_packages host/cli/dist/requirements.txt .tools/dist 'the bill of materials' || true
+  if [[ $debian ]]; then wait "$debian" || lacks 'a fresh Debian, .tools/debian.tar (debootstrap)'; fi
 }
 
 compiler

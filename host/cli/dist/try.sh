@@ -68,13 +68,7 @@ done
 
 debian=$scratch/debian
 fresh_debian() {
-  if [[ ! -e $tools/debian.tar ]]; then
-    debootstrap --variant=minbase bookworm "$scratch/new" >"$scratch/out" 2>&1 \
-      || { tail -n 5 "$scratch/out" >&2; exit 1; }
-    tar --create --file "$tools/debian.tar.new" --directory "$scratch/new" .
-    mv "$tools/debian.tar.new" "$tools/debian.tar"
-    rm -rf "$scratch/new"
-  fi
+  [[ -e $tools/debian.tar ]] || { echo 'dist: .tools/debian.tar is not here: sudo ./setup.sh dist' >&2; exit 1; }
   mkdir "$debian"
   tar --extract --file "$tools/debian.tar" --directory "$debian"
   mount -t proc proc "$debian/proc"
