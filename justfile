@@ -326,13 +326,15 @@ cluster MEMBERS="3" VERSION="3.5":
     wait "${members[@]}"
 
 # Make what people install, into target/dist, and try it: `just dist`, or `just dist x86_64` (`./setup.sh dist` brings the tools)
+[no-exit-message]
 dist *ARCHITECTURES:
-    host/cli/dist/make.sh "$@"
-    host/cli/dist/try.sh
+    @host/cli/dist/make.sh "$@"
+    @host/cli/dist/try.sh
 
 # Make a release of what is committed, and say what to publish: `just release 0.2.0`
+[no-exit-message]
 release VERSION:
-    host/cli/dist/release.sh "$1"
+    @host/cli/dist/release.sh "$1"
 
 # Have the program of the last release, built from its commit, in one election with this one
 released:

@@ -28,8 +28,8 @@ trap 'undo; exit 130' INT TERM
 sed -i -E "s/^## (Unreleased|$version, unreleased)\$/## $version, $(date --utc +%F)/" CHANGELOG.md
 # The workspace's version, and the versions by which its crates ask for each other.
 sed -i -E "s/^version = \"$present\"\$/version = \"$version\"/; s/(path = \"[^\"]*\", version = )\"$present\"/\1\"$version\"/" Cargo.toml
-cargo update --quiet --workspace --offline
-cargo update --quiet --workspace --offline --manifest-path host/cli/dist/machine-code/Cargo.toml
+cargo update --quiet --workspace
+cargo update --quiet --workspace --manifest-path host/cli/dist/machine-code/Cargo.toml
 just component --keep
 git add --all
 git commit --quiet --message "release: $version"
