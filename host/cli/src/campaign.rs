@@ -14,11 +14,13 @@ use super::instance::{InstanceView, Role};
 use super::output::Output;
 use super::session::{self, Cleanup, identity, view};
 use super::signals::Signals;
+use super::systemd::Notifier;
 
 pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, End> {
     let mut signals = Signals::listen()?;
     let view = view(common, "campaign", &campaign.election, campaign.candidate.ttl);
     let _endpoint = Endpoint::start(&campaign.http, &view)?;
+    let _notifier = Notifier::start(&view)?;
     let session = tokio::select! {
         session = session::candidate_session(common, &campaign.candidate, &campaign.record) => session?,
         _ = signals.next() => return Ok(Status::Done),
@@ -39,6 +41,7 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
         _ = signals.next() => Ok(Status::Done),
         closed = output.closed() => closed,
     };
+    view.ends();
     let status = end.as_ref().map_or_else(|end| end.status, |status| *status);
     let cleanup = Cleanup {
         session: &session,

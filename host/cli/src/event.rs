@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::args::Form;
 use super::instance::{Description, InstanceView};
 use super::output::{Gap, Output};
-use super::text::{Field, bytes_field, field, json, leader_line, shown, shown_bytes};
+use super::text::{Field, bytes_field, field, in_seconds, json, leader_line, shown, shown_bytes};
 
 /// Prints the events of one election, in each form to its target, and keeps them for the HTTP
 /// endpoint.
@@ -204,9 +204,4 @@ fn failure_fields(failure: &Failure) -> Vec<Field> {
 
 fn left(valid_until: Mark, now: Mark) -> Duration {
     Duration::from_nanos(valid_until.saturating_sub(now))
-}
-
-/// To a tenth of a second.
-pub fn in_seconds(span: Duration) -> String {
-    format!("{:.1} s", span.as_secs_f64())
 }

@@ -1,5 +1,5 @@
-//! What is known of this instance: its commands write it, and the HTTP endpoint reads it, each on
-//! its own thread. Its lock is never held while anything waits.
+//! What is known of this instance: its commands write it, and the HTTP endpoint and what tells
+//! systemd read it, each on its own thread. Its lock is never held while anything waits.
 //!
 //! | module | what is in it |
 //! | --- | --- |
@@ -16,20 +16,21 @@ pub mod own;
 pub mod queue;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::future::join;
 use incumbent::{BootClock, Clock, Election, Epoch, Event, Fence, Mark, Participant, Session};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use self::history::History;
 use self::leaderless::Leaderless;
 use self::log::Log;
 use self::own::Own;
 use self::queue::{Demand, Queue, Reading};
-use super::text::leader_line;
+use super::text::{in_seconds, leader_line};
 
 /// How long the driver may take to come round before it counts as stuck. Probes usually give up
 /// after a second.
@@ -66,6 +67,9 @@ pub struct Shared {
     queue: Queue,
     pub leaderless: Leaderless,
     state: Mutex<State>,
+    /// Whoever tells systemd looks again.
+    changed: Notify,
+    is_followed: AtomicBool,
     is_connected: watch::Sender<bool>,
     /// The term that somebody wants to be resigned.
     resignation: watch::Sender<Epoch>,
@@ -75,6 +79,10 @@ pub struct Shared {
 #[derive(Debug)]
 struct State {
     role: Role,
+    /// It has been in line, or, as an observer, has seen the election.
+    has_begun: bool,
+    /// It gives up its place, and does not get back in line.
+    is_ending: bool,
     /// Our candidate in line, or as it was last.
     own: Own,
     work: Option<Work>,
@@ -107,7 +115,8 @@ pub enum Role {
 impl InstanceView {
     pub fn new(description: Description) -> Self {
         let (role, own) = (Role::Connecting, Own::default());
-        let state = State { role, own, work: None, connection: None };
+        let (has_begun, is_ending) = (false, false);
+        let state = State { role, has_begun, is_ending, own, work: None, connection: None };
         Self(Arc::new(Shared {
             description,
             started: BootClock.now(),
@@ -117,6 +126,8 @@ impl InstanceView {
             leaderless: Leaderless::default(),
             is_connected: watch::Sender::default(),
             state: Mutex::new(state),
+            changed: Notify::new(),
+            is_followed: AtomicBool::new(false),
             resignation: watch::Sender::new(Epoch::default()),
             driver: tokio::sync::Mutex::default(),
         }))
@@ -126,15 +137,19 @@ impl InstanceView {
 
     /// The store has been reached, and this instance takes this role at first.
     pub fn connected(&self, session: &Session, election: &Election, role: Role) {
-        let mut state = self.0.state.lock();
-        state.connection = Some((session.clone(), election.clone()));
-        state.role = role;
-        drop(state);
+        self.change(|state| {
+            state.connection = Some((session.clone(), election.clone()));
+            state.role = role;
+        });
         self.0.is_connected.send_replace(true);
     }
 
-    /// Follows the election from the moment on at which the store has been reached.
+    /// Follows the election from the moment on at which the store has been reached, unless another
+    /// thread does so already.
     pub async fn follow(self) {
+        if self.0.is_followed.swap(true, Ordering::Relaxed) {
+            return;
+        }
         // Cannot fail: we hold the sender.
         let _ = self.0.is_connected.subscribe().wait_for(|is_connected| *is_connected).await;
         join(self.follow_leaders(), self.keep_running()).await;
@@ -147,6 +162,7 @@ impl InstanceView {
             self.0.leaderless.seen(leader.is_some());
             self.saw_leader(leader.as_ref());
             self.0.queue.changed();
+            self.0.changed.notify_one();
         }
     }
 
@@ -165,45 +181,52 @@ impl InstanceView {
 
     /// An event has happened, which is this object in JSON, and perhaps a sentence for people.
     pub fn record(&self, event: &Event, object: String, sentence: Option<String>) {
-        {
-            let mut state = self.0.state.lock();
-            match event {
-                Event::Joined { key, epoch } => {
-                    state.own = Own { key: key.clone(), epoch: *epoch };
-                    state.role = Role::Waiting;
-                }
-                Event::Elected(term) => {
-                    state.own = Own { key: term.key.clone(), epoch: term.epoch };
-                    state.role = Role::Leading;
-                }
-                Event::Demoted { .. } => state.role = Role::Joining,
-                Event::Withdrawn(_) => state.role = Role::Withdrawn,
-                Event::Extended(_)
-                | Event::Endangered(_)
-                | Event::Leader(_)
-                | Event::Trouble(_)
-                | _ => {}
+        self.change(|state| match event {
+            Event::Joined { key, epoch } => {
+                state.own = Own { key: key.clone(), epoch: *epoch };
+                state.role = Role::Waiting;
+                state.has_begun = true;
             }
-        }
+            Event::Elected(term) => {
+                state.own = Own { key: term.key.clone(), epoch: term.epoch };
+                state.role = Role::Leading;
+            }
+            Event::Leader(_) => state.has_begun = true,
+            Event::Demoted { .. } => state.role = Role::Joining,
+            Event::Withdrawn(_) => state.role = Role::Withdrawn,
+            Event::Extended(_) | Event::Endangered(_) | Event::Trouble(_) | _ => {}
+        });
         self.0.log.push(object, !matches!(event, Event::Extended(_)));
         self.0.history.event(event, sentence, BootClock.now());
     }
 
     /// The work of a term begins.
     pub fn work_begins(&self, term: Fence) {
-        self.0.state.lock().work = Some(Work { term, is_stopping: false });
+        self.change(|state| state.work = Some(Work { term, is_stopping: false }));
     }
 
     /// The work was asked to stop: nothing more should be routed to it.
     pub fn work_stops(&self) {
-        if let Some(work) = &mut self.0.state.lock().work {
-            work.is_stopping = true;
-        }
+        self.change(|state| {
+            if let Some(work) = &mut state.work {
+                work.is_stopping = true;
+            }
+        });
     }
 
     /// No part of the work runs any more.
     pub fn work_has_ended(&self) {
-        self.0.state.lock().work = None;
+        self.change(|state| state.work = None);
+    }
+
+    /// This instance was asked to end, or ends by itself.
+    pub fn ends(&self) {
+        self.change(|state| state.is_ending = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.0.state.lock());
+        self.0.changed.notify_one();
     }
 
     /// Waits until somebody wants this term to be resigned. Cancel safe.
@@ -213,7 +236,7 @@ impl InstanceView {
         let _ = wanted.wait_for(|wanted| *wanted == epoch).await;
     }
 
-    // What the endpoint asks.
+    // What the endpoint asks, and what tells systemd.
 
     pub fn shared(&self) -> &Shared {
         &self.0
@@ -221,6 +244,40 @@ impl InstanceView {
 
     pub fn role(&self) -> Role {
         self.0.state.lock().role
+    }
+
+    /// Whether it has been in line, or, as an observer, has seen the election.
+    pub fn has_begun(&self) -> bool {
+        self.0.state.lock().has_begun
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.0.state.lock().is_ending
+    }
+
+    /// Waits until something else is known than when this was asked last. For one reader. Cancel
+    /// safe.
+    pub async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// Why this instance does not take part, or cannot know whether it still does.
+    pub fn not_taking_part(&self) -> Option<String> {
+        let why = match self.role() {
+            Role::Observing | Role::Waiting | Role::Leading => {
+                return match self.since_answer() {
+                    Some(since) if since <= self.0.description.silence => None,
+                    Some(since) => {
+                        Some(format!("the store last answered {} ago", in_seconds(since)))
+                    }
+                    None => Some("the store has not answered yet".into()),
+                };
+            }
+            Role::Connecting => "it has not reached the store yet",
+            Role::Joining => "it is not in line",
+            Role::Withdrawn => "it is no candidate any more",
+        };
+        Some(why.into())
     }
 
     /// Our key in line.

@@ -9,6 +9,7 @@
 //! | `session` | the connection to the store, and its end |
 //! | `event`, `text`, `output`, `stdout` | what is printed, in which form, and where |
 //! | `instance`, `http` | what is known of this instance, and the endpoint that tells it |
+//! | `systemd` | what systemd is told of this instance, where it wants to know |
 //! | `limits` | whether the system grants the files and threads that we need |
 //! | `signals`, `exit` | how the program ends, and with which status |
 
@@ -34,6 +35,7 @@ mod run;
 mod session;
 mod signals;
 mod stdout;
+mod systemd;
 mod text;
 mod version;
 

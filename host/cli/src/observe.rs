@@ -13,6 +13,7 @@ use super::instance::Role;
 use super::output::Output;
 use super::session::{identity, observed, view};
 use super::signals::Signals;
+use super::systemd::Notifier;
 
 /// How long the store may be silent: an observer asks it every half minute.
 const SILENCE: Duration = Duration::from_secs(45);
@@ -22,6 +23,7 @@ pub async fn observe(common: &Common, observe: &Observe) -> Result<Status, End> 
     let name = &observe.named.election;
     let view = view(common, "observe", name, SILENCE);
     let _endpoint = Endpoint::start(&observe.http, &view)?;
+    let _notifier = Notifier::start(&view)?;
     let (session, election) = tokio::select! {
         observed = observed(common, &observe.named, Some(&observe.record)) => observed?,
         _ = signals.next() => return Ok(Status::Done),
@@ -41,6 +43,7 @@ pub async fn observe(common: &Common, observe: &Observe) -> Result<Status, End> 
             closed = output.closed() => break closed,
         }
     };
+    view.ends();
     reporter.flush().await;
     // For the last lines of a recording.
     let _ = tokio::time::timeout(common.command_timeout, session.close()).await;

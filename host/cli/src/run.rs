@@ -61,13 +61,15 @@ pub use self::terminal::may_write_from_the_background;
 use self::workload::Workload;
 use super::args::{Common, Contest, Form, Run};
 use super::checks::{check_candidate, credentials};
-use super::event::{Reporter, in_seconds, missed};
+use super::event::{Reporter, missed};
 use super::exit::{End, Status, bad_input, say};
 use super::http::Endpoint;
 use super::instance::{InstanceView, Role};
 use super::output::Output;
 use super::session::{self, Cleanup, identity, leave};
 use super::signals::{Signals, not_heard};
+use super::systemd::Notifier;
+use super::text::in_seconds;
 
 /// How far the delay doubles before a command that ended early may come back.
 const LONGEST_RESTART_DELAY: Duration = Duration::from_secs(30);
@@ -118,6 +120,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     let reporter = Reporter::new(&view, reporting);
     let signals = Signals::listen()?;
     let _endpoint = Endpoint::start(&run.http, &view)?;
+    let _notifier = Notifier::start(&view)?;
     let workload = match &run.component {
         Some(file) => match Runner::load(file, run, stop_timeout, signals).await? {
             Some(runner) => Workload::Component(runner),
@@ -176,7 +179,6 @@ impl Instance<'_> {
                     if self.stay_away(candidate, held).await {
                         continue;
                     }
-                    return Ok(self.clean_up(session, None, None, Status::Done).await);
                 }
                 Next::AtOnce(status) => {
                     // Dropped, they would report that the work has stopped, and the key might
@@ -190,18 +192,17 @@ impl Instance<'_> {
             };
             let status = end.as_ref().map_or_else(|end| end.status, |status| *status);
             let candidate = Some((candidate, held));
-            let status = self.clean_up(session, candidate, Some(reporting), status).await;
             return end.map(|_| status);
         }
     }
 
-    async fn clean_up(
         &mut self,
         session: &Session,
         candidate: Option<(Candidate, Option<Leadership>)>,
         reporting: Option<JoinHandle<()>>,
         status: Status,
     ) -> Status {
+        self.view.ends();
         let cleanup =
             Cleanup { session, candidate, reporting, timeout: self.common.command_timeout };
         cleanup.finish(self.workload.signals(), status).await

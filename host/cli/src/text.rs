@@ -2,6 +2,7 @@
 //! control a terminal, and of bounded length; in JSON whole, and as harmless to a terminal.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -37,6 +38,11 @@ pub fn leader_line(election: &str, leader: Option<&Participant>) -> String {
         ),
         None => format!("nobody leads {election}"),
     }
+}
+
+/// To a tenth of a second.
+pub fn in_seconds(span: Duration) -> String {
+    format!("{:.1} s", span.as_secs_f64())
 }
 
 /// A sentence of any length on one line. Its backslashes are not escaped.

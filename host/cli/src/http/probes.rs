@@ -6,8 +6,7 @@ use axum::response::Response;
 
 use super::said;
 use crate::args::ReadyWhen;
-use crate::event::in_seconds;
-use crate::instance::{InstanceView, Role};
+use crate::instance::InstanceView;
 
 /// 200 while this instance leads, by the clock at this moment, and its work runs.
 pub async fn leader(State(view): State<InstanceView>) -> Response {
@@ -51,18 +50,5 @@ fn not_ready(view: &InstanceView, ready_when: ReadyWhen) -> Option<String> {
         let leads = view.working_term().is_some();
         return (!leads).then(|| "it does not lead (--ready-when leader)".into());
     }
-    let why = match view.role() {
-        Role::Observing | Role::Waiting | Role::Leading => {
-            let silence = view.shared().description.silence;
-            return match view.since_answer() {
-                Some(since) if since <= silence => None,
-                Some(since) => Some(format!("the store last answered {} ago", in_seconds(since))),
-                None => Some("the store has not answered yet".into()),
-            };
-        }
-        Role::Connecting => "it has not reached the store yet",
-        Role::Joining => "it is not in line",
-        Role::Withdrawn => "it is no candidate any more",
-    };
-    Some(why.into())
+    view.not_taking_part()
 }

@@ -28,6 +28,8 @@ impl Demand {
     pub const ONCE: Self = Self { fresh: Duration::from_secs(1), wait: Duration::from_secs(1) };
     /// Of a page that asks again and again, and has to tell soon that the store does not answer.
     pub const OFTEN: Self = Self { fresh: Duration::from_millis(400), wait: SLOW };
+    /// Of a line of text that people look at now and then, and that is always kept up.
+    pub const SELDOM: Self = Self { fresh: LONGEST_FRESH, wait: SLOW };
 }
 
 /// How many times as long as a reading took it counts as fresh at least, so that long queues are

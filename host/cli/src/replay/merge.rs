@@ -6,8 +6,7 @@ use std::time::Duration;
 use incumbent::Reason;
 
 use super::story::{KEY, Sentence, Story, Term, TermEnd};
-use crate::event::in_seconds;
-use crate::text::shown_bytes;
+use crate::text::{in_seconds, shown_bytes};
 
 /// By how much clocks may seem to disagree, because answers take their time.
 const DISAGREEMENT: i128 = 500_000_000;

@@ -8,8 +8,7 @@ use incumbent::recording::{Head, HostAction, Line};
 use incumbent::types::{Change, Command, Event, Notice, Operation, Reply, Response, Step, Watched};
 use incumbent::{Mark, Reason};
 
-use crate::event::in_seconds;
-use crate::text::{shown, shown_bytes};
+use crate::text::{in_seconds, shown, shown_bytes};
 
 /// An elector that is woken so late was kept from running.
 const PAUSE: Mark = 500_000_000;

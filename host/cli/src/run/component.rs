@@ -131,6 +131,7 @@ impl Runner {
                         run.limit.end();
                         return Outcome::AtOnce(asked);
                     }
+                    view.ends();
                     asked_to_end = Some(leadership.valid_until());
                     leadership.ask_to_stop();
                 }

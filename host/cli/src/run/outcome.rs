@@ -10,10 +10,11 @@ use incumbent::{Leadership, Mark};
 use rustix::process::Signal;
 
 use super::lease::Lease;
-use crate::event::{Reporter, in_seconds};
+use crate::event::Reporter;
 use crate::exit::{End, Status};
 use crate::instance::InstanceView;
 use crate::signals::Asked;
+use crate::text::in_seconds;
 
 /// What the work of one term is given.
 #[derive(Debug)]

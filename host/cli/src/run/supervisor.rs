@@ -158,7 +158,10 @@ impl Supervisor {
             }
             tokio::select! {
                 biased;
-                asked = self.signals.next() => input = Some(Input::Signal(asked)),
+                asked = self.signals.next() => {
+                    view.ends();
+                    input = Some(Input::Signal(asked));
+                }
                 heard = work.next() => input = self.input(heard),
                 (child, status) = self.children.next() => work.child_changed(child, status),
                 _ = leadership.lost(), if !is_lost => {

@@ -21,6 +21,7 @@ use super::launch::{GUARD, ourselves};
 use super::message::{Begin, Order, Report};
 use super::process_tree::{ProcessTree, own_children};
 use super::terminal::leave_signals_as_they_were;
+use crate::systemd;
 
 /// How long a guard may take to end when its work is over.
 const END: Duration = Duration::from_secs(1);
@@ -60,7 +61,12 @@ impl Work {
             .args(command)
             .envs(environment.iter().map(|(name, value)| (name, value)))
             // An `incumbent` inside the command would find the address taken.
-            .env_remove("INCUMBENT_LISTEN")
+            .env_remove("INCUMBENT_LISTEN");
+        // The work is not this service, and says nothing in its name.
+        for variable in systemd::VARIABLES {
+            guard.env_remove(variable);
+        }
+        guard
             // A signal to our group must not reach it.
             .process_group(0);
         let prepare = move || {

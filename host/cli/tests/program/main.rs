@@ -7,6 +7,7 @@
 //! | `guard` | `incumbent run` and its guard: what happens when one of them is killed or stopped |
 //! | `http` | the HTTP endpoint of an instance, asked with curl |
 //! | `page` | its status page, in a real `browser` |
+//! | `notification` | what systemd is told, by a socket that stands for it |
 //! | `job` | `incumbent run --component`: work that cannot outlive its leadership |
 //! | `one_machine` | the program without etcd, on the store of one machine |
 //! | `released` | the program of the last release, in elections with this one |
@@ -47,6 +48,7 @@ mod guard;
 mod http;
 mod job;
 mod lost_packets;
+mod notification;
 mod one_machine;
 mod page;
 mod released;
