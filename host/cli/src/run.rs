@@ -18,6 +18,7 @@
 //! | `guard` | the process that keeps the deadline when the supervisor does not |
 //! | `channel`, `message` | how supervisor and guard talk, and what they say |
 //! | `lease` | how the guard gives the lease back |
+//! | `clean_up` | what systemd runs when a service has ended |
 //! | `poller` | what the guard sleeps on |
 //! | `isolation` | a command in its own PID namespace, and the init of that namespace |
 //! | `launch` | how the command and a guard are started |
@@ -28,6 +29,7 @@
 
 mod channel;
 mod children;
+mod clean_up;
 mod component;
 mod events;
 mod guard;
@@ -81,6 +83,7 @@ pub fn part() -> Option<ExitCode> {
     let role = arguments.next()?;
     let done = match role.to_str()? {
         launch::GUARD => guard::main(arguments),
+        launch::CLEAN_UP => clean_up::main(),
         launch::INIT => isolation::main(arguments),
         launch::PROBE => isolation::probe(),
         _ => return None,
@@ -179,6 +182,7 @@ impl Instance<'_> {
                     if self.stay_away(candidate, held).await {
                         continue;
                     }
+                    return Ok(self.clean_up(session, None, None, Status::Done).await);
                 }
                 Next::AtOnce(status) => {
                     // Dropped, they would report that the work has stopped, and the key might
@@ -192,10 +196,12 @@ impl Instance<'_> {
             };
             let status = end.as_ref().map_or_else(|end| end.status, |status| *status);
             let candidate = Some((candidate, held));
+            let status = self.clean_up(session, candidate, Some(reporting), status).await;
             return end.map(|_| status);
         }
     }
 
+    async fn clean_up(
         &mut self,
         session: &Session,
         candidate: Option<(Candidate, Option<Leadership>)>,

@@ -61,6 +61,9 @@ pub fn block_signals() -> io::Result<SigSet> {
 /// The first argument of the process between the supervisor and the work.
 pub const GUARD: &str = "run-guard";
 
+/// The first argument of the process that systemd starts when a service has ended.
+pub const CLEAN_UP: &str = "run-clean-up";
+
 /// The first argument of the first process in an isolated work's namespace.
 pub const INIT: &str = "run-init";
 

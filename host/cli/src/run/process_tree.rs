@@ -268,11 +268,15 @@ fn children_by_thread(parent: Pid) -> io::Result<Vec<Pid>> {
 }
 
 fn children_among_all(parent: Pid) -> io::Result<Vec<Pid>> {
+    let is_child = |pid: &Pid| stat(*pid).is_some_and(|(_, its_parent)| its_parent == Some(parent));
+    Ok(all()?.into_iter().filter(is_child).collect())
+}
+
+/// All processes that we may see.
+pub fn all() -> io::Result<Vec<Pid>> {
     let mut found = Vec::new();
     for process in fs::read_dir("/proc")? {
-        let process = process?.file_name().to_str().and_then(pid);
-        let is_child = |pid| stat(pid).is_some_and(|(_, its_parent)| its_parent == Some(parent));
-        found.extend(process.filter(|pid| is_child(*pid)));
+        found.extend(process?.file_name().to_str().and_then(pid));
     }
     Ok(found)
 }
@@ -294,7 +298,8 @@ pub fn inside(init: Pid, number: Pid) -> Option<Pid> {
     })
 }
 
-fn runs(process: Pid) -> bool {
+/// Whether it can do something: it has neither ended nor been reaped.
+pub fn runs(process: Pid) -> bool {
     stat(process).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
 }
 
