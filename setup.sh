@@ -271,6 +271,13 @@ etcd_3_5() {
   tests_lack 'etcd 3.5, with etcdctl, in a directory that INCUMBENT_ETCD_3_5 names'
 }
 
+# The service runs under it in the tests, in namespaces of its own: nothing is started.
+service_manager() {
+  [[ -x /lib/systemd/systemd ]] && has nsenter && return
+  install_packages 'runs the service in the tests' systemd util-linux \
+    || tests_lack 'systemd, and nsenter (util-linux)'
+}
+
 # The HTTP endpoint is asked with curl, and its metrics are scraped and checked by Prometheus' own
 # programs, which are unpacked for the same reason as etcd.
 curl_and_prometheus() {
@@ -475,6 +482,7 @@ wasm
 just_the_runner
 etcd_3_4
 etcd_3_5
+service_manager
 curl_and_prometheus
 browser_and_axe
 for example; do "${example}_example"; done

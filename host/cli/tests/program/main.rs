@@ -8,6 +8,7 @@
 //! | `http` | the HTTP endpoint of an instance, asked with curl |
 //! | `page` | its status page, in a real `browser` |
 //! | `notification` | what systemd is told, by a socket that stands for it |
+//! | `systemd` | the unit, under a systemd in a container of its own |
 //! | `job` | `incumbent run --component`: work that cannot outlive its leadership |
 //! | `one_machine` | the program without etcd, on the store of one machine |
 //! | `released` | the program of the last release, in elections with this one |
@@ -55,6 +56,7 @@ mod released;
 mod replay;
 mod run;
 mod security;
+mod systemd;
 
 /// How many candidates are in line.
 fn candidates(etcd: &Etcd) -> usize {
