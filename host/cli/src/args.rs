@@ -61,17 +61,10 @@ impl Cli {
     pub fn read() -> Result<Self, clap::Error> {
         let mut command = Self::described();
         let matches = command.try_get_matches_from_mut(std::env::args_os())?;
-        if let Some(("run", run)) = matches.subcommand()
-            && let Some(grant) = grant_without_component(run)
+        if let Some((_, given)) = matches.subcommand()
+            && let Some(message) = flag_without_its_purpose(given)
         {
-            let message = format!("--{grant} is for a component: give --component FILE too");
             return Err(command.error(ErrorKind::MissingRequiredArgument, message));
-        }
-        if let Some((_, command)) = matches.subcommand()
-            && let Some(flag) = endpoint_flag_without_listen(command)
-        {
-            let message = format!("--{flag} is for the HTTP endpoint: give --listen ADDRESS too");
-            return Err(Self::command().error(ErrorKind::MissingRequiredArgument, message));
         }
         Self::from_arg_matches(&matches)
     }
@@ -95,19 +88,19 @@ fn flag(arg: Arg) -> Arg {
     if is_switch { arg.value_parser(BoolishValueParser::new()) } else { arg }
 }
 
-/// A grant on the command line that has no component.
-fn grant_without_component(run: &ArgMatches) -> Option<String> {
-    if run.contains_id("component") {
-        return None;
-    }
-    given(run, &Grants::augment_args(clap::Command::new("run")))
-}
-
-/// A flag of the endpoint on the command line, if there is none.
-fn endpoint_flag_without_listen(command: &ArgMatches) -> Option<String> {
-    let is_possible = command.try_contains_id("listen").ok()?;
-    let flags = Http::augment_args(clap::Command::new("run"));
-    (!is_possible).then(|| given(command, &flags)).flatten()
+/// A flag on the command line that does nothing without another one, which is not there: a sentence.
+fn flag_without_its_purpose(command: &ArgMatches) -> Option<String> {
+    let none = || clap::Command::new("run");
+    let groups = [
+        ("component", Grants::augment_args(none()), "a component: give --component FILE too"),
+        ("listen", Http::augment_args(none()), "the HTTP endpoint: give --listen ADDRESS too"),
+        ("record", Record::augment_args(none()), "a recording: give --record DIR too"),
+    ];
+    groups.iter().find_map(|(purpose, flags, advice)| {
+        let is_there = command.try_contains_id(purpose).ok()?;
+        let flag = (!is_there).then(|| given(command, flags)).flatten()?;
+        Some(format!("--{flag} is for {advice}"))
+    })
 }
 
 /// The first of these flags that is on the command line. A flag in a variable is not a fault: it

@@ -85,6 +85,9 @@ const TABLE: &[(&str, &[&str])] = &[
     ("observe e --http-host a", &["--http-host", "--listen ADDRESS"]),
     ("campaign e --ready-when leader", &["--ready-when", "--listen ADDRESS"]),
     ("run e --http-token-file /etc/hostname -- true", &["--http-token-file", "--listen ADDRESS"]),
+    ("observe e --record-values", &["--record-values", "--record DIR"]),
+    ("campaign e --record-limit 1MiB", &["--record-limit", "--record DIR"]),
+    ("run e --record-values -- true", &["--record-values", "--record DIR"]),
     (
         "run e --listen 127.0.0.1:0 --http-token-file /nowhere -- true",
         &["--http-token-file /nowhere"],
