@@ -18,7 +18,7 @@ use super::systemd::Notifier;
 
 pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, End> {
     let mut signals = Signals::listen()?;
-    let view = view(common, "campaign", &campaign.election, campaign.candidate.ttl);
+    let view = view(common, "campaign", &campaign.election, campaign.candidate.lease.ttl);
     let _endpoint = Endpoint::start(&campaign.http, &view)?;
     let _notifier = Notifier::start(&view)?;
     let session = tokio::select! {

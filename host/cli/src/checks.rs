@@ -13,7 +13,7 @@ use incumbent::recording::Recording;
 use incumbent::{Credentials, StoreUrl};
 use parking_lot::Mutex;
 
-use super::args::{Candidate, Common, Record};
+use super::args::{Candidate, Common, Lease, Record};
 use super::event::time_before;
 use super::exit::{End, bad_input, say};
 use super::parse::LONGEST_VALUE;
@@ -22,16 +22,22 @@ use super::parse::LONGEST_VALUE;
 const OTHERS_READ: u32 = 0o004;
 
 /// Checks flags that depend on each other.
-pub fn check_candidate(candidate: &Candidate) -> Result<(), End> {
-    if let Some(margin) = candidate.margin
-        && margin >= candidate.ttl
+pub fn check_lease(lease: &Lease) -> Result<(), End> {
+    if let Some(margin) = lease.margin
+        && margin >= lease.ttl
     {
         return Err(bad_input(format!(
             "--margin {} leaves nothing of --ttl {}: give a smaller margin or a longer time",
             humantime::format_duration(margin),
-            humantime::format_duration(candidate.ttl),
+            humantime::format_duration(lease.ttl),
         )));
     }
+    Ok(())
+}
+
+/// Checks what a candidate is given.
+pub fn check_candidate(candidate: &Candidate) -> Result<(), End> {
+    check_lease(&candidate.lease)?;
     let length = candidate.value.as_ref().map_or(0, |value| value.len());
     if length > LONGEST_VALUE {
         return Err(bad_input(format!("--value has {length} bytes: give at most {LONGEST_VALUE}")));

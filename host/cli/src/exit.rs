@@ -53,6 +53,11 @@ impl End {
         Self { status, sentence: None }
     }
 
+    /// What it says to people.
+    pub fn sentence(&self) -> &str {
+        self.sentence.as_deref().unwrap_or_default()
+    }
+
     /// Prints the sentence, if there is one.
     pub fn print(self) -> Status {
         if let Some(sentence) = &self.sentence {

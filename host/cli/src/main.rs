@@ -5,6 +5,7 @@
 //! | `args`, `parse`, `checks` | the command line: its flags, their values, what they mean together |
 //! | `campaign`, `run`, `observe`, `leader`, `candidates`, `put`, `get`, `depose` | the commands |
 //! | `version`, `completions` | which build this is; completions for shells, and manual pages |
+//! | `doctor` | the command that checks, before an election, whether its store serves |
 //! | `replay` | the command that runs recordings again, and tells their story |
 //! | `session` | the connection to the store, and its end |
 //! | `event`, `text`, `output`, `stdout` | what is printed, in which form, and where |
@@ -19,6 +20,7 @@ mod candidates;
 mod checks;
 mod completions;
 mod depose;
+mod doctor;
 mod event;
 mod exit;
 mod get;
@@ -100,6 +102,7 @@ async fn perform(cli: &Cli) -> Result<Status, End> {
         Command::Version => version::version(common),
         Command::Completions(shell) => completions::completions(shell),
         Command::Man(pages) => completions::manual_pages(pages),
+        Command::Doctor(doctor) => doctor::doctor(common, doctor).await,
     }
 }
 

@@ -119,7 +119,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     };
     let credentials = credentials(common)?;
     let reporting = targets(common, run, &identity(common))?;
-    let view = session::view(common, "run", &run.election, run.candidate.ttl);
+    let view = session::view(common, "run", &run.election, run.candidate.lease.ttl);
     let reporter = Reporter::new(&view, reporting);
     let signals = Signals::listen()?;
     let _endpoint = Endpoint::start(&run.http, &view)?;
@@ -245,7 +245,7 @@ impl Instance<'_> {
                 },
                 _ = self.workload.asked() => return Next::End(Ok(Status::Done)),
             };
-            let lease_time = self.run.candidate.ttl.max(leadership.remaining());
+            let lease_time = self.run.candidate.lease.ttl.max(leadership.remaining());
             let assignment = Assignment {
                 leadership: &leadership,
                 environment: &environment(self.common, &self.store, self.run, &leadership),
@@ -307,9 +307,9 @@ fn store_of_others(common: &Common) -> Result<StoreUrl, End> {
 /// How long the command may take to stop. If it were more than half of the lease time, SIGTERM
 /// would come before a renewal had a fair chance.
 fn stop_timeout(run: &Run) -> Result<Duration, End> {
-    let ttl = run.candidate.ttl;
+    let ttl = run.candidate.lease.ttl;
     let stop_timeout = run.stop_timeout.unwrap_or(ttl / 4);
-    let margin = run.candidate.margin.unwrap_or_default().max(ttl / 100);
+    let margin = run.candidate.lease.margin_of(ttl);
     if stop_timeout.saturating_add(margin) > ttl / 2 {
         return Err(bad_input(format!(
             "--stop-timeout {} and --margin {} take more than half of --ttl {}, which leaves \

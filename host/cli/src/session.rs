@@ -1,6 +1,7 @@
 //! The connection to the store, and the cleanup at its end.
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::pin;
 use std::process;
 use std::sync::Arc;
@@ -78,8 +79,8 @@ pub async fn candidate_session(
 ) -> Result<Session, End> {
     check_candidate(candidate)?;
     let options = Options {
-        ttl: candidate.ttl,
-        margin: candidate.margin.unwrap_or_default(),
+        ttl: candidate.lease.ttl,
+        margin: candidate.lease.margin.unwrap_or_default(),
         recording: recording(record),
         ..options(common)?
     };
@@ -198,11 +199,8 @@ fn reach(store: &StoreUrl) -> Option<String> {
             let file = store.path().ok()??;
             let mut reach =
                 format!("this election is for this machine only: it is in {}", file.display());
-            if let Some(others) = SharedWith::of(&file) {
-                reach += &format!(
-                    "; {others} may lock it, which ends every leadership: unless you share it on \
-                     purpose, take their permissions on the file and its directory away"
-                );
+            if let Some(others) = who_may_lock(&file) {
+                reach += &format!("; {others}");
             }
             Some(reach)
         }
@@ -212,8 +210,17 @@ fn reach(store: &StoreUrl) -> Option<String> {
     }
 }
 
+/// Says so if other users may lock a store's file.
+pub fn who_may_lock(file: &Path) -> Option<String> {
+    let others = SharedWith::of(file)?;
+    Some(format!(
+        "{others} may lock it, which ends every leadership: unless you share it on purpose, take \
+         their permissions on the file and its directory away"
+    ))
+}
+
 /// Users who have named no store may have no etcd: they are offered one that needs none.
-fn not_connected(common: &Common, error: Error) -> End {
+pub fn not_connected(common: &Common, error: Error) -> End {
     if common.store.is_none()
         && let Error::Connect(
             nobody @ (ConnectError::Unreachable { .. } | ConnectError::NotAnEtcd { .. }),

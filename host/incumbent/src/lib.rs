@@ -110,7 +110,7 @@ pub use observer::Leaders;
 pub use options::Options;
 pub use session::Session;
 #[cfg(feature = "etcd")]
-pub use store::etcd::{ConnectError, Credentials, EtcdStore};
+pub use store::etcd::{ConnectError, Credentials, EtcdStore, ListedMember, MemberStatus};
 pub use store::memory::MemoryStore;
 #[doc(hidden)]
 pub use store::memory::{Contents, Rules};

@@ -13,6 +13,7 @@
 //! | `one_machine` | the program without etcd, on the store of one machine |
 //! | `released` | the program of the last release, in elections with this one |
 //! | `replay` | recordings, and what is told of them |
+//! | `doctor` | what it says of stores that serve, and of each that does not |
 //! | `bad_input` | one clear sentence for each fault of the command line, and status 2 |
 //! | `security` | logins and certificates that are wrong, or replaced, and secrets that are kept |
 //! | `lost_packets` | a cluster whose packets are dropped, in a network of its own |
@@ -45,6 +46,7 @@ use tempfile::TempDir;
 mod bad_input;
 mod browser;
 mod commands;
+mod doctor;
 mod guard;
 mod http;
 mod job;

@@ -10,6 +10,7 @@
 //! | `connection`, `executor` | a connection to one member, and what runs it |
 //! | `endpoint` | one member, and the renewal of its credentials |
 //! | `endpoints` | all members: the first connection to one, and which one is asked |
+//! | `inspection`, `version` | what each member says of itself, and what is known of its version |
 //! | `request` | the operations that are one request each |
 //! | `batch`, `joint` | what waits while requests are under way, and goes together in one |
 //! | `stream_pool` | connections for long streams |
@@ -26,6 +27,7 @@ mod endpoints;
 mod error;
 mod executor;
 mod failure;
+mod inspection;
 mod joint;
 mod keep_alive;
 mod keyspace;
@@ -39,6 +41,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::Client;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::{Handle, Id};
@@ -48,6 +51,7 @@ pub use self::credentials::Credentials;
 use self::endpoint::Contact;
 use self::endpoints::Endpoints;
 pub use self::error::ConnectError;
+pub use self::inspection::{ListedMember, MemberStatus};
 use self::joint::Joint;
 use self::keep_alive::Renewals;
 use self::keyspace::Keyspace;
@@ -105,6 +109,30 @@ impl EtcdStore {
             keyspace,
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Asks every member that the URL names what it says of itself, side by side: its status, or
+    /// why it did not let us in, beside its address. Cancel safe.
+    ///
+    /// # Errors
+    /// If the credentials cannot be used.
+    pub async fn inspect(
+        url: &EtcdUrl,
+        credentials: &Credentials,
+        dial_timeout: Duration,
+    ) -> Result<Vec<(String, Result<MemberStatus, ConnectError>)>, ConnectError> {
+        inspection::inspect(url, credentials, dial_timeout).await
+    }
+
+    /// What is left of a lease, in whole seconds, rounded down. None if it is gone. Cancel safe.
+    ///
+    /// # Errors
+    /// What etcd says instead of an answer.
+    pub async fn time_to_live(&self, lease: i64, within: Duration) -> Answer<Option<u64>> {
+        let ask = async |client: Client| client.lease_client().time_to_live(lease, None).await;
+        let answer = self.shared.endpoints.request(within, ask).await?;
+        // etcd says -1.
+        Ok(u64::try_from(answer.ttl()).ok())
     }
 
     /// The store that other sessions on this runtime have with the same credentials, if etcd
