@@ -48,9 +48,9 @@ program() {
     export INCUMBENT_MACHINE_CODE=$target/$1.cwasm
   fi
   CARGO_ENCODED_RUSTFLAGS=$(remapped) INCUMBENT_COMPONENT=$out/incumbent.wasm \
-    cargo zigbuild --quiet --locked --profile dist --package incumbent-cli --target "$triple"
+    cargo zigbuild --quiet --locked --profile small --package incumbent-cli --target "$triple"
   unset INCUMBENT_MACHINE_CODE
-  install -m 755 "$target/$triple/dist/incumbent" "$out/incumbent-$1"
+  install -m 755 "$target/$triple/small/incumbent" "$out/incumbent-$1"
 }
 
 for arch; do program "$arch"; done
@@ -70,6 +70,9 @@ mkdir "$files"/{bash,zsh,fish}
 "$native" completions bash >"$files/bash/incumbent"
 "$native" completions zsh >"$files/zsh/_incumbent"
 "$native" completions fish >"$files/fish/incumbent.fish"
+maintainer=$(sed -n 's/^maintainer = "\(.*\)"$/\1/p' host/cli/Cargo.toml)
+printf 'incumbent (%s-1) stable; urgency=medium\n\n  * See /usr/share/doc/incumbent/CHANGELOG.md.\n\n -- %s  %s\n' \
+  "$version" "$maintainer" "$(date --utc --date "@$SOURCE_DATE_EPOCH" --rfc-email)" >"$files/changelog"
 for arch; do
   "$tools/dist/bin/python" host/cli/dist/inside.py "$arch" "$version" "$out"
 done
@@ -79,7 +82,7 @@ done
 for arch; do
   say "making the package for $arch"
   gzip --best --no-name --stdout "$out/licences-$arch.txt" >"$files/licences.txt.gz"
-  cargo deb --quiet --no-build --no-strip --package incumbent-cli --profile dist \
+  cargo deb --quiet --no-build --no-strip --package incumbent-cli --profile small \
     --target "$arch-unknown-linux-musl" --output "$out/"
 done
 
@@ -87,15 +90,17 @@ done
 
 say 'making the image'
 image=localhost/incumbent:$version
-buildah rmi --force "$image" >/dev/null 2>&1 || true
-buildah manifest create "$image" >/dev/null
+# Storage of its own, so that nothing of the user's is touched.
+storage=$(mktemp -d)
+trap 'rm -rf "$storage"' EXIT
+buildah=(buildah --root "$storage/root" --runroot "$storage/run" --storage-driver vfs)
+"${buildah[@]}" manifest create "$image" >/dev/null
 for arch; do
   case $arch in x86_64) platform=linux/amd64 ;; aarch64) platform=linux/arm64 ;; esac
-  buildah build --quiet --platform "$platform" --manifest "$image" --timestamp "$SOURCE_DATE_EPOCH" \
+  "${buildah[@]}" build --quiet --platform "$platform" --manifest "$image" --timestamp "$SOURCE_DATE_EPOCH" \
     --build-arg "ARCH=$arch" --file host/cli/dist/Containerfile "$out" >/dev/null
 done
-buildah manifest push --quiet --all "$image" "oci-archive:$out/incumbent-image.tar:incumbent:$version"
-buildah rmi --force "$image" >/dev/null
+"${buildah[@]}" manifest push --quiet --all "$image" "oci-archive:$out/incumbent-image.tar:incumbent:$version"
 
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 say "made in target/dist:"

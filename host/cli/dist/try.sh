@@ -10,7 +10,10 @@ native=$(uname -m)
 [[ $EUID -eq 0 ]] || { echo 'dist: root is needed to make a fresh system: sudo just dist' >&2; exit 1; }
 scratch=$(mktemp -d)
 clean() {
-  mountpoint --quiet "$scratch/debian/proc" && umount "$scratch/debian/proc"
+  local proc
+  for proc in "$scratch"/{empty,debian}/proc; do
+    if mountpoint --quiet "$proc"; then umount "$proc"; fi
+  done
   rm -rf "$scratch"
 }
 trap clean EXIT
@@ -28,10 +31,11 @@ within() {
 # holds TEXT: the last command printed it.
 holds() { grep -q -- "$1" "$scratch/out" || { echo "dist: no \"$1\" in:" >&2; cat "$scratch/out" >&2; exit 1; }; }
 
-# --- The static program, where there is nothing but the program ------------------
+# --- The static program, where there is nothing but the program and /proc ---------
 
 copied() {
-  mkdir "$scratch/empty"
+  mkdir -p "$scratch/empty/proc"
+  mount -t proc proc "$scratch/empty/proc"
   cp "$dist/incumbent-$native" "$scratch/empty/incumbent"
   chroot "$scratch/empty" /incumbent run my-service --once --store sqlite:/elections --events /events \
     -- /incumbent version
@@ -73,9 +77,9 @@ fresh_debian() {
   tar --extract --file "$tools/debian.tar" --directory "$debian"
   mount -t proc proc "$debian/proc"
 }
-# What is there, but for dpkg's own memory and what the time of day changes.
+# What is there, but for what a start of the system empties, and the memory of dpkg.
 inventory() {
-  (cd "$debian" && find . -path ./proc -prune -o -path ./var/lib/dpkg -prune -o -path ./var/log -prune \
+  (cd "$debian" && find . -path ./proc -prune -o -path ./run -prune -o -path ./var/lib/dpkg -prune -o -path ./var/log -prune \
     -o -path ./var/cache -prune -o -print | grep -v -e '^./etc/.*-$' | sort)
   sort "$debian"/etc/{passwd,group,shadow,gshadow}
 }
