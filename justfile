@@ -331,6 +331,10 @@ dist *ARCHITECTURES:
     @host/cli/dist/make.sh "$@"
     @host/cli/dist/try.sh
 
+# Push the component and its WIT to a registry on this machine, and fetch them (`./setup.sh artifact` brings the tools)
+artifact:
+    @host/cli/dist/try-registry.sh
+
 # Make a release of what is committed, and say what to publish: `just release 0.2.0`
 [no-exit-message]
 release VERSION:

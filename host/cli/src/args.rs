@@ -59,7 +59,15 @@ impl Cli {
 
     /// Parses the command line. The error is a fault in it, or the help that it asks for.
     pub fn read() -> Result<Self, clap::Error> {
-        let mut command = Self::described();
+        // A bad variable, meant for other commands, must not keep anybody from asking these.
+        let is_about_itself = std::env::args_os()
+            .nth(1)
+            .is_some_and(|first| ["version", "completions", "man"].iter().any(|it| first == *it));
+        let mut command = if is_about_itself {
+            Self::command().mut_args(|arg| arg.global(true))
+        } else {
+            Self::described()
+        };
         let matches = command.try_get_matches_from_mut(std::env::args_os())?;
         if let Some((_, given)) = matches.subcommand()
             && let Some(message) = flag_without_its_purpose(given)

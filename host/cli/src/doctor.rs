@@ -70,9 +70,16 @@ async fn etcd(
     doctor: &Doctor,
     url: &EtcdUrl,
 ) -> Result<(), End> {
-    let credentials = credentials(common)?;
-    let found = EtcdStore::inspect(url, &credentials, common.dial_timeout).await;
-    let found = found.map_err(|error| not_connected(common, error.into()))?;
+    let credentials = match credentials(common) {
+        Ok(credentials) => credentials,
+        Err(end) => return report.tell(Finding::end("member", &end)),
+    };
+    let found = match EtcdStore::inspect(url, &credentials, common.dial_timeout).await {
+        Ok(found) => found,
+        Err(error) => {
+            return report.tell(Finding::end("member", &not_connected(common, error.into())));
+        }
+    };
     let serving = members::serving(&found);
     for finding in members::findings(common, found) {
         report.tell(finding)?;
@@ -101,7 +108,7 @@ async fn etcd(
                 report.tell(measured.finding(address))?;
                 all.add(&measured);
             }
-            Err(failure) => report.tell(round_trips::failed(address, &failure))?,
+            Err(failure) => report.tell(round_trips::failed(&common.store(), address, &failure))?,
         }
     }
     report.tell_each(trial.end(first, common.command_timeout).await)?;
@@ -111,7 +118,13 @@ async fn etcd(
     let rate = Rate::of(first, all.typical(), common.command_timeout).await;
     report.tell(clock::finding(rate, &doctor.lease))?;
     let granted = lease::granted(first, &doctor.lease, common.command_timeout).await;
-    report.tell(lease::finding(granted, &doctor.lease, all.worst(), &LEAST_ON_ETCD))
+    report.tell(lease::finding(
+        &common.store(),
+        granted,
+        &doctor.lease,
+        all.worst(),
+        &LEAST_ON_ETCD,
+    ))
 }
 
 async fn one_machine(report: &mut Report, common: &Common, doctor: &Doctor) -> Result<(), End> {
@@ -127,12 +140,20 @@ async fn one_machine(report: &mut Report, common: &Common, doctor: &Doctor) -> R
     report.tell_each(trial.end(&store, common.command_timeout).await)?;
     let measured = match measured {
         Ok(measured) => measured,
-        Err(failure) => return report.tell(round_trips::failed("the file", &failure)),
+        Err(failure) => {
+            return report.tell(round_trips::failed(&common.store(), "the file", &failure));
+        }
     };
     report.tell(measured.finding("the file"))?;
     report.tell(Finding::fine("clock", "the store counts time by the clock of this machine"))?;
     let granted = lease::granted(&store, &doctor.lease, common.command_timeout).await;
-    report.tell(lease::finding(granted, &doctor.lease, measured.worst(), &LEAST_IN_A_FILE))
+    report.tell(lease::finding(
+        &common.store(),
+        granted,
+        &doctor.lease,
+        measured.worst(),
+        &LEAST_IN_A_FILE,
+    ))
 }
 
 /// Tries what an election needs. None if it cannot be done.
@@ -152,6 +173,15 @@ fn alone(url: &EtcdUrl, address: &str) -> Result<EtcdUrl, End> {
     let scheme = if url.tls() { "etcds" } else { "etcd" };
     let url = format!("{scheme}://{address}/{}", url.prefix());
     url.parse().map_err(|error: incumbent::StoreUrlError| bad_input(error.to_string()))
+}
+
+/// What to do about a store that answers late, or wrongly.
+fn where_to_look(store: &StoreUrl) -> &'static str {
+    if let StoreUrl::Etcd(_) = store {
+        "look into its log, and at its disk and the network to it"
+    } else {
+        "see whether another program has the file locked, and how its disk is"
+    }
 }
 
 /// The answer to one question.

@@ -36,6 +36,9 @@ pub const VARIABLES: [&str; 3] = [SOCKET, WATCHDOG_TIMEOUT, WATCHDOG_PROCESS];
 /// How soon a status is looked at again if nothing has changed but the time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// No driver comes round more often.
+const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
+
 /// How often within the watchdog's time the driver has to come round.
 const SIGNS_OF_LIFE: u32 = 3;
 
@@ -49,7 +52,7 @@ pub struct Notifier {
 impl Notifier {
     /// Tells from now on, if systemd has asked for that.
     pub fn start(view: &InstanceView) -> Result<Option<Self>, End> {
-        let Some(socket) = env::var_os(SOCKET) else {
+        let Some(socket) = env::var_os(SOCKET).filter(|socket| !socket.is_empty()) else {
             return Ok(None);
         };
         let found = address(&socket).and_then(|address| connect(&address).map(|_| address));
@@ -172,5 +175,7 @@ fn connect(address: &SocketAddr) -> io::Result<UnixDatagram> {
 fn watchdog() -> Option<Duration> {
     let number = |name| env::var(name).ok()?.parse::<u64>().ok();
     let is_ours = number(WATCHDOG_PROCESS).is_none_or(|pid| pid == u64::from(process::id()));
-    number(WATCHDOG_TIMEOUT).filter(|_| is_ours).map(Duration::from_micros)
+    // Zero asks for none.
+    let timeout = number(WATCHDOG_TIMEOUT).filter(|timeout| is_ours && *timeout > 0)?;
+    Some(Duration::from_micros(timeout).max(SHORTEST_WATCHDOG))
 }

@@ -40,6 +40,15 @@ pub fn leader_line(election: &str, leader: Option<&Participant>) -> String {
     }
 }
 
+/// As one word of a shell.
+pub fn word(text: &str) -> String {
+    let is_plain = |one: char| one.is_alphanumeric() || "_-./:@%+=,".contains(one);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// To a tenth of a second.
 pub fn in_seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use humantime::format_duration;
-use incumbent::Store;
 use incumbent::types::{Answer, Grant, Operation, Response};
+use incumbent::{Failure, Store, StoreUrl};
 
 use super::super::args;
 use super::super::exit::{End, Status};
-use super::trial::{any_lease, take};
-use super::{Finding, milliseconds};
+use super::trial::{LEASE_TIME, any_lease, take};
+use super::{Finding, milliseconds, where_to_look};
 
 /// A renewal gets its answer within this part of the lease time, or is tried again.
 const RENEWAL: u32 = 6;
@@ -17,21 +17,22 @@ const RENEWAL: u32 = 6;
 /// of the slow moments of a day.
 const RESERVE: u32 = 10;
 
-/// What the store grants for `--ttl`.
+/// What the store grants for `--ttl`. A store that grants more than was asked for has a least time,
+/// so a short lease shows it, and one that an end in the middle leaves behind is soon over.
 pub(super) async fn granted(
     store: &dyn Store,
     lease: &args::Lease,
     within: Duration,
 ) -> Answer<Duration> {
     let id = any_lease();
-    let ttl = u64::try_from(lease.ttl.as_nanos()).unwrap_or(u64::MAX);
+    let ttl = u64::try_from(lease.ttl.as_nanos()).unwrap_or(u64::MAX).min(LEASE_TIME);
     let grant = Operation::Grant(Grant { lease: id, ttl });
     let granted = take(store, grant, within, |it| {
         if let Response::Granted(ttl) = it { Some(Duration::from_nanos(*ttl)) } else { None }
     });
     let granted = granted.await?;
     store.call(Operation::Revoke(id), within).await?;
-    Ok(granted)
+    Ok(granted.max(lease.ttl))
 }
 
 /// The shortest lease time to choose where round trips are quick, and why.
@@ -39,6 +40,7 @@ pub(super) struct Least(pub(super) Duration, pub(super) &'static str);
 
 /// Judges `--ttl` by the longest round trip.
 pub(super) fn finding(
+    store: &StoreUrl,
     granted: Answer<Duration>,
     lease: &args::Lease,
     worst: Duration,
@@ -48,8 +50,12 @@ pub(super) fn finding(
     let ttl = match granted {
         Ok(granted) => granted,
         Err(failure) => {
-            let text =
-                format!("the store does not grant --ttl {asked} ({failure}): give another one");
+            let mend = if matches!(failure, Failure::Invalid(_)) {
+                "give another one"
+            } else {
+                where_to_look(store)
+            };
+            let text = format!("the store does not grant --ttl {asked} ({failure}): {mend}");
             return Finding::fault("lease", End::from(failure).status, text);
         }
     };
@@ -117,7 +123,8 @@ mod tests {
         ] {
             let granted = Duration::from_secs(granted);
             let lease = args::Lease { ttl: granted, margin: None };
-            let found = finding(Ok(granted), &lease, Duration::from_millis(worst), &least);
+            let store = StoreUrl::default();
+            let found = finding(&store, Ok(granted), &lease, Duration::from_millis(worst), &least);
             assert_eq!(found.grade, grade, "{worst} ms: {found:?}");
             assert!(
                 found.text.contains(&format!("; the shortest to choose is {choose}s,")),

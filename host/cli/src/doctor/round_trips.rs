@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use incumbent::types::{Answer, Operation, Response};
-use incumbent::{Failure, Store};
+use incumbent::types::{Answer, Response};
+use incumbent::{Failure, Store, StoreUrl};
 use serde_json::json;
 
 use super::super::exit::End;
 use super::trial::{Trial, expect};
-use super::{Finding, milliseconds};
+use super::{Finding, milliseconds, where_to_look};
 
 /// How many of each kind are measured.
 const ROUNDS: usize = 10;
@@ -21,34 +21,32 @@ pub(super) struct RoundTrips {
     renewals: Vec<Duration>,
 }
 
-/// Asks one thing after the other.
+/// Asks one thing after the other. Each round renews the trial's lease, so slow round trips do not
+/// end it.
 pub(super) async fn measure(
     store: &dyn Store,
     trial: &Trial,
     within: Duration,
 ) -> Answer<RoundTrips> {
-    Ok(RoundTrips {
-        reads: times(store, || trial.read(), within).await?,
-        writes: times(store, || trial.write(), within).await?,
-        renewals: times(store, || trial.renewal(), within).await?,
-    })
-}
-
-async fn times(
-    store: &dyn Store,
-    operation: impl Fn() -> Operation,
-    within: Duration,
-) -> Answer<Vec<Duration>> {
-    // The first one may have to open a stream.
-    expect(store, operation(), within, is_done).await?;
-    let mut times = Vec::new();
-    for _ in 0..ROUNDS {
-        let sent = Instant::now();
-        expect(store, operation(), within, is_done).await?;
-        times.push(sent.elapsed());
+    let mut measured = RoundTrips::default();
+    for round in 0..=ROUNDS {
+        for (times, operation) in [
+            (&mut measured.reads, trial.read()),
+            (&mut measured.writes, trial.write()),
+            (&mut measured.renewals, trial.renewal()),
+        ] {
+            let sent = Instant::now();
+            expect(store, operation, within, is_done).await?;
+            // The first one may have to open a stream.
+            if round > 0 {
+                times.push(sent.elapsed());
+            }
+        }
     }
-    times.sort();
-    Ok(times)
+    for times in [&mut measured.reads, &mut measured.writes, &mut measured.renewals] {
+        times.sort();
+    }
+    Ok(measured)
 }
 
 /// A claim under a lease that was never granted is refused, after all was done that takes time.
@@ -56,10 +54,10 @@ fn is_done(response: &Response) -> bool {
     !matches!(response, Response::Stale | Response::Conflict)
 }
 
-pub(super) fn failed(whose: &str, failure: &Failure) -> Finding {
+pub(super) fn failed(store: &StoreUrl, whose: &str, failure: &Failure) -> Finding {
     let text = format!(
-        "{whose} stopped answering while it was measured ({failure}): look into its log, and at its \
-         disk and the network to it"
+        "{whose} stopped answering while it was measured ({failure}): {}",
+        where_to_look(store)
     );
     Finding::fault("round-trips", End::from(failure.clone()).status, text)
 }

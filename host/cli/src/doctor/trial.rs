@@ -17,10 +17,11 @@ use tokio::time::timeout;
 
 use super::super::args::{Common, Contest};
 use super::super::exit::{End, Status};
-use super::Finding;
+use super::super::text::word;
+use super::{Finding, where_to_look};
 
 /// In nanoseconds: long enough for a slow round trip, and short if nobody gives it back.
-const LEASE_TIME: u64 = 10_000_000_000;
+pub(super) const LEASE_TIME: u64 = 10_000_000_000;
 
 /// A trial that has begun. Its lease is to be renewed, and given back by [`end`](Self::end).
 #[derive(Debug)]
@@ -169,8 +170,8 @@ fn fault(
 ) -> Finding {
     let Failure::Denied(text) = &failure else {
         let sentence = format!(
-            "the store does not {deed} ({failure}), which an election needs: look into its log, and \
-             at its disk and the network to it"
+            "the store does not {deed} ({failure}), which an election needs: {}",
+            where_to_look(&common.store())
         );
         return Finding::fault("rights", End::from(failure).status, sentence);
     };
@@ -229,9 +230,10 @@ impl Keys<'_> {
             Contest::Race => ("read", "readwrite"),
         };
         let grant = "etcdctl role grant-permission ROLE";
-        let name = self.name;
+        let itself_named = word(&format!("{prefix}{}", self.name));
+        let below_named = word(&format!("{prefix}{}/", self.name));
         format!(
-            "`{grant} --prefix=true {below} {prefix}{name}/` and `{grant} {itself} {prefix}{name}`"
+            "`{grant} --prefix=true {below} {below_named}` and `{grant} {itself} {itself_named}`"
         )
     }
 }

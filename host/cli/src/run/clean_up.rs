@@ -17,11 +17,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// The process. Systemd ends it after `TimeoutStopSec=`.
 pub fn main() -> io::Result<()> {
-    // Systemd sets it for this purpose. Without it, we would be in somebody's login or desktop.
-    if env::var_os("SERVICE_RESULT").is_none() {
-        return Err(io::Error::other("systemd did not start it"));
-    }
+    // Systemd sets these for this purpose. Without them, or outside of a service, we would be in
+    // somebody's login, desktop or container.
+    let is_set = |name| env::var_os(name).is_some();
     let service = fs::read("/proc/self/cgroup")?;
+    let is_service = service.split(|byte| *byte == b'\n').any(|line| line.ends_with(b".service"));
+    if !(is_set("SERVICE_RESULT") && is_set("INVOCATION_ID") && is_service) {
+        return Err(io::Error::other("systemd did not start it, for a service that has ended"));
+    }
     loop {
         let left: Vec<Pid> = all()?
             .into_iter()

@@ -225,10 +225,18 @@ fn no_hidden_command_is_told() {
     for arguments in [&[][..], &["run-gard"], &["--help"]] {
         let end = end(incumbent(arguments));
         let told = end.stdout + &end.stderr;
-        for hidden in ["run-guard", "run-init", "run-probe"] {
+        for hidden in ["run-guard", "run-init", "run-probe", "run-clean-up"] {
             assert!(!told.contains(hidden), "{arguments:?}: {told}");
         }
     }
+}
+
+/// It would kill everything that runs beside it.
+#[test]
+fn no_clean_up_without_a_service() {
+    let mut clean_up = incumbent(["run-clean-up"]);
+    clean_up.env("SERVICE_RESULT", "success").env_remove("INVOCATION_ID");
+    end(clean_up).expect(2).says(&["systemd did not start it"]);
 }
 
 #[test]

@@ -130,15 +130,16 @@ fn who_never_was_in_line_never_was_ready(etcd: Etcd) {
 fn the_watchdog_is_fed_by_turns_of_the_driver_alone() {
     let watchdog = Duration::from_millis(1_200);
     let directory = TempDir::new().unwrap();
-    let of = |manager: &Manager, pid: &str| {
+    let of = |manager: &Manager, pid: &str, watchdog: Duration| {
         let mut command = manager.service(in_directory(&directory, &["observe", "jobs"]));
         command.env("WATCHDOG_USEC", watchdog.as_micros().to_string());
         Running::start(limited(&format!("export WATCHDOG_PID={pid}"), &command))
     };
     let mut manager = Manager::on(directory.path().join("socket"));
     let another = Manager::on(directory.path().join("another"));
-    let observer = of(&manager, "$$");
-    let of_another = of(&another, "1");
+    let unwatched = Manager::on(directory.path().join("unwatched"));
+    let observer = of(&manager, "$$", watchdog);
+    let others = [of(&another, "1", watchdog), of(&unwatched, "$$", Duration::ZERO)];
     // Nothing happens in the election, and its driver turns all the same.
     manager.hears("WATCHDOG=1", "");
     let since = Instant::now();
@@ -157,9 +158,11 @@ fn the_watchdog_is_fed_by_turns_of_the_driver_alone() {
     ptrace::detach(driver, None).unwrap();
     manager.hears("WATCHDOG=1", "");
     observer.stop();
-    of_another.stop();
-    let told = another.all();
-    assert!(told.contains(&"READY=1".into()) && !told.contains(&"WATCHDOG=1".into()), "{told:?}");
+    others.map(Running::stop);
+    for told in [another.all(), unwatched.all()] {
+        assert!(told.contains(&"READY=1".into()), "{told:?}");
+        assert!(!told.contains(&"WATCHDOG=1".into()), "{told:?}");
+    }
 }
 
 /// Otherwise the work could say that the service is ready.
