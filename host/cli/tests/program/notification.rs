@@ -158,7 +158,9 @@ fn the_watchdog_is_fed_by_turns_of_the_driver_alone() {
     ptrace::detach(driver, None).unwrap();
     manager.hears("WATCHDOG=1", "");
     observer.stop();
-    others.map(Running::stop);
+    for other in others {
+        other.stop();
+    }
     for told in [another.all(), unwatched.all()] {
         assert!(told.contains(&"READY=1".into()), "{told:?}");
         assert!(!told.contains(&"WATCHDOG=1".into()), "{told:?}");
