@@ -12,7 +12,7 @@
 //! - [`LeadershipCtx::of_election`], from an [`Election`], for a component that runs all
 //!   the time, and takes its turns by itself. Its end leaves the election.
 //!
-//! ```
+//! ```no_run
 //! use incumbent_plugin::{LeadershipCtx, LeadershipCtxView, LeadershipView};
 //! use incumbent::{Options, Session};
 //! use wasmtime::component::{Component, Linker, ResourceTable};
@@ -42,8 +42,7 @@
 //!     table: ResourceTable::new(),
 //! };
 //! let mut store = Store::new(&engine, state);
-//! # let job = incumbent_tests::application::epoch();
-//! let component = Component::new(&engine, job)?;
+//! let component = Component::from_file(&engine, "job.wasm")?;
 //! let instance = linker.instantiate_async(&mut store, &component).await?;
 //! let work = instance.get_typed_func::<(), (i64,)>(&mut store, "epoch")?;
 //! tokio::select! {

@@ -35,6 +35,7 @@ use self::bindings::incumbent::election::types::{self, Expectation, Failure, Put
 use self::puppet::{COMPONENT, Held, Puppet, State};
 
 mod campaigns;
+mod page;
 mod puppet;
 mod terms;
 mod threads;
