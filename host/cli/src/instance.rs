@@ -67,7 +67,7 @@ pub struct Shared {
     queue: Queue,
     pub leaderless: Leaderless,
     state: Mutex<State>,
-    /// Whoever tells systemd looks again.
+    /// Wakes the thread that tells systemd.
     changed: Notify,
     is_followed: AtomicBool,
     is_connected: watch::Sender<bool>,

@@ -51,7 +51,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
     }
     if changed {
-        println!("What is public has changed. If it should, keep it: just api --keep");
+        println!("The public API has changed. If that was intended, keep it: just api --keep");
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

@@ -23,7 +23,7 @@ use super::{Finding, where_to_look};
 /// In nanoseconds: long enough for a slow round trip, and short if nobody gives it back.
 pub(super) const LEASE_TIME: u64 = 10_000_000_000;
 
-/// A trial that has begun. Its lease is to be renewed, and given back by [`end`](Self::end).
+/// A trial that has begun. Its caller renews the lease, and [`end`](Self::end) gives it back.
 #[derive(Debug)]
 pub(super) struct Trial {
     lease: i64,
