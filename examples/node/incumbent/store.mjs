@@ -215,7 +215,7 @@ export class Store {
   }
 
   /**
-   * All at one revision, and in no transaction: etcd 3.5.0 to 3.5.4 panic when one that reads is
+   * All at one revision, and in no transaction: etcd 3.5.0 to 3.5.6 panic when one that reads is
    * given up while it is served (etcd#14110). The first one tells the revision.
    *
    * @param {Selection[]} selections

@@ -256,7 +256,7 @@ class Etcd:
     async def _read(self, selections: list[Any], within: float) -> Variant:
         """All at one revision, and in no transaction, which the first range tells.
 
-        etcd 3.5.0 to 3.5.4 panic when a transaction that reads is given up while it is served (etcd#14110).
+        etcd 3.5.0 to 3.5.6 panic when a transaction that reads is given up while it is served (etcd#14110).
         """
         # Nothing at all is read at a revision, too.
         ranges = [self._range(selection) for selection in selections]

@@ -149,7 +149,7 @@ async fn a_read_is_at_one_revision_while_history_is_forgotten(version: Version) 
     forgetful.abort();
 }
 
-/// etcd 3.5.0 to 3.5.4 panic when a transaction that reads is given up while it is served
+/// etcd 3.5.0 to 3.5.6 panic when a transaction that reads is given up while it is served
 /// (etcd#14110).
 async fn reads_that_are_given_up_are_no_harm(version: Version) {
     const KEYS: usize = 1_000;

@@ -428,6 +428,7 @@ fn scraped(endpoint: &Endpoint) {
     let url = format!("http://{}", line.rsplit_once("address=").unwrap().1);
     let api = Endpoint { arguments: Vec::new(), url };
     let told = |path: &str| api.asked(path, &[]).json()["data"].take();
+    until("Prometheus answers", || api.status("/-/ready") == 200);
     until("Prometheus has scraped", || {
         told("/api/v1/query?query=incumbent_is_leader")["result"][0]["value"][1] == "1"
     });
