@@ -122,3 +122,71 @@ fn spread(times: &[Duration]) -> [Duration; 3] {
 fn median(times: &[Duration]) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use clap::Parser;
+    use futures_util::FutureExt;
+    use futures_util::future::{self, BoxFuture};
+    use incumbent::types::Operation;
+    use incumbent::{Clock, MemoryStore, Watches};
+
+    use super::*;
+    use crate::args::Common;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        common: Common,
+    }
+
+    /// A clock that only the store's answers move.
+    #[derive(Debug, Default)]
+    struct Moved(AtomicU64);
+
+    impl Clock for Moved {
+        fn now(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        fn sleep_until(&self, _: u64) -> BoxFuture<'static, ()> {
+            future::pending().boxed()
+        }
+    }
+
+    /// A store that takes its time, by the clock of its leases.
+    #[derive(Debug)]
+    struct Slow {
+        clock: Arc<Moved>,
+        store: MemoryStore,
+        /// In nanoseconds.
+        there: u64,
+    }
+
+    impl Store for Slow {
+        fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
+            self.clock.0.fetch_add(self.there, Ordering::Relaxed);
+            self.store.call(operation, within)
+        }
+
+        fn watches(&self) -> Box<dyn Watches> {
+            self.store.watches()
+        }
+    }
+
+    #[tokio::test]
+    async fn slow_round_trips_do_not_end_the_lease_that_is_measured_with() {
+        let clock = Arc::new(Moved::default());
+        let store = MemoryStore::new(Arc::clone(&clock) as _);
+        let slow = Slow { clock, store, there: 1_200_000_000 };
+        let common = Line::parse_from(["incumbent"]).common;
+        let (trial, found) = Trial::start(&slow, &common, None).await;
+        let trial = trial.unwrap_or_else(|| panic!("{found:?}"));
+        let measured = measure(&slow, &trial, Duration::MAX).await.unwrap();
+        assert_eq!(measured.renewals.len(), ROUNDS);
+        assert!(trial.end(&slow, Duration::MAX).await.is_none());
+    }
+}
