@@ -2,11 +2,13 @@
 //! leads, resigns for others, and logs when it regards itself as leader.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use fastrand::Rng;
+use futures_util::future::join;
 use futures_util::{Stream, StreamExt};
 use incumbent::recording::Recording;
 use incumbent::{
@@ -186,23 +188,29 @@ impl Candidacy {
             self.log.write(Event::Demoted { term: term(), reason: reason_name(reason).to_owned() });
         };
         let stops = Notify::new();
-        let works = self.count(leadership.fence(), &stops);
+        let mut works = pin!(self.count(leadership.fence(), &stops));
         let mut leaves = self.leaves.clone();
         let ends = async {
-            let is_lost = tokio::select! {
-                reason = leadership.lost() => {
-                    demoted(&reason);
-                    true
-                }
-                () = sleep(resigns_after) => false,
-                _ = leaves.wait_for(|leaves| *leaves) => false,
-            };
+            tokio::select! {
+                () = sleep(resigns_after) => {}
+                _ = leaves.wait_for(|leaves| *leaves) => {}
+            }
             stops.notify_one();
-            is_lost
         };
-        let (is_lost, ()) = tokio::join!(ends, works);
-        if !is_lost {
-            // It may have been lost while the work came to its end.
+        let is_lost = tokio::select! {
+            biased;
+            // At that moment, however long the work takes to come to its end.
+            reason = leadership.lost() => {
+                demoted(&reason);
+                stops.notify_one();
+                true
+            }
+            ((), ()) = join(ends, &mut works) => false,
+        };
+        if is_lost {
+            works.await;
+        } else {
+            // It may have been lost at the same moment.
             let is_lost = !leadership.is_valid();
             demoted(&if is_lost { leadership.lost().await } else { Reason::Resigned });
             let _ = leadership.resign().await;
