@@ -77,6 +77,7 @@ impl Candidate {
             newest: 0,
             layouts_compared: false,
             failed: 0,
+            is_awaited: false,
         };
         Ok(Candidate { common, state: State::Idle(Idle { held_back: true }) })
     }

@@ -2,7 +2,6 @@
 //! way, the timers, and the random numbers.
 
 use alloc::collections::VecDeque;
-use alloc::format;
 use alloc::vec::Vec;
 
 use crate::backoff::{self, CAP};
@@ -16,6 +15,7 @@ use crate::types::{
     RequestId, Response, Revision, Snapshot, Ticket, Trouble, Watch, Withdrawal, WriteOutcome,
     Written,
 };
+use crate::wish::Wish;
 
 /// What the store answers, or why it does not.
 pub type Answer = Result<Response, Failure>;
@@ -75,6 +75,8 @@ pub enum Watcher {
     Observer(ElectionId),
     /// A pending deletion, of a key of this election's that may turn up.
     Cleanup(DeletionId, ElectionId),
+    /// All candidates in line, of what an operator wishes.
+    Wishes,
 }
 
 /// A watch, as its user sees it.
@@ -151,6 +153,8 @@ pub struct Context {
     calls: Table<RequestId, Purpose>,
     watches: Table<WatchId, OpenWatch>,
     requests: Table<RequestId, WatchId>,
+    /// The watch of what operators wish.
+    wishes: Option<WatchHandle>,
 }
 
 impl Context {
@@ -290,6 +294,20 @@ impl Context {
         WatchHandle { id, started: None }
     }
 
+    /// Hears from now on what operators wish.
+    pub fn hear_wishes(&mut self) {
+        if self.wishes.is_none() {
+            self.wishes = Some(self.watch(Watcher::Wishes, Wish::keys(), true));
+        }
+    }
+
+    /// Hears no more wishes.
+    pub fn ignore_wishes(&mut self) {
+        if let Some(watch) = self.wishes.take() {
+            self.unwatch(watch);
+        }
+    }
+
     /// Ends a watch.
     pub fn unwatch(&mut self, watch: WatchHandle) {
         self.timers.cancel(Timer::Rewatch(watch.id));
@@ -348,13 +366,18 @@ impl Context {
                 open.failed = open.failed.saturating_add(1);
                 let failed = open.failed;
                 self.requests.remove(&id);
+                let (Watcher::Own(election)
+                | Watcher::Predecessor(election)
+                | Watcher::Observer(election)
+                | Watcher::Cleanup(_, election)) = watcher
+                else {
+                    // Elections do not need it. The role may not allow it, and never will.
+                    self.set_timer(Timer::Rewatch(watch), RECHECK);
+                    return None;
+                };
                 self.retry(Timer::Rewatch(watch), failed);
                 // After a compacted revision the watch simply goes on from now.
                 if failed == 1 && !matches!(failure, Failure::Compacted(_)) {
-                    let (Watcher::Own(election)
-                    | Watcher::Predecessor(election)
-                    | Watcher::Observer(election)
-                    | Watcher::Cleanup(_, election)) = watcher;
                     self.trouble(Some(election), failure.clone());
                 }
             }
@@ -372,7 +395,8 @@ impl Context {
 
 /// The failure of a call whose answer does not fit the operation.
 pub fn unfit(operation: &str) -> Failure {
-    Failure::Other(format!("the store's answer does not fit the operation `{operation}`"))
+    let sentence = ["the store's answer does not fit the operation `", operation, "`"];
+    Failure::Other(sentence.concat())
 }
 
 /// The snapshot that answers a read.

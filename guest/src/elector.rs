@@ -9,7 +9,6 @@
 //! catches up with it before it does anything else. A sweep visits those that have something to do
 //! about it, in portions of 128 a step, and passes over the others.
 
-use alloc::format;
 use alloc::vec::Vec;
 
 use crate::candidate::{Candidate, CandidateContext, Inputs, Next, Reading};
@@ -20,12 +19,14 @@ use crate::layout::{Layout, NameHash, hash, point_of_key, queue_of, written_key}
 use crate::observer::Observer;
 use crate::session::{Session, Validity};
 use crate::table::{Table, with_hash};
+use crate::text::decimal;
 use crate::timers::{FAR, Timer};
 use crate::types::{
-    Candidacy, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension, Failure, Guarded,
-    GuardedWrite, Mark, Notice, Observation, Operation, Proclamation, Reply, Response, Selection,
-    Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
+    Candidacy, Change, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension, Failure,
+    Guarded, GuardedWrite, Mark, Notice, Observation, Operation, Proclamation, Reply, Response,
+    Selection, Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
 };
+use crate::wish::Wish;
 
 /// How many elections one elector takes part in or follows.
 const MOST_ELECTIONS: usize = 10_000;
@@ -239,10 +240,12 @@ impl Elector {
         let waits = self.of_name(name).next().is_some();
         let beside = self.of_name(name).any(|(_, other)| !other.is_ending());
         if beside {
-            let sentence = format!(
-                "there is a candidacy for `{name}` on this elector already: leave it first, or \
-                 open another elector"
-            );
+            let sentence = [
+                "there is a candidacy for `",
+                name,
+                "` on this elector already: leave it first, or open another elector",
+            ];
+            let sentence = sentence.concat();
             return self.context.withdraw(election, Some(Failure::Invalid(sentence)));
         }
         self.names.insert((name_hash, election.into()), ());
@@ -335,7 +338,8 @@ impl Elector {
     /// Whether an election may begin under this id. Tells the application why not.
     fn admits(&mut self, election: ElectionId) -> bool {
         if self.elections.contains_key(&election) {
-            let sentence = format!("the election id {election} is in use: choose another");
+            let id = decimal(election as usize);
+            let sentence = ["the election id ", &id, " is in use: choose another"].concat();
             self.context.trouble(Some(election), Failure::Invalid(sentence));
             return false;
         }
@@ -501,7 +505,20 @@ impl Elector {
                 }
             }
             Some(Watcher::Cleanup(id, _)) => self.cleanup.watched(&mut self.context, id, change),
+            Some(Watcher::Wishes) => self.wished(&change),
             None => {}
+        }
+    }
+
+    fn wished(&mut self, change: &Change) {
+        let Change::Put(entry) = change else { return };
+        let Some(wish) = Wish::of(entry) else { return };
+        // A second candidacy of the name has not begun.
+        let election = self.with_hash(hash(wish.name)).find(|election| {
+            self.candidate(*election).is_some_and(|it| it.layout().name.as_bytes() == wish.name)
+        });
+        if let Some(election) = election {
+            self.input(election, |state, cx| state.wished(cx, &wish));
         }
     }
 

@@ -1,9 +1,9 @@
 //! How an election is laid out in the store, and what its keys say.
 
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::text::{decimal, hexadecimal};
 use crate::types::{
     Contest, Entry, Epoch, Guard, LeaseId, Mutation, Order, Put, Revision, Selection,
 };
@@ -58,10 +58,10 @@ impl Layout {
             return Err("the election's name is empty: give it 1 to 1,024 bytes".into());
         }
         if name.len() > LONGEST_NAME {
-            return Err(format!(
-                "the election's name has {} bytes: shorten it to 1,024 at most",
-                name.len()
-            ));
+            let length = decimal(name.len());
+            let parts =
+                ["the election's name has ", &length, " bytes: shorten it to 1,024 at most"];
+            return Err(parts.concat());
         }
         if name.chars().any(char::is_control) {
             return Err("the election's name has a control character: leave it out".into());
@@ -73,7 +73,7 @@ impl Layout {
     pub fn key(&self, lease: LeaseId) -> Vec<u8> {
         match self.contest {
             // As Go's `%x`: lower case, no padding; and no sign, for ours are positive.
-            Contest::Queue => format!("{}/{:x}", self.name, lease),
+            Contest::Queue => [&*self.name, "/", &hexadecimal(lease.cast_unsigned())].concat(),
             Contest::Race => self.name.clone(),
         }
         .into_bytes()
@@ -176,16 +176,15 @@ impl Layout {
 
     /// The refusal of a write to this election's own key.
     pub fn refuse_write(&self, key: &[u8]) -> String {
-        format!(
-            "the key `{}` belongs to the election `{}` itself: write to another",
-            // It is the name, or the name and a lease id, so nothing needs escaping.
-            str::from_utf8(key).unwrap_or_default(),
-            self.name
-        )
+        // It is the name, or the name and a lease id, so nothing needs escaping.
+        let key = str::from_utf8(key).unwrap_or_default();
+        let election = &self.name;
+        ["the key `", key, "` belongs to the election `", election, "` itself: write to another"]
+            .concat()
     }
 
     fn prefix(&self) -> Vec<u8> {
-        format!("{}/", self.name).into_bytes()
+        [&*self.name, "/"].concat().into_bytes()
     }
 
     fn other(&self) -> Layout {
@@ -230,10 +229,9 @@ pub fn point(key: Vec<u8>) -> Selection {
 /// Refuses, with a sentence, a value that is too long to proclaim.
 pub fn check_value(value: &[u8]) -> Result<(), String> {
     if value.len() > LONGEST_VALUE {
-        return Err(format!(
-            "the candidate's value has {} bytes: shorten it to 4,096 at most",
-            value.len()
-        ));
+        let length = decimal(value.len());
+        let parts = ["the candidate's value has ", &length, " bytes: shorten it to 4,096 at most"];
+        return Err(parts.concat());
     }
     Ok(())
 }

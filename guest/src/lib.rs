@@ -8,9 +8,10 @@
 //!
 //! A module imports only from modules above it in this list:
 //!
-//! 1. `bindings` (as `types`), `ids`, `table`
+//! 1. `bindings` (as `types`), `ids`, `table`, `text`
 //! 2. `timers`, `random`, `backoff`: time, and how long to wait
-//! 3. `layout`: the meaning of keys; `search`: finding one candidate's key among other data
+//! 3. `layout`: the meaning of keys; `search`: finding one candidate's key among other data; `wish`:
+//!    what an operator wishes
 //! 4. `context`: the step in the making, with its commands, calls and watches
 //! 5. `session`: the lease; `cleanup`: keys that have to go
 //! 6. `candidate` (its `common`, then its states, then itself), `observer`, `inspection`
@@ -21,6 +22,8 @@
 #![deny(clippy::float_arithmetic)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod backoff;
 mod bindings;
@@ -40,7 +43,9 @@ mod random;
 mod search;
 mod session;
 mod table;
+mod text;
 mod timers;
+mod wish;
 
 pub use bindings::exports::incumbent::election::types;
 pub use elector::Elector;

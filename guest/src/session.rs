@@ -286,6 +286,8 @@ impl Session {
 
     /// Gives the lease back, if there is one or the store may have granted one.
     pub fn retire(&mut self, context: &mut Context) {
+        // Where there is no candidacy, nobody can do what is wished.
+        context.ignore_wishes();
         let (id, until) = match &self.lease {
             Lease::None => {
                 context.timers.cancel(Timer::Grant);

@@ -319,6 +319,7 @@ impl Load {
             Notice::Withdrawn(withdrawal) => assert_eq!(withdrawal.cause, None),
             Notice::Joined(_)
             | Notice::Endangered(_)
+            | Notice::HandOver(_)
             | Notice::Leader(_)
             | Notice::Listed(_)
             | Notice::Written(_)

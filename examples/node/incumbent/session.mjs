@@ -266,6 +266,9 @@ export class Session extends EventEmitter {
         if (leadership) this.emit('endangered', leadership);
         return;
       }
+      case 'hand-over':
+        this.#driver.push({ tag: 'resign', val: notice.val });
+        return;
       case 'demoted': {
         const { term, reason } = notice.val;
         const name = reason.tag === 'other' ? reason.val : reason.tag;

@@ -134,6 +134,25 @@ for (const version of VERSIONS) {
       await session.close();
     });
 
+    test('an operator has another candidate lead', async () => {
+      const one = await Session.connect(etcd.url);
+      const two = await Session.connect(etcd.url);
+      const leadership = await one.campaign('wished');
+      const next = two.campaign('wished');
+      await eventually(() => etcd.keys('wished/').length === 2, 'both are in line');
+      const waits = etcd.keys('wished/').find((key) => key !== Buffer.from(leadership.key).toString());
+      const { kvs: [{ create_revision: created }] } = JSON.parse(etcd.ctl('get', '-w', 'json', `${waits}`));
+      await eventually(() => {
+        // Its watch may not be on yet.
+        etcd.ctl('put', 'incumbent-wishes/wished/transfer', `${leadership.epoch} ${created} now`);
+        return !leadership.isValid();
+      }, 'it hears of the wish');
+      assert.equal(await leadership.lost(), 'resigned');
+      await leadership.resign();
+      assert.equal((await next).epoch, BigInt(created));
+      await Promise.all([one.close(), two.close(), (await next).resign()]);
+    });
+
     test('waiting for the end of a term adds no listeners', async () => {
       const session = await Session.connect(etcd.url);
       const leadership = await session.campaign('waiters');

@@ -306,6 +306,8 @@ class Driver:
             else:
                 candidacy.elected.set_result(notice)
                 self._keep_deadline(candidacy)
+        elif tag == "hand-over":
+            self.tell("resign", notice)
         elif tag == "demoted":
             reason = notice.reason.payload or notice.reason.tag
             self._end(self.candidacies[notice.term.election], reason)

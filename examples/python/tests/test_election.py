@@ -135,6 +135,26 @@ async def test_sigterm_hands_over_and_nothing_is_counted_twice(etcd: Etcd, tmp_p
     assert int(etcd.ctl("get", "counter-of-my-service", "--print-value-only")) == len(applied)
 
 
+async def test_an_operator_has_another_candidate_lead(etcd: Etcd) -> None:
+    async with await connect(etcd.url) as one, await connect(etcd.url) as two:
+        leadership = await soon(one.campaign("my-service"))
+        waiting = asyncio.ensure_future(two.campaign("my-service"))
+        await until(lambda: len(candidates(etcd)) == 2)
+        [key] = [key for key in candidates(etcd) if key != leadership.key.decode()]
+        created = json.loads(etcd.ctl("get", "-w", "json", key))["kvs"][0]["create_revision"]
+
+        def is_over() -> bool:
+            # Its watch may not be on yet.
+            etcd.ctl("put", "incumbent-wishes/my-service/transfer", f"{leadership.epoch} {created} now")
+            return not leadership.is_valid()
+
+        await until(is_over)
+        assert await soon(leadership.lost()) == "resigned"
+        await soon(leadership.resign())
+        async with await soon(waiting) as next_one:
+            assert next_one.epoch == created
+
+
 async def test_sigterm_lets_the_worker_of_the_readme_give_its_lease_back(etcd: Etcd) -> None:
     worker = subprocess.Popen([sys.executable, "worker.py", "my-service"], cwd=FOLDER,
                               env={**os.environ, "INCUMBENT_STORE": etcd.url})

@@ -44,7 +44,7 @@ impl Claiming {
         let key = core::mem::take(&mut self.key);
         if entry.created <= cx.common.newest {
             cx.record_failure(other(WENT_BACK));
-            return cx.clear(key, self.lease, self.watch, entry);
+            return cx.clear(key, self.lease, self.watch, entry.created);
         }
         let Claiming { lease, watch, .. } = *self;
         Next::Waiting(OwnKey { key, lease, created: entry.created, watch })
@@ -111,7 +111,7 @@ impl Inputs for Claiming {
                     Contest::Queue => {
                         let sentence = "somebody took this candidate's key: it goes";
                         cx.record_failure(other(sentence));
-                        cx.clear(key, self.lease, watch, &claimed.entry)
+                        cx.clear(key, self.lease, watch, claimed.entry.created)
                     }
                 }
             }

@@ -13,6 +13,7 @@ use crate::types::{
     Change, ElectionId, Entry, Epoch, Failure, Guard, Guarded, Joined, LeaseId, Mark, Mutation,
     Notice, Operation, Reason, RequestId, Revision, Selection, Sighting, Ticket, WriteOutcome,
 };
+use crate::wish::Wish;
 
 pub const WENT_BACK: &str = "the store went back behind this election's last epoch, as one that \
                              is restored from a backup does: waiting until it is beyond";
@@ -27,6 +28,10 @@ pub trait Inputs {
     }
     /// The work of this term has stopped.
     fn yielded(&mut self, _: &mut CandidateContext<'_>, _epoch: Epoch) -> Next {
+        Next::Stay
+    }
+    /// An operator wants a certain candidate to lead next.
+    fn wished(&mut self, _: &mut CandidateContext<'_>, _: &Wish<'_>) -> Next {
         Next::Stay
     }
     /// The application ends the candidacy.
@@ -157,6 +162,8 @@ pub struct Common {
     pub layouts_compared: bool,
     /// Failures in a row.
     pub failed: u32,
+    /// An operator waits to see that it leads.
+    pub is_awaited: bool,
 }
 
 impl Common {
@@ -408,11 +415,11 @@ impl CandidateContext<'_> {
         key: Vec<u8>,
         lease: LeaseId,
         watch: WatchHandle,
-        entry: &Entry,
+        created: Revision,
     ) -> Next {
         self.context.unwatch(watch);
         let abandoned = AbandonedKey { is_last: false, ..self.abandon(key, lease, None) };
-        self.cleanup.delete(self.context, abandoned, entry.created);
+        self.cleanup.delete(self.context, abandoned, created);
         self.start_over()
     }
 

@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::common::{CandidateContext, Check, Inputs, Next, OwnKey, Reading, WENT_BACK, other};
+use super::common::{
+    CandidateContext, Check, Inputs, Next, OwnKey, Proclamation, Reading, WENT_BACK, other,
+};
 use super::place::{self, Place};
 use crate::context::{Answer, snapshot, unfit};
 use crate::layout::point_of_key;
@@ -12,6 +14,7 @@ use crate::types::{
     Change, Entry, Epoch, Guard, Leadership, Mark, Notice, Reason, Revision, Selection, Snapshot,
     Term,
 };
+use crate::wish::Wish;
 
 /// Leads until the lease's deadline. The term's epoch is the key's create revision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +49,9 @@ impl Leading {
         cx.context.notify(Notice::Elected(leading.leadership(cx, until)));
         // Renewals may fail already.
         leading.tell_danger(cx, validity);
+        if core::mem::take(&mut cx.common.is_awaited) {
+            leading.show(cx);
+        }
         let _stay = leading.cover(cx);
         leading
     }
@@ -53,6 +59,15 @@ impl Leading {
     /// The guard of a write in the term of this epoch, if it is the present one.
     pub fn guard(&self, epoch: Epoch) -> Option<Guard> {
         (self.own.created == epoch).then(|| self.own.guard())
+    }
+
+    /// Writes our value again, which shows that this candidate knows that it leads.
+    fn show(&self, cx: &mut CandidateContext<'_>) {
+        if cx.common.proclamations.is_empty() {
+            let value = cx.common.value.clone();
+            cx.common.proclamations.push_back(Proclamation { ticket: None, value });
+        }
+        cx.proclaim_into(&self.own);
     }
 
     /// Ends the term of this epoch, if it is the present one.
@@ -147,6 +162,16 @@ impl Leading {
 }
 
 impl Inputs for Leading {
+    fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
+        if wish.now && wish.epoch == self.own.created {
+            let term = Term { election: cx.common.election, epoch: wish.epoch };
+            cx.context.notify(Notice::HandOver(term));
+        } else if wish.now && wish.target == self.own.created {
+            self.show(cx);
+        }
+        Next::Stay
+    }
+
     fn resign(&mut self, cx: &mut CandidateContext<'_>, epoch: Epoch) -> Next {
         self.end_epoch(cx, epoch, Reason::Resigned)
     }

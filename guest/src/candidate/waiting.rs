@@ -12,6 +12,7 @@ use crate::search::Search;
 use crate::types::{
     Change, Contest, Entry, Epoch, Operation, RequestId, Revision, Selection, Snapshot,
 };
+use crate::wish::Wish;
 
 /// Waits in the queue, or has won a race and does not lead yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +49,9 @@ struct Predecessor {
 impl Waiting {
     pub fn enter(cx: &mut CandidateContext<'_>, own: OwnKey) -> Waiting {
         cx.announce(&own.key, own.created);
+        if cx.common.layout.contest == Contest::Queue {
+            cx.context.hear_wishes();
+        }
         let mut waiting = Waiting { own, position: Position::Overdue };
         let _stay = waiting.check_predecessor(cx, Search::First);
         waiting.proclaim_next(cx);
@@ -105,7 +109,7 @@ impl Waiting {
         cx.record_failure(other("this candidate's key is gone: getting back in line"));
         match entry {
             Some(entry) if entry.lease != lease && cx.common.layout.contest == Contest::Queue => {
-                cx.clear(key, lease, watch, &entry)
+                cx.clear(key, lease, watch, entry.created)
             }
             Some(_) | None => {
                 cx.context.unwatch(watch);
@@ -190,6 +194,18 @@ impl Position {
 }
 
 impl Inputs for Waiting {
+    /// Gets back in line behind the candidate that should lead next, while somebody else leads.
+    fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
+        if wish.target == self.own.created {
+            cx.common.is_awaited |= wish.now;
+        } else if wish.is_in_front(self.own.created) && matches!(self.position, Position::Behind(_))
+        {
+            let OwnKey { key, lease, created, watch } = self.leave_queue(cx);
+            return cx.clear(key, lease, watch, created);
+        }
+        Next::Stay
+    }
+
     fn leave(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         let OwnKey { key, lease, created, watch } = self.leave_queue(cx);
         let abandoned = cx.abandon(key, lease, Some(watch));

@@ -11,11 +11,11 @@ use clap::{
     Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
 use clap_complete::Shell;
-use incumbent::StoreUrl;
+use incumbent::{Epoch, StoreUrl};
 
 use super::parse::{
-    Address, Checked, Directory, Target, address, directory, election_name, host_name, identity,
-    lease_time, prefix, size, span, store_url, target, timeout, variable,
+    Address, Checked, Directory, Target, address, directory, election_name, epoch, host_name,
+    identity, lease_time, prefix, size, span, store_url, target, timeout, variable,
 };
 
 #[derive(Debug, Parser)]
@@ -192,6 +192,15 @@ pub enum Command {
         two candidates believe that they lead. Writes with `--fence` are safe even then. \
         Exits with 1 if nobody leads, and with 3 if another epoch leads.")]
     Depose(Depose),
+    /// Have a certain candidate lead next: an operator's tool
+    #[command(after_help = "Example: to worker-2, if epoch 1234 still leads\n  \
+        incumbent transfer my-service --to worker-2 --from 1234\n\n\
+        The leader stops its work and resigns. Candidates that wait in front of the named one get \
+        back in line behind it before that. A candidate of another client does not, and leads \
+        first: then its name is told.\n\
+        Exits with 0 once the named candidate has said that it leads; with 1 if it does not; with \
+        3, and changes nothing, if another epoch leads.")]
+    Transfer(Transfer),
     /// Run recordings (--record) again, and tell what happened and why
     #[command(after_help = "Example: what happened on three machines, and a picture of it\n  \
         incumbent replay one/ two/ three/ --svg timeline.svg\n\n\
@@ -518,6 +527,24 @@ pub struct Depose {
     /// The election, and the epoch to remove [default: the one that leads]
     #[arg(value_name = "ELECTION[:EPOCH]", value_parser = Checked::new(target))]
     pub target: Target,
+}
+
+#[derive(Debug, Args)]
+pub struct Transfer {
+    /// The election's name
+    #[arg(value_parser = Checked::new(election_name))]
+    pub election: String,
+    /// The candidate to lead next: its --value, or its --id
+    #[arg(long, value_name = "ID", value_parser = Checked::new(identity))]
+    pub to: String,
+    /// Only if this epoch leads
+    #[arg(long, value_name = "EPOCH", value_parser = Checked::new(epoch))]
+    pub from: Option<Epoch>,
+    /// How long to wait until the candidate leads
+    #[arg(
+        long, value_name = "DURATION", default_value = "10s", value_parser = Checked::new(timeout)
+    )]
+    pub wait: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -72,7 +72,7 @@ async fn lead_on(
         view.work_begins(term.fence());
         tokio::select! {
             _ = term.lost() => {}
-            () = view.resignation(term.epoch()) => {}
+            () = view.resignation(term) => {}
         }
         view.work_has_ended();
         *held = None;

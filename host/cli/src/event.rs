@@ -92,6 +92,11 @@ impl Reporter {
                 term.epoch,
                 in_seconds(left(term.valid_until, now))
             ),
+            Event::HandOver { epoch } => {
+                format!(
+                    "asked to hand over: epoch {epoch} of {election} ends when its work has stopped"
+                )
+            }
             Event::Demoted { epoch, reason } => {
                 format!("demoted: epoch {epoch} of {election} is over: {reason}")
             }
@@ -119,6 +124,9 @@ impl Reporter {
                 field("lease", term.lease.to_string()),
                 field("remaining_ms", term.valid_until.saturating_sub(now) / 1_000_000),
             ],
+            Event::HandOver { epoch } => {
+                vec![field("epoch", i64::from(*epoch)), bytes_field("key", &self.key)]
+            }
             Event::Demoted { epoch, reason } => {
                 let mut details = vec![
                     field("epoch", i64::from(*epoch)),
@@ -190,6 +198,7 @@ fn name(event: &Event) -> &'static str {
         Event::Elected(_) => "elected",
         Event::Extended(_) => "extended",
         Event::Endangered(_) => "endangered",
+        Event::HandOver { .. } => "hand-over",
         Event::Demoted { .. } => "demoted",
         Event::Leader(_) => "leader",
         Event::Trouble(_) => "trouble",

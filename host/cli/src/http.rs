@@ -1,5 +1,5 @@
-//! The HTTP endpoint (`--listen`): what this instance says of itself, and how it is asked to
-//! resign.
+//! The HTTP endpoint (`--listen`): what this instance says of itself, and how its election gets
+//! another leader.
 //!
 //! It has a thread and a runtime of its own, so a reader, however slow, takes no time from the
 //! thread that renews the lease and stops the work.
@@ -14,7 +14,7 @@
 //! | `metrics` | `/metrics` |
 //! | `events` | `/events` |
 //! | `page` | `/`, the status page |
-//! | `resign` | `/resign` |
+//! | `resign`, `transfer` | `/resign`, `/transfer` |
 
 mod admission;
 mod connections;
@@ -25,6 +25,7 @@ mod probes;
 mod resign;
 mod socket;
 mod status;
+mod transfer;
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -47,7 +48,7 @@ use super::text::{json, shown};
 
 /// The routes, for a request of another one.
 const ROUTES: &str =
-    "GET /, /leader, /livez, /readyz, /status, /events, /metrics, and POST /resign";
+    "GET /, /leader, /livez, /readyz, /status, /events, /metrics, and POST /resign, /transfer";
 
 /// The endpoint of this instance. It ends when it is dropped.
 #[derive(Debug)]
@@ -126,8 +127,7 @@ impl Drop for Endpoint {
 
 fn router(view: InstanceView, admission: Arc<Admission>) -> Router {
     let leader = get(probes::leader).options(probes::leader);
-    let resign = post(resign::resign)
-        .layer(from_fn_with_state(Arc::clone(&admission), admission::check_token));
+    let with_token = || from_fn_with_state(Arc::clone(&admission), admission::check_token);
     Router::new()
         .route("/", get(page::page))
         .route("/leader", leader.clone())
@@ -137,7 +137,8 @@ fn router(view: InstanceView, admission: Arc<Admission>) -> Router {
         .route("/status", get(status::status))
         .route("/events", get(events::events))
         .route("/metrics", get(metrics::metrics))
-        .route("/resign", resign)
+        .route("/resign", post(resign::resign).layer(with_token()))
+        .route("/transfer", post(transfer::transfer).layer(with_token()))
         .fallback(|| async { said(StatusCode::NOT_FOUND, &format!("there is {ROUTES}")) })
         .method_not_allowed_fallback(|| async {
             said(StatusCode::METHOD_NOT_ALLOWED, &format!("there is {ROUTES}"))

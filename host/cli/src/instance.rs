@@ -21,7 +21,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::future::join;
-use incumbent::{BootClock, Clock, Election, Epoch, Event, Fence, Mark, Participant, Session};
+use incumbent::{
+    BootClock, Clock, Election, Epoch, Event, Fence, Leadership, Mark, Participant, Session,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -194,7 +196,11 @@ impl InstanceView {
             Event::Leader(_) => state.has_begun = true,
             Event::Demoted { .. } => state.role = Role::Joining,
             Event::Withdrawn(_) => state.role = Role::Withdrawn,
-            Event::Extended(_) | Event::Endangered(_) | Event::Trouble(_) | _ => {}
+            Event::Extended(_)
+            | Event::Endangered(_)
+            | Event::HandOver { .. }
+            | Event::Trouble(_)
+            | _ => {}
         });
         self.0.log.push(object, !matches!(event, Event::Extended(_)));
         self.0.history.event(event, sentence, BootClock.now());
@@ -229,11 +235,14 @@ impl InstanceView {
         self.0.changed.notify_one();
     }
 
-    /// Waits until somebody wants this term to be resigned. Cancel safe.
-    pub async fn resignation(&self, epoch: Epoch) {
+    /// Waits until somebody wants this term to be resigned: here, or in the store. Cancel safe.
+    pub async fn resignation(&self, leadership: &Leadership) {
         let mut wanted = self.0.resignation.subscribe();
-        // Cannot fail: we hold the sender.
-        let _ = wanted.wait_for(|wanted| *wanted == epoch).await;
+        tokio::select! {
+            // Cannot fail: we hold the sender.
+            _ = wanted.wait_for(|wanted| *wanted == leadership.epoch()) => {}
+            () = leadership.asked_to_resign() => {}
+        }
     }
 
     // What the endpoint asks, and what tells systemd.

@@ -3,7 +3,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `args`, `parse`, `checks` | the command line: its flags, their values, what they mean together |
-//! | `campaign`, `run`, `observe`, `leader`, `candidates`, `put`, `get`, `depose` | the commands |
+//! | `campaign`, `run`, `observe`, `leader`, `candidates`, `put`, `get`, `depose`, `transfer` | the commands |
 //! | `version`, `completions` | which build this is; completions for shells, and manual pages |
 //! | `doctor` | the command that checks, before an election, whether its store serves |
 //! | `replay` | the command that runs recordings again, and tells their story |
@@ -39,6 +39,7 @@ mod signals;
 mod stdout;
 mod systemd;
 mod text;
+mod transfer;
 mod version;
 
 use std::process::ExitCode;
@@ -98,6 +99,7 @@ async fn perform(cli: &Cli) -> Result<Status, End> {
         Command::Put(put) => put::put(common, put).await,
         Command::Get(get) => get::get(common, get).await,
         Command::Depose(depose) => depose::depose(common, depose).await,
+        Command::Transfer(transfer) => transfer::transfer(common, transfer).await,
         Command::Replay(replay) => replay::replay(common, replay),
         Command::Version => version::version(common),
         Command::Completions(shell) => completions::completions(shell),

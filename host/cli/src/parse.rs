@@ -109,20 +109,25 @@ fn epoch_of(text: &str) -> Option<Epoch> {
 }
 
 pub fn target(text: &str) -> Result<Target, String> {
-    let epoch = text
+    let with_epoch = text
         .rsplit_once(':')
         .filter(|(_, tail)| !tail.is_empty() && tail.bytes().all(|byte| byte.is_ascii_digit()));
-    let Some((name, digits)) = epoch else {
+    let Some((name, digits)) = with_epoch else {
         return Ok(Target { election: election_name(text)?, epoch: None });
     };
-    let epoch = epoch_of(digits).ok_or_else(|| {
+    let epoch = epoch(digits)?;
+    Ok(Target { election: election_name(name)?, epoch: Some(epoch) })
+}
+
+/// An epoch by itself.
+pub fn epoch(digits: &str) -> Result<Epoch, String> {
+    epoch_of(digits).ok_or_else(|| {
         format!(
             "{digits} is not an epoch: give the number that `incumbent leader` prints, from 1 \
              to {}",
             i64::MAX
         )
-    })?;
-    Ok(Target { election: election_name(name)?, epoch: Some(epoch) })
+    })
 }
 
 /// A directory, and its name for the component.

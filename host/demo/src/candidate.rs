@@ -215,6 +215,7 @@ impl Worker {
                 // `lead` tells of its terms, and the rest is for others.
                 Event::Elected(_)
                 | Event::Endangered(_)
+                | Event::HandOver { .. }
                 | Event::Leader(_)
                 | Event::Withdrawn(_) => continue,
                 _ => continue,

@@ -1,8 +1,11 @@
 //! For users without a session: writes guarded by a term of another process, and an
 //! operator's orders.
 
+mod transfer;
+
 use std::time::Duration;
 
+pub use self::transfer::{Transfer, Transferred};
 use crate::event::{KeyValue, Participant};
 use crate::store::Store;
 use crate::store::read::{self, misanswered, oldest};
@@ -14,6 +17,9 @@ use crate::write::WriteError;
 
 /// How many keys a page has at most, where others' data lie below an election's name.
 const PAGE: u32 = 1_000;
+
+/// How many candidates are read with their values at once.
+const AT_ONCE: u32 = 64;
 
 /// Reads one key, as it is now, in at most this time. Cancel safe.
 ///
@@ -188,6 +194,38 @@ impl<'a> Admin<'a> {
             }
             page.from = next;
         }
+    }
+
+    /// The candidates in line, the leader first, and a revision at which they were. Those that come
+    /// and go meanwhile may be in it or not. Makes one request, unless there are many, or others'
+    /// data lie below the election's name.
+    async fn line(self) -> Result<(Vec<Entry>, i64), Failure> {
+        let prefix = oldest(format!("{}/", self.election).into_bytes(), true);
+        let is_own = |entry: &Entry| is_own_key(self.election, Contest::Queue, &entry.key);
+        let at_once = Selection { limit: AT_ONCE, ..prefix.clone() };
+        let (at, first) = read::at(self.store, vec![at_once], self.timeout).await?;
+        let mut line = Vec::new();
+        if first.len() < AT_ONCE as usize && first.iter().all(is_own) {
+            return Ok((first, at));
+        }
+        let mut keys = Vec::new();
+        let mut page = Selection { order: Order::ByKey, limit: PAGE, keys_only: true, ..prefix };
+        loop {
+            let entries = read::read(self.store, page.clone(), self.timeout).await?;
+            let next = entries.last().map(|last| [last.key.as_slice(), &[0]].concat());
+            let complete = entries.len() < PAGE as usize;
+            keys.extend(entries.into_iter().filter(is_own).map(|entry| entry.key));
+            if complete {
+                break;
+            }
+            page.from = next;
+        }
+        for keys in keys.chunks(AT_ONCE as usize) {
+            let points = keys.iter().map(|key| oldest(key.clone(), false)).collect();
+            line.extend(read::at(self.store, points, self.timeout).await?.1);
+        }
+        line.sort_by_key(|entry| entry.created);
+        Ok((line, at))
     }
 
     async fn guarded(self, guard: Guard, mutation: Mutation) -> Result<Revision, WriteError> {

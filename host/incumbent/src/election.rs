@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::admin::{Admin, Transfer, Transferred};
 use crate::backoff::Backoff;
 use crate::candidate::Candidate;
 use crate::clock::{Clock, nanoseconds};
@@ -13,7 +14,8 @@ use crate::error::Error;
 use crate::event::Participant;
 use crate::leadership::Leadership;
 use crate::observer::Leaders;
-use crate::types::{Candidacy, Contest, ElectionId, Observation};
+use crate::store::Store;
+use crate::types::{Candidacy, Contest, ElectionId, Failure, Observation};
 
 /// The shortest pause after work that ended at once, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -225,6 +227,49 @@ impl Election {
     /// As for [`candidates`](Self::candidates).
     pub async fn leader(&self) -> Result<Option<Participant>, Error> {
         Ok(self.candidates().await?.into_iter().next())
+    }
+
+    /// Has a certain candidate in line lead next, as [`Admin::transfer`] does.
+    ///
+    /// ```
+    /// use incumbent::admin::{Transfer, Transferred};
+    /// # use incumbent::{Error, MemoryStore, Options, Session};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::default();
+    /// # let of = |identity: &str| Options { identity: identity.into(), ..Options::default() };
+    /// # let session = Session::open(store.clone(), of("one")).await?;
+    /// # let election = session.election("my-service");
+    /// # let leadership = election.campaign().await?;
+    /// # let another = Session::open(store, of("two")).await?;
+    /// # let mut two = another.election("my-service").join();
+    /// # two.joined().await?;
+    /// # let work = tokio::spawn(async move {
+    /// #     leadership.asked_to_resign().await;
+    /// #     leadership.resign().await
+    /// # });
+    /// # let leads = tokio::spawn(async move { two.elected().await });
+    /// match election.transfer(Transfer::to("two")).await? {
+    ///     Transferred::Done { leader, .. } => println!("epoch {}", leader.epoch),
+    ///     other => eprintln!("two does not lead: {other:?}"),
+    /// }
+    /// # work.await??;
+    /// # assert!(leads.await??.is_valid());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the store says instead of an answer.
+    pub async fn transfer(&self, transfer: Transfer) -> Result<Transferred, Failure> {
+        let (name, contest) = (self.name.clone(), self.contest);
+        let ask = |store: Arc<dyn Store>, timeout| async move {
+            let admin = Admin::new(&*store, &name).contest(contest).timeout(timeout);
+            admin.transfer(transfer).await
+        };
+        self.pool.first().ask(ask).await
     }
 
     /// The next term, with the candidate that was made for it alone.

@@ -88,6 +88,11 @@ pub enum Event {
     Extended(TermInfo),
     /// Renewals fail, and less than half of the time is left.
     Endangered(TermInfo),
+    /// An operator wants another candidate to lead: the term ends once its work has stopped.
+    HandOver {
+        /// The term's.
+        epoch: Epoch,
+    },
     /// Leads no more.
     Demoted {
         /// The term's.

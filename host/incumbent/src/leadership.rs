@@ -120,6 +120,33 @@ impl Leadership {
         self.term.lost().await
     }
 
+    /// Waits until an operator wants another candidate to lead. Cancel safe.
+    ///
+    /// Such a wish ends the term at once, and [`lost`](Self::lost) gives
+    /// [`Reason::Resigned`], unless this was called before. From the first poll on the term
+    /// stands until the caller resigns, which gives the work time to stop while its writes are
+    /// still accepted:
+    ///
+    /// ```
+    /// # use incumbent::{Error, Options, Session};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let election = Session::connect("memory:", Options::default()).await?.election("my-service");
+    /// # let work = async || {};
+    /// # let stop_the_work = async || {};
+    /// let leadership = election.campaign().await?;
+    /// tokio::select! {
+    ///     reason = leadership.lost() => eprintln!("demoted: {reason}"),
+    ///     () = leadership.asked_to_resign() => stop_the_work().await,
+    ///     () = work() => {}
+    /// }
+    /// leadership.resign().await
+    /// # }
+    /// ```
+    pub async fn asked_to_resign(&self) {
+        self.term.asked_to_resign().await;
+    }
+
     /// Makes this call once, when the term is over, with the reason that
     /// [`lost`](Self::lost) gives: at [`valid_until`](Self::valid_until) at the latest,
     /// and soon if the term is over already. For work that is not an async task, and for

@@ -151,6 +151,9 @@ pub enum Kind {
     Overwrite(usize),
     /// An operator writes a new value into a leader's key.
     Revalue(usize),
+    /// An operator wants a certain candidate to lead next: those in front of it make room, and
+    /// when the fault ends, the leader should resign.
+    Wish(usize),
     /// An operator compacts the history.
     Compact,
 }
@@ -247,7 +250,7 @@ impl Plan {
 
     /// Some kinds of faults, as often and as hard as the seed likes.
     fn draw_faults(&mut self, rng: &mut Rng) {
-        const KINDS: usize = 33;
+        const KINDS: usize = 34;
         let gap = rng.u64(4..24) * SECOND;
         let longest = [2, 8, 20, 40][rng.usize(..4)] * SECOND;
         let mut chosen: Vec<usize> = (0..KINDS).filter(|_| rng.u8(..3) == 0).collect();
@@ -310,6 +313,7 @@ impl Plan {
             29 => Kind::SlowElection(election, rng.u64(1..15) * SECOND),
             30 => Kind::DropAll(process),
             31 => Kind::Leave(process, election),
+            32 => Kind::Wish(election),
             _ => Kind::Compact,
         }
     }

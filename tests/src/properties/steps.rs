@@ -168,6 +168,7 @@ fn notice(bytes: &mut Bytes<'_>) -> Result<Notice> {
             cause: if bytes.arbitrary()? { Some(anything::failure(bytes)?) } else { None },
         }),
         21 => Notice::Closed,
+        22 => Notice::HandOver(term(bytes)?),
         _ => Notice::Trouble(Trouble {
             election: if bytes.arbitrary()? { Some(election) } else { None },
             failure: Failure::Other(text(bytes)?),

@@ -516,6 +516,16 @@ impl Story {
                 let told = self.tell(now, "endangered", &name, text);
                 told.epoch = Some(leadership.term.epoch);
             }
+            Notice::HandOver(term) => {
+                let Some(candidate) = state.candidates.get(&term.election) else { return };
+                let name = candidate.name.clone();
+                let text = format!(
+                    "is asked to hand over epoch {} of {}",
+                    term.epoch,
+                    shown_bytes(name.as_bytes())
+                );
+                self.tell(now, "hand-over", &name, text).epoch = Some(term.epoch);
+            }
             Notice::Demoted(demotion) => self.demoted(state, now, demotion.term, &demotion.reason),
             Notice::Leader(sighting) => {
                 let Some(candidate) = state.candidates.get(&sighting.election) else { return };

@@ -137,7 +137,7 @@ impl Runner {
                 }
                 ended = &mut run.ended => break ended,
                 reason = leadership.lost(), if lost.is_none() => lost = Some(reason),
-                () = view.resignation(leadership.epoch()), if !is_resigning => {
+                () = view.resignation(leadership), if !is_resigning => {
                     is_resigning = true;
                     leadership.ask_to_stop();
                 }

@@ -168,7 +168,7 @@ impl Supervisor {
                     is_lost = true;
                     input = Some(Input::Lost);
                 }
-                () = view.resignation(leadership.epoch()), if !is_resigning => {
+                () = view.resignation(leadership), if !is_resigning => {
                     is_resigning = true;
                     input = Some(Input::Resign);
                 }

@@ -422,7 +422,9 @@ fn candidates_of_etcdctl_stand_in_the_same_queue(etcd: Etcd) {
 #[test]
 fn help_teaches() {
     let help = end(incumbent(["--help"])).expect(0).stdout;
-    for command in ["run", "campaign", "observe", "leader", "candidates", "put", "get", "depose"] {
+    for command in
+        ["run", "campaign", "observe", "leader", "candidates", "put", "get", "depose", "transfer"]
+    {
         assert!(help.contains(command), "{command}");
         let help = end(incumbent([command, "--help"])).expect(0).stdout;
         assert!(help.contains("Example"), "{command}: {help}");

@@ -177,12 +177,13 @@ fn the_manual_tells_each_route(etcd: Etcd) {
             "metrics" => "incumbent_is_leader{election=\"my-service\"} 1",
             "events" => "data: {\"event\":\"elected\"",
             "resign" => "{\"resigned\":",
+            "transfer?to=worker-2\"" => "\"result\":\"not-in-line\"",
             other => panic!("{other} is not a route"),
         };
         running.stdout.line_with(expected);
         asked += 1;
     }
-    assert_eq!(asked, 8);
+    assert_eq!(asked, 9);
     candidate.stop();
 }
 

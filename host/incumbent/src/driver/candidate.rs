@@ -188,6 +188,20 @@ impl CandidateState {
         self.tell(Event::Endangered(info));
     }
 
+    /// Somebody wants another candidate to lead. Tells the users, once a term, and returns whether
+    /// the driver resigns: otherwise the holder of the term does.
+    pub(super) fn resigns_for_the_holder(&self) -> bool {
+        let Role::Leading { term, .. } = &self.role else {
+            return false;
+        };
+        if term.ask_to_resign() {
+            let epoch = term.epoch();
+            info!(election = self.candidacy.name, %epoch, "asked to hand over");
+            self.tell(Event::HandOver { epoch });
+        }
+        !term.resigns_itself()
+    }
+
     /// Ends what stands of it.
     pub(super) fn end(&self, why: &str) {
         if let Some(term) = self.led().or(self.orphaned()) {

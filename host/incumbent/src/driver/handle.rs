@@ -134,19 +134,28 @@ impl Handle {
 
     /// Reads a key past the driver, because the elector does not need it. Cancel safe.
     pub(crate) async fn get(&self, key: Vec<u8>) -> Result<Option<Entry>, Failure> {
+        self.ask(|store, timeout| async move { read::get(&*store, key, timeout).await }).await
+    }
+
+    /// Asks the store past the driver: with it, and with the time for each answer.
+    pub(crate) async fn ask<T, F>(
+        &self,
+        ask: impl FnOnce(Arc<dyn Store>, Duration) -> F,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
         let closed = || Failure::Other("the session is closed".into());
         // The semaphore is never closed.
         let _permit = self.reads.acquire().await.map_err(|_| closed())?;
         let store = self.store.upgrade().ok_or_else(closed)?;
-        let timeout = self.timeout;
-        // The one request that the driver does not make. It is made where the session lives as
-        // well, because a connection that it opens is the session's, and must not stand still
-        // or end with the caller's runtime.
-        let mut reading = JoinSet::new();
-        let get = async move { read::get(&*store, key, timeout).await };
-        reading.spawn_on(get, &self.runtime);
-        match reading.join_next().await {
-            Some(Ok(found)) => found,
+        // It is made where the session lives, because a connection that it opens is the session's,
+        // and must not stand still or end with the caller's runtime.
+        let mut asking = JoinSet::new();
+        asking.spawn_on(ask(store, self.timeout), &self.runtime);
+        match asking.join_next().await {
+            Some(Ok(answer)) => answer,
             Some(Err(_)) | None => Err(closed()),
         }
     }

@@ -13,8 +13,8 @@ use crate::event::{self, Participant};
 use crate::metrics;
 use crate::term::Term;
 use crate::types::{
-    Demotion, ElectionId, Event, Extension, Joined, Leadership, LeaseId, Listing, Mark, Notice,
-    Sighting, Trouble, Withdrawal, WriteOutcome, Written,
+    self, Demotion, ElectionId, Event, Extension, Joined, Leadership, LeaseId, Listing, Mark,
+    Notice, Sighting, Trouble, Withdrawal, WriteOutcome, Written,
 };
 
 impl Registrants {
@@ -32,6 +32,7 @@ impl Registrants {
             Notice::Elected(leadership) => self.elected(now, leadership, ledger, events),
             Notice::Extended(extension) => self.extended(extension, ledger, events),
             Notice::Endangered(leadership) => self.endangered(&leadership),
+            Notice::HandOver(term) => self.hand_over(term, events),
             Notice::Demoted(demotion) => self.demoted(demotion, events),
             Notice::Leader(sighting) => self.leader(sighting),
             Notice::Listed(listing) => self.listed(listing),
@@ -97,6 +98,15 @@ impl Registrants {
         let candidate = self.candidate(leadership.term.election)?;
         verify::leads(candidate, leadership.term)?;
         candidate.endanger();
+        Ok(())
+    }
+
+    fn hand_over(&mut self, term: types::Term, events: &mut Queue) -> Verified {
+        let candidate = self.candidate(term.election)?;
+        verify::leads(candidate, term)?;
+        if candidate.resigns_for_the_holder() {
+            events.push(Event::Resign(term));
+        }
         Ok(())
     }
 

@@ -426,8 +426,8 @@ variants! {
     Operation { Grant(it), KeepAlive(it), Revoke(it), Claim(it), Read(it), Guarded(it) }
     Mutation { Put(it), Proclaim(value), Delete(it) }
     Notice {
-        Joined(it), Elected(it), Extended(it), Endangered(it), Demoted(it), Leader(it), Listed(it),
-        Written(it), Withdrawn(it), Trouble(it), Closed,
+        Joined(it), Elected(it), Extended(it), Endangered(it), HandOver(it), Demoted(it), Leader(it),
+        Listed(it), Written(it), Withdrawn(it), Trouble(it), Closed,
     }
     Reason { Resigned, Expired, LeaseLost, Deposed, Fenced, Other(it) }
     WriteOutcome { Applied(it), Stale, Conflict, Unknown, Failed(it) }

@@ -34,7 +34,20 @@ pub(crate) async fn read(
     selection: Selection,
     within: Duration,
 ) -> Result<Vec<Entry>, Failure> {
-    entries(store.call(Operation::Read(vec![selection]), within).await?)
+    Ok(at(store, vec![selection], within).await?.1)
+}
+
+/// All that these selections find, and its revision.
+pub(crate) async fn at(
+    store: &dyn Store,
+    selections: Vec<Selection>,
+    within: Duration,
+) -> Result<(i64, Vec<Entry>), Failure> {
+    let Response::Snapshot(snapshot) = store.call(Operation::Read(selections), within).await?
+    else {
+        return Err(misanswered("read"));
+    };
+    Ok((snapshot.at, snapshot.found.into_iter().flatten().collect()))
 }
 
 fn entries(response: Response) -> Result<Vec<Entry>, Failure> {

@@ -32,6 +32,8 @@ pub(crate) struct TermState {
     taken: AtomicBool,
     /// Its work has to stop, whatever renewals come.
     asked_to_stop: AtomicBool,
+    /// Its holder hears that it is asked to resign, and does.
+    resigns_itself: AtomicBool,
 }
 
 /// What was said of a term.
@@ -40,6 +42,8 @@ pub(super) struct Said {
     pub(super) standing: Standing,
     /// By the holder of the term: its work has stopped.
     yielded: bool,
+    /// By the driver: an operator wants another candidate to lead.
+    asked_to_resign: bool,
 }
 
 /// A call that is made at the end.
@@ -70,11 +74,16 @@ impl TermState {
             key,
             validity,
             end: AtomicU64::new(0),
-            said: Observable::new(Said { standing: Standing::Firm, yielded: false }),
+            said: Observable::new(Said {
+                standing: Standing::Firm,
+                yielded: false,
+                asked_to_resign: false,
+            }),
             endangered: AtomicU64::new(0),
             endings: Mutex::default(),
             taken: AtomicBool::new(false),
             asked_to_stop: AtomicBool::new(false),
+            resigns_itself: AtomicBool::new(false),
         }
     }
 
@@ -147,6 +156,26 @@ impl TermState {
     pub(crate) fn ask_to_stop(&self) {
         self.asked_to_stop.store(true, Ordering::Release);
         self.endanger();
+    }
+
+    /// True for the first time.
+    pub(crate) fn ask_to_resign(&self) -> bool {
+        let mut is_first = false;
+        self.said.change_if(|said| {
+            is_first = !mem::replace(&mut said.asked_to_resign, true);
+            is_first
+        });
+        is_first
+    }
+
+    pub(crate) fn resigns_itself(&self) -> bool {
+        self.resigns_itself.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is asked to resign, which its holder does from now on.
+    pub(crate) async fn asked_to_resign(&self) {
+        self.resigns_itself.store(true, Ordering::Release);
+        self.said.wait_for(|said| said.asked_to_resign.then_some(())).await;
     }
 
     /// What was said, if no extension has come since.

@@ -70,6 +70,13 @@ impl World<'_> {
                     terms.change(part, term.epoch, |it| it.endangered = true);
                 }
             }
+            Notice::HandOver(term) => {
+                if let Some(part) = self.part(process, term.election)
+                    && self.term(process, part, term.epoch).is_some_and(|term| !term.over)
+                {
+                    self.tell(process, Event::Resign(term));
+                }
+            }
             Notice::Leader(sighting) => self.sighted(process, sighting)?,
             Notice::Listed(_) | Notice::Trouble(_) => {}
         }

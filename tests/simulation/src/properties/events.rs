@@ -283,6 +283,10 @@ impl World {
                 let held = self.part(leadership.term.election).leads.as_ref();
                 assert_eq!(held.map(|held| &held.leadership), Some(&leadership));
             }
+            Notice::HandOver(term) => {
+                let held = self.part(term.election).leads.as_ref();
+                assert_eq!(held.map(|held| held.leadership.term), Some(term));
+            }
             Notice::Demoted(demotion) => {
                 let part = self.part(demotion.term.election);
                 let before = part.leads.take().expect("a term ends once");

@@ -307,6 +307,7 @@ fn tell(notice: &Notice) -> String {
             format!("extended {} until {}", hex(extension.lease), seconds(extension.valid_until))
         }
         Notice::Endangered(leadership) => format!("endangered {}", leads(leadership)),
+        Notice::HandOver(term) => format!("hand over {}", term_text(term)),
         Notice::Demoted(demotion) => {
             format!("demoted {}: {}", term_text(&demotion.term), reason(&demotion.reason))
         }

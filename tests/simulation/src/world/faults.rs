@@ -85,6 +85,7 @@ impl World<'_> {
                     self.changed();
                 }
             }
+            Kind::Wish(election) => self.wish(election, ""),
             Kind::Compact => {
                 let revision = self.cluster.store.revision();
                 self.cluster.store.compact(revision);
@@ -127,6 +128,7 @@ impl World<'_> {
             Kind::NoQuorum => (0..self.plan.members).for_each(|member| self.resume_member(member)),
             Kind::Restore { bumped } => self.restore(bumped),
             Kind::NoSpace => self.cluster.store.full = false,
+            Kind::Wish(election) => self.wish(election, " now"),
             _ => {}
         }
         self.members_changed();
@@ -138,6 +140,22 @@ impl World<'_> {
         if let Some(Entry { lease, .. }) = entry {
             self.laws.meddled_with_lease(lease, &self.cluster.store);
             self.cluster.store.end_lease(lease);
+            self.changed();
+        }
+    }
+
+    /// An operator wants one of the candidates that wait to lead next.
+    fn wish(&mut self, election: usize, now: &str) {
+        let candidates = self.candidates(election);
+        if let [leader, waiting @ ..] = candidates.as_slice()
+            && !waiting.is_empty()
+        {
+            let target = waiting[self.rng.usize(..waiting.len())].created;
+            let name = &self.plan.elections[election].name;
+            let key = format!("incumbent-wishes/{name}/transfer");
+            let value = format!("{} {target}{now}", leader.created);
+            // A full store does not let it.
+            let _ = self.cluster.store.put(key.into(), value.into(), 0);
             self.changed();
         }
     }

@@ -63,10 +63,10 @@ struct Elections {
 
 impl Elections {
     /// Law 10: a call that nobody answers, the store's look for leases that are over, a
-    /// pause, and a few steps of time. Nobody has died, but of who departed a grant and
-    /// a claim that land late may leave a key, for a lease time.
+    /// pause, and a few steps of time. The key of a process that died stays for a lease time, and
+    /// so may one of a process that departed, whose grant and claim land late.
     fn bound(&self, world: &World) -> Duration {
-        let departed = world.candidates.iter().any(|candidate| candidate.withdrawn);
+        let departed = world.candidates.iter().any(|it| it.withdrawn || it.dead);
         let lease = if departed { self.scope.ttl } else { 0 };
         REQUEST_TIMEOUT + EXPIRY_TICK + CAP + 3 * STEP + lease
     }
@@ -182,6 +182,33 @@ fn a_queue() {
             (2, 90, Budget { resignations: 1, writes: 1, ..none }),
             (2, 90, Budget { removals: 1, ..none }),
             (3, 90, none),
+        ],
+    );
+}
+
+/// A transfer, with a death at each point, whoever hears of the wish.
+#[test]
+fn a_queue_with_wishes() {
+    let none = Budget::default();
+    check_all(
+        Contest::Queue,
+        &[(2, 90, Budget { wishes: 2, ..none }), (2, 90, Budget { wishes: 1, deaths: 1, ..none })],
+    );
+}
+
+#[test]
+#[ignore = "takes long, and gigabytes: for nights"]
+fn more_wishes() {
+    let none = Budget::default();
+    check_all(
+        Contest::Queue,
+        &[
+            (2, 90, Budget { wishes: 2, deaths: 1, ..none }),
+            (2, 90, Budget { wishes: 2, departures: 1, ..none }),
+            (2, 90, Budget { wishes: 2, removals: 1, ..none }),
+            (2, 90, Budget { wishes: 1, pauses: 1, ..none }),
+            (2, 90, Budget { wishes: 1, faults: 1, ..none }),
+            (3, 90, Budget { wishes: 1, ..none }),
         ],
     );
 }

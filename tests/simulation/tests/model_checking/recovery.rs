@@ -36,7 +36,7 @@ impl World {
             if self.is_led() {
                 break self.now;
             }
-            if self.candidates.iter().all(|candidate| candidate.withdrawn) {
+            if self.candidates.iter().all(|candidate| candidate.withdrawn || candidate.dead) {
                 return Recovery::Deserted;
             }
             let seen = print(&self);

@@ -101,6 +101,8 @@ impl Candidate {
         self.allowed.hash(view);
         self.cut.hash(view);
         self.withdrawn.hash(view);
+        self.dead.hash(view);
+        self.asked.hash(view);
     }
 }
 

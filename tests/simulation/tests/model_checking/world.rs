@@ -25,6 +25,9 @@ pub const BEGINNING: Mark = 1_200_000 * STEP;
 /// The election.
 pub const NAME: &str = "jobs";
 
+/// Where operators' wishes are.
+const WISHES: &str = "incumbent-wishes/";
+
 const DATA: &[u8] = b"/data";
 /// What is written in the last term, and what in the one before.
 const LAST: &[u8] = b"last";
@@ -60,6 +63,10 @@ pub struct Budget {
     pub departures: u8,
     /// How often an operator removes a key, or the lease that it is under.
     pub removals: u8,
+    /// How often a candidate hears that an operator wants another one to lead.
+    pub wishes: u8,
+    /// How many processes are killed, and never started again.
+    pub deaths: u8,
 }
 
 /// What can happen, and to which candidate.
@@ -84,6 +91,8 @@ pub enum Action {
     /// The process stops; what it is told gathers.
     Pause(usize),
     Resume(usize),
+    /// The process is killed.
+    Die(usize),
     /// Nothing comes through to the store, or from it.
     Cut(usize),
     Mend(usize),
@@ -97,6 +106,9 @@ pub enum Action {
     Depose(usize),
     /// An operator revokes the lease of a key.
     Revoke(usize),
+    /// A candidate hears that an operator wants one key after another to lead, by their age; and
+    /// whether that is to be now. Whether the others hear of it, and when, is left open.
+    Wish(usize, usize, usize, bool),
     /// Time passes until something is due.
     Pass,
     /// The store ends the leases that are over.
@@ -128,6 +140,10 @@ pub struct Candidate {
     /// What the store may do although nobody waits for it any more.
     pub strays: Vec<Operation>,
     pub watches: Vec<OpenWatch>,
+    /// The watch of wishes. It is on from its first moment.
+    pub wishes: Option<RequestId>,
+    /// The term that it was asked to hand over.
+    pub asked: Option<Term>,
     /// What gathers while the process is stopped.
     pub asleep: Option<Vec<Told>>,
     pub cut: bool,
@@ -136,6 +152,7 @@ pub struct Candidate {
     /// The longest deadline that the acknowledged calls allow, for each lease.
     pub allowed: Vec<(LeaseId, Mark)>,
     pub withdrawn: bool,
+    pub dead: bool,
 }
 
 /// A call under way.
@@ -168,12 +185,15 @@ impl World {
                 calls: Vec::new(),
                 strays: Vec::new(),
                 watches: Vec::new(),
+                wishes: None,
+                asked: None,
                 asleep: None,
                 cut: false,
                 term: None,
                 earlier: None,
                 allowed: Vec::new(),
                 withdrawn: false,
+                dead: false,
             })
         };
         let mut world = World {
@@ -278,13 +298,29 @@ impl World {
                 let gathered = self.candidate(who).asleep.take().unwrap_or_default();
                 self.handle(who, gathered);
             }
+            Action::Die(who) => {
+                self.left.deaths -= 1;
+                let candidate = self.candidate(who);
+                for pending in std::mem::take(&mut candidate.calls) {
+                    if pending.answer.is_none() {
+                        candidate.stray(&pending.call.operation);
+                    }
+                }
+                candidate.watches.clear();
+                (candidate.wishes, candidate.asleep) = (None, None);
+                (candidate.term, candidate.earlier, candidate.deadline) = (None, None, None);
+                candidate.dead = true;
+            }
             Action::Cut(who) => {
                 self.left.cuts -= 1;
                 self.candidate(who).cut = true;
             }
             Action::Mend(who) => self.candidate(who).cut = false,
             Action::Resign(who) => {
-                self.left.resignations -= 1;
+                let asked = self.candidate(who).asked.take();
+                if asked.is_none() {
+                    self.left.resignations -= 1;
+                }
                 if let Some(term) = self.term_of(who) {
                     self.tell(who, Told::Other(Event::Resign(term)));
                 }
@@ -308,6 +344,23 @@ impl World {
             Action::Revoke(index) => {
                 let lease = self.meddle(index).lease;
                 Arc::make_mut(&mut self.store).end_lease(lease);
+            }
+            Action::Wish(who, after, target, now) => {
+                self.left.wishes -= 1;
+                let mut created: Vec<_> = self.store.keys().map(|entry| entry.created).collect();
+                created.sort_unstable();
+                let now = if now { " now" } else { "" };
+                let wish = Entry {
+                    key: format!("{WISHES}{NAME}/transfer").into(),
+                    value: format!("{} {}{now}", created[after], created[target]).into(),
+                    lease: 1,
+                    created: self.store.revision(),
+                    modified: self.store.revision(),
+                };
+                if let Some(id) = self.candidates[who].wishes {
+                    let change = Change::Put(wish);
+                    self.tell(who, Told::Other(Event::Watched(Watched { id, change })));
+                }
             }
             Action::Pass => {
                 if !self.is_quiet() {
@@ -450,10 +503,14 @@ impl World {
         for command in step.commands {
             match command {
                 Command::Call(call) => self.called(who, call),
+                Command::Watch(watch) if watch.key == WISHES.as_bytes() => {
+                    self.candidate(who).wishes = Some(watch.id);
+                }
                 Command::Watch(watch) => {
                     self.candidate(who).watches.push(OpenWatch::new(watch));
                 }
                 Command::Unwatch(id) => {
+                    self.candidate(who).wishes.take_if(|wishes| *wishes == id);
                     self.candidate(who).watches.retain(|open| open.watch.id != id);
                 }
                 Command::Notify(notice) => self.noticed(who, notice, &told),

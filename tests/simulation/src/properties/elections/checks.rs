@@ -121,6 +121,9 @@ impl World {
                 );
                 held.endangered = true;
             }
+            Notice::HandOver(term) => {
+                assert!(!self.held(term).over, "only a term that stands is handed over");
+            }
             Notice::Demoted(demotion) => {
                 let held = self.held(demotion.term);
                 assert!(!held.over, "a term ends once");

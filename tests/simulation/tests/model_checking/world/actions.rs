@@ -30,6 +30,12 @@ impl World {
         for stray in 0..candidate.strays.len() {
             actions.push(Action::Land(who, stray));
         }
+        if candidate.dead {
+            return;
+        }
+        if left.deaths > 0 {
+            actions.push(Action::Die(who));
+        }
         if candidate.cut {
             actions.push(Action::Mend(who));
         } else {
@@ -42,6 +48,12 @@ impl World {
         if candidate.is_due(self.now) {
             actions.push(Action::Wake(who));
         }
+        if left.wishes > 0 && candidate.wishes.is_some() {
+            let keys = self.store.keys().count();
+            for (after, target) in (0..keys).flat_map(|it| (it + 1..keys).map(move |to| (it, to))) {
+                actions.extend([false, true].map(|now| Action::Wish(who, after, target, now)));
+            }
+        }
         if left.pauses > 0 {
             actions.push(Action::Pause(who));
         }
@@ -52,7 +64,8 @@ impl World {
             actions.push(Action::Leave(who));
         }
         if let Some(held) = &candidate.term {
-            if !held.over && left.resignations > 0 {
+            let is_asked = candidate.asked == Some(held.leadership.term);
+            if !held.over && (is_asked || left.resignations > 0) {
                 actions.push(Action::Resign(who));
             }
             if held.over && !held.yielded {

@@ -62,6 +62,13 @@ impl World {
                     held.over = true;
                 }
             }
+            Notice::HandOver(term) => {
+                let held = &self.candidate(who).term;
+                let stands = held.as_ref().is_some_and(|held| !held.over);
+                let is_last = held.as_ref().map(|held| held.leadership.term) == Some(term);
+                self.law(Law::ByTheClock, stands && is_last, "a term that is over is handed over");
+                self.candidate(who).asked = Some(term);
+            }
             Notice::Withdrawn(_) => self.candidate(who).withdrawn = true,
             Notice::Joined(_)
             | Notice::Endangered(_)

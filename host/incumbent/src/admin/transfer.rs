@@ -1,0 +1,346 @@
+//! A transfer: an operator wants a certain candidate to lead next.
+//!
+//! The operator's program writes a wish, which `wit/README.md` describes, under a lease of its own.
+//! First, the candidates in front of the target get back in line behind it, while the leader
+//! leads on. Once they have made room, the wish says `now`, and the leader stops its work and
+//! resigns. A candidate that does not know wishes, such as one of another client, stays where it
+//! is, and leads next. The target writes its value once more as soon as it leads.
+//!
+//! Nobody waits for a wish, and all of it ends with its lease. A candidate takes a wish when its
+//! watch tells of it, so it is written again for watches that were broken.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join;
+use tokio::time::{sleep_until, timeout};
+
+use super::Admin;
+use crate::event::Participant;
+use crate::store::Watches;
+use crate::store::read::misanswered;
+use crate::types::{
+    Change, Claim, Contest, Entry, Epoch, Failure, Grant, Guard, Guarded, Mutation, Operation,
+    Response, Watch, Watched,
+};
+
+/// How long candidates in front of the target may take to get out of its way, from the last one on
+/// that did.
+const ROOM: Duration = Duration::from_secs(1);
+/// How long the target may take to show that it leads, once the last leader's key is gone.
+const SHOWN: Duration = Duration::from_secs(2);
+/// How often the wish is written again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long the wish outlives the wait, if nothing takes it back.
+const SPARE: Duration = Duration::from_secs(5);
+
+/// That a certain candidate should lead next.
+#[derive(Clone, Debug)]
+#[must_use = "Admin::transfer makes it happen"]
+pub struct Transfer {
+    to: Vec<u8>,
+    from: Option<Epoch>,
+    wait: Duration,
+}
+
+impl Transfer {
+    /// To the first candidate in line with this value: its identity unless it says otherwise.
+    pub fn to(value: impl Into<Vec<u8>>) -> Self {
+        Self { to: value.into(), from: None, wait: Duration::from_secs(10) }
+    }
+
+    /// Only if this epoch leads.
+    pub fn from(self, epoch: Epoch) -> Self {
+        Self { from: Some(epoch), ..self }
+    }
+
+    /// How long it may take altogether: 10 s unless set.
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
+    }
+}
+
+/// What became of a transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transferred {
+    /// The target leads, and has said so itself.
+    Done {
+        /// The target.
+        leader: Participant,
+        /// From the end of the last leader's key until the target's word: nobody led for no
+        /// longer than that.
+        leaderless: Duration,
+    },
+    /// The target led already.
+    Leads(Participant),
+    /// No candidate in line has this value.
+    NotInLine,
+    /// The target was in line, and is gone.
+    Gone,
+    /// The target's key is in front, and it has not said that it leads: it may be a candidate of
+    /// another client, or stand still.
+    Silent(Participant),
+    /// The leader resigned, and this candidate leads: it was in front of the target, and did not
+    /// make room. Perhaps it is a candidate of another client.
+    Overtaken(Participant),
+    /// Another epoch than the wanted one leads; or nobody.
+    Changed(Option<Participant>),
+    /// The leader has not given up its term within the time. It may belong to another client, or
+    /// still stop its work.
+    NotHandedOver(Participant),
+    /// Another transfer of this election is under way.
+    UnderWay,
+}
+
+/// What a transfer waits for, and what it has seen of that.
+struct Progress {
+    leader: Entry,
+    target: Entry,
+    /// The candidates between the two, by key.
+    in_front: BTreeMap<Vec<u8>, i64>,
+    /// When the last one of them went.
+    moved: Instant,
+    /// When the leader's key went.
+    vacated: Option<Instant>,
+}
+
+/// A wish in the store.
+struct Wish {
+    guard: Guard,
+    is_urgent: bool,
+    written: Instant,
+}
+
+impl Admin<'_> {
+    /// Has a certain candidate in line lead next, and tells what became of that. The leader stops
+    /// its work before it resigns.
+    ///
+    /// Not cancel safe: a dropped future leaves the wish to its lease, a few seconds longer than
+    /// the transfer's time, and the handover may happen.
+    ///
+    /// # Errors
+    ///
+    /// What the store says instead of an answer. The handover may happen all the same.
+    pub async fn transfer(self, transfer: Transfer) -> Result<Transferred, Failure> {
+        if self.contest == Contest::Race {
+            let sentence =
+                "a race has no line in which a candidate could be next: depose its leader";
+            return Err(Failure::Invalid(sentence.into()));
+        }
+        let deadline = Instant::now() + transfer.wait;
+        let mut watches = self.store.watches();
+        let prefix = format!("{}/", self.election).into_bytes();
+        watches.open(Watch { id: 1, key: prefix, prefix: true, since: None });
+        let (started, line) = join(started(&mut *watches, self.timeout), self.line()).await;
+        let (started, (mut line, at)) = (started?, line?);
+        if at < started {
+            (line, _) = self.line().await?;
+        }
+        let mut candidates = line.into_iter();
+        let Some(leader) = candidates.next() else { return Ok(Transferred::Changed(None)) };
+        if transfer.from.is_some_and(|from| i64::from(from) != leader.created) {
+            return Ok(Transferred::Changed(Some(leader.into())));
+        }
+        if leader.value == transfer.to {
+            return Ok(Transferred::Leads(leader.into()));
+        }
+        let mut in_front = BTreeMap::new();
+        let target = loop {
+            let Some(candidate) = candidates.next() else { return Ok(Transferred::NotInLine) };
+            if candidate.value == transfer.to {
+                break candidate;
+            }
+            in_front.insert(candidate.key, candidate.created);
+        };
+        let moved = Instant::now();
+        let progress = Progress { leader, target, in_front, moved, vacated: None };
+        let lease = any_lease()?;
+        let transferred =
+            self.pursue(lease, progress, &mut *watches, deadline, transfer.wait).await;
+        // Otherwise it ends by itself.
+        let _ = self.store.call(Operation::Revoke(lease), self.timeout).await;
+        transferred
+    }
+
+    async fn pursue(
+        self,
+        lease: i64,
+        mut progress: Progress,
+        watches: &mut dyn Watches,
+        deadline: Instant,
+        wait: Duration,
+    ) -> Result<Transferred, Failure> {
+        let Some(mut wish) = self.wish(lease, &progress, wait).await? else {
+            return Ok(Transferred::UnderWay);
+        };
+        loop {
+            let now = Instant::now();
+            if let Some(vacated) = progress.vacated {
+                if now >= deadline.min(vacated + SHOWN) {
+                    return self.without_a_word(&progress).await;
+                }
+            } else if now >= deadline {
+                return Ok(Transferred::NotHandedOver(progress.leader.into()));
+            } else if (!wish.is_urgent && progress.has_room(now) || now >= wish.written + AGAIN)
+                && !self.repeat(&mut wish, &progress).await?
+            {
+                return Ok(Transferred::Gone);
+            }
+            let wake = progress.wake(&wish).min(deadline);
+            let watched = tokio::select! {
+                biased;
+                watched = poll_fn(|context| watches.poll_next(context)) => watched,
+                () = sleep_until(wake.into()) => continue,
+            };
+            let was_vacated = progress.vacated.is_some();
+            if let Some(transferred) = progress.take(watched.change)? {
+                return Ok(transferred);
+            }
+            if !was_vacated
+                && progress.vacated.is_some()
+                && let Some(leader) = self.leader().await?
+                && i64::from(leader.epoch) != progress.target.created
+            {
+                return Ok(Transferred::Overtaken(leader));
+            }
+        }
+    }
+
+    /// The leader's key is gone, and the target has not said that it leads.
+    async fn without_a_word(self, progress: &Progress) -> Result<Transferred, Failure> {
+        Ok(match self.leader().await? {
+            Some(leader) if i64::from(leader.epoch) == progress.target.created => {
+                Transferred::Silent(leader)
+            }
+            Some(leader) => Transferred::Overtaken(leader),
+            None => Transferred::Gone,
+        })
+    }
+
+    /// Writes the wish for the first time. None if there is another one.
+    async fn wish(
+        self,
+        lease: i64,
+        progress: &Progress,
+        wait: Duration,
+    ) -> Result<Option<Wish>, Failure> {
+        let ttl = u64::try_from((wait + SPARE).as_nanos()).unwrap_or(u64::MAX);
+        let is_urgent = progress.in_front.is_empty();
+        let key = format!("incumbent-wishes/{}/transfer", self.election).into_bytes();
+        let value = progress.wish(is_urgent);
+        let call = |operation| self.store.call(operation, self.timeout);
+        let grant = call(Operation::Grant(Grant { lease, ttl }));
+        let claim =
+            || call(Operation::Claim(Claim { key: key.clone(), value: value.clone(), lease }));
+        // Together, because the grant usually comes first.
+        let (granted, mut claimed) = join(grant, claim()).await;
+        if !matches!(granted?, Response::Granted(_)) {
+            return Err(misanswered("grant"));
+        }
+        if matches!(claimed, Ok(Response::Expired)) {
+            claimed = claim().await;
+        }
+        let claimed = claimed?;
+        if let Response::Taken(_) = claimed {
+            return Ok(None);
+        }
+        let Response::Claimed(claimed) = claimed else { return Err(misanswered("claim")) };
+        let guard = Guard { key, epoch: claimed.entry.created, lease: Some(lease) };
+        Ok(Some(Wish { guard, is_urgent, written: Instant::now() }))
+    }
+
+    /// Writes the wish again, urgently if there is room. False if the target is gone.
+    async fn repeat(self, wish: &mut Wish, progress: &Progress) -> Result<bool, Failure> {
+        wish.is_urgent |= progress.has_room(Instant::now());
+        let target = progress.target.key.clone();
+        let write = Operation::Guarded(Guarded {
+            guard: wish.guard.clone(),
+            expect: Vec::new(),
+            mutations: vec![Mutation::Proclaim(progress.wish(wish.is_urgent))],
+        });
+        // At the last moment before the leader stops its work.
+        let found = super::read::get(self.store, target, self.timeout).await?;
+        if found.is_none_or(|found| found.created != progress.target.created) {
+            return Ok(false);
+        }
+        wish.written = Instant::now();
+        let written = self.store.call(write, self.timeout).await?;
+        if let Response::Stale = written {
+            // Its lease has run out.
+            return Err(Failure::Timeout);
+        }
+        let Response::Applied(_) = written else { return Err(misanswered("guarded")) };
+        Ok(true)
+    }
+}
+
+impl Progress {
+    fn wish(&self, is_urgent: bool) -> Vec<u8> {
+        let now = if is_urgent { " now" } else { "" };
+        format!("{} {}{now}", self.leader.created, self.target.created).into_bytes()
+    }
+
+    /// Whether nobody who would move stands in front of the target.
+    fn has_room(&self, now: Instant) -> bool {
+        self.in_front.is_empty() || now >= self.moved + ROOM
+    }
+
+    /// When to look again.
+    fn wake(&self, wish: &Wish) -> Instant {
+        match self.vacated {
+            Some(vacated) => vacated + SHOWN,
+            None if wish.is_urgent => wish.written + AGAIN,
+            None => (wish.written + AGAIN).min(self.moved + ROOM),
+        }
+    }
+
+    /// Takes what the watch tells: perhaps it is the end.
+    fn take(&mut self, change: Change) -> Result<Option<Transferred>, Failure> {
+        match change {
+            Change::Started(_) => {}
+            Change::Put(entry) => {
+                let is_target =
+                    entry.key == self.target.key && entry.created == self.target.created;
+                if is_target && let Some(vacated) = self.vacated {
+                    let leaderless = vacated.elapsed();
+                    return Ok(Some(Transferred::Done { leader: entry.into(), leaderless }));
+                }
+            }
+            Change::Deleted(deletion) => {
+                let goes = |key: &[u8], created| key == deletion.key && created < deletion.at;
+                if goes(&self.target.key, self.target.created) {
+                    return Ok(Some(Transferred::Gone));
+                }
+                if goes(&self.leader.key, self.leader.created) {
+                    self.vacated.get_or_insert_with(Instant::now);
+                }
+                if self.in_front.get(&deletion.key).is_some_and(|it| *it < deletion.at) {
+                    self.in_front.remove(&deletion.key);
+                    self.moved = Instant::now();
+                }
+            }
+            Change::Ended(failure) => return Err(failure),
+        }
+        Ok(None)
+    }
+}
+
+/// Waits until the watch is on, and returns its revision.
+async fn started(watches: &mut dyn Watches, within: Duration) -> Result<i64, Failure> {
+    let next = poll_fn(|context| watches.poll_next(context));
+    match timeout(within, next).await {
+        Ok(Watched { change: Change::Started(at), .. }) => Ok(at),
+        Ok(Watched { change: Change::Ended(failure), .. }) => Err(failure),
+        Ok(_) => Err(misanswered("watch")),
+        Err(_) => Err(Failure::Timeout),
+    }
+}
+
+/// A lease id that nobody else has.
+fn any_lease() -> Result<i64, Failure> {
+    let drawn = getrandom::u64();
+    let drawn = drawn.map_err(|error| Failure::Other(format!("no random number: {error}")))?;
+    Ok((drawn >> 1).cast_signed().max(1))
+}
