@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes what people install, into target/dist: `just dist`, or `just dist x86_64` for one processor.
-# No path and no time of the machine gets into a program.
+# No path and no time of the machine gets into a program: it is the same from any folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 

@@ -14,8 +14,8 @@ use clap_complete::Shell;
 use incumbent::{Epoch, StoreUrl};
 
 use super::parse::{
-    Address, Checked, Directory, Target, address, directory, election_name, epoch, host_name,
-    identity, lease_time, prefix, size, span, store_url, target, timeout, variable,
+    Address, Checked, Directory, Target, address, candidate, directory, election_name, epoch,
+    host_name, identity, lease_time, prefix, size, span, store_url, target, timeout, variable,
 };
 
 #[derive(Debug, Parser)]
@@ -535,7 +535,7 @@ pub struct Transfer {
     #[arg(value_parser = Checked::new(election_name))]
     pub election: String,
     /// The candidate to lead next: its --value, or its --id
-    #[arg(long, value_name = "ID", value_parser = Checked::new(identity))]
+    #[arg(long, value_name = "ID", value_parser = Checked::new(candidate))]
     pub to: String,
     /// Only if this epoch leads
     #[arg(long, value_name = "EPOCH", value_parser = Checked::new(epoch))]

@@ -251,6 +251,14 @@ pub fn identity(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A candidate, by what it shows of itself.
+pub fn candidate(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("it is empty: give a name that `incumbent candidates` lists".into());
+    }
+    identity(text)
+}
+
 /// A key of the store: any bytes, but at least one.
 pub fn key_bytes(key: &OsStr) -> Result<Vec<u8>, End> {
     if key.is_empty() {

@@ -10,7 +10,7 @@ use super::{said, told};
 use crate::args::Transfer;
 use crate::exit::Status;
 use crate::instance::InstanceView;
-use crate::parse::{epoch, identity, timeout};
+use crate::parse::{candidate, epoch, timeout};
 use crate::transfer::{Outcome, wish};
 
 /// What a request may say, as the flags of `incumbent transfer`.
@@ -52,7 +52,7 @@ fn asked(view: &InstanceView, parameters: &Parameters) -> Result<Transfer, Strin
     let Parameters { to, from, wait } = parameters;
     Ok(Transfer {
         election: view.shared().description.election.clone(),
-        to: identity(to).map_err(|sentence| format!("to: {sentence}"))?,
+        to: candidate(to).map_err(|sentence| format!("to: {sentence}"))?,
         from: from.as_deref().map(epoch).transpose().map_err(|it| format!("from: {it}"))?,
         wait: timeout(wait.as_deref().unwrap_or("10s")).map_err(|it| format!("wait: {it}"))?,
     })

@@ -211,6 +211,25 @@ fn a_resignation_ends_when_the_next_one_leads(etcd: Etcd) {
     second.stop();
     let later = self::elected(&first, &endpoint)["epoch"].as_i64().unwrap();
     assert!(later > epoch);
+    // To a certain one.
+    let third = Running::campaign(&etcd, "my-service", &["--id", "three"]).once("joined");
+    let transfer =
+        |query: &str| endpoint.asked(&format!("/transfer{query}"), &["--request", "POST"]);
+    for (query, part) in [
+        ("", "name the candidate"),
+        ("?to=", "to: it is empty"),
+        ("?to=three&from=x", "from: x is not an epoch"),
+        ("?to=three&wait=0s", "wait: "),
+    ] {
+        let refused = transfer(query);
+        assert!(refused.status == 400 && refused.body.contains(part), "{}", refused.body);
+    }
+    let stale = transfer(&format!("?to=three&from={epoch}"));
+    assert_eq!((stale.status, &stale.json()["result"]), (409, &"changed".into()));
+    let done = transfer(&format!("?to=three&from={later}")).json();
+    assert_eq!((&done["result"], &done["leader"]["value"]), (&"done".into(), &"three".into()));
+    third.stop();
+    let later = self::elected(&first, &endpoint)["epoch"].as_i64().unwrap();
     for (path, status) in
         [("epoch=x", 400), (&format!("epoch={epoch}"), 409), (&format!("epoch={later}"), 200)]
     {

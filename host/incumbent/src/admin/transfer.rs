@@ -21,8 +21,8 @@ use crate::event::Participant;
 use crate::store::Watches;
 use crate::store::read::misanswered;
 use crate::types::{
-    Change, Claim, Contest, Entry, Epoch, Failure, Grant, Guard, Guarded, Mutation, Operation,
-    Response, Watch, Watched,
+    Change, Claim, Contest, Entry, Epoch, Expectation, Failure, Grant, Guard, Guarded, Mutation,
+    Operation, Response, Watch, Watched,
 };
 
 /// How long candidates in front of the target may take to get out of its way, from the last one on
@@ -184,7 +184,7 @@ impl Admin<'_> {
             } else if now >= deadline {
                 return Ok(Transferred::NotHandedOver(progress.leader.into()));
             } else if (!wish.is_urgent && progress.has_room(now) || now >= wish.written + AGAIN)
-                && !self.repeat(&mut wish, &progress).await?
+                && !self.repeat(&mut wish, &mut progress).await?
             {
                 return Ok(Transferred::Gone);
             }
@@ -229,7 +229,7 @@ impl Admin<'_> {
         let ttl = u64::try_from((wait + SPARE).as_nanos()).unwrap_or(u64::MAX);
         let is_urgent = progress.in_front.is_empty();
         let key = format!("incumbent-wishes/{}/transfer", self.election).into_bytes();
-        let value = progress.wish(is_urgent);
+        let value = wished(progress.leader.created, progress.target.created, is_urgent);
         let call = |operation| self.store.call(operation, self.timeout);
         let grant = call(Operation::Grant(Grant { lease, ttl }));
         let claim =
@@ -252,36 +252,47 @@ impl Admin<'_> {
     }
 
     /// Writes the wish again, urgently if there is room. False if the target is gone.
-    async fn repeat(self, wish: &mut Wish, progress: &Progress) -> Result<bool, Failure> {
+    async fn repeat(self, wish: &mut Wish, progress: &mut Progress) -> Result<bool, Failure> {
         wish.is_urgent |= progress.has_room(Instant::now());
-        let target = progress.target.key.clone();
-        let write = Operation::Guarded(Guarded {
-            guard: wish.guard.clone(),
-            expect: Vec::new(),
-            mutations: vec![Mutation::Proclaim(progress.wish(wish.is_urgent))],
-        });
-        // At the last moment before the leader stops its work.
-        let found = super::read::get(self.store, target, self.timeout).await?;
-        if found.is_none_or(|found| found.created != progress.target.created) {
-            return Ok(false);
+        let target = &mut progress.target;
+        loop {
+            wish.written = Instant::now();
+            // The leader does not stop its work for a candidate that has gone.
+            let expected = Expectation { key: target.key.clone(), modified: target.modified };
+            let write = Operation::Guarded(Guarded {
+                guard: wish.guard.clone(),
+                expect: vec![expected],
+                mutations: vec![Mutation::Proclaim(wished(
+                    progress.leader.created,
+                    target.created,
+                    wish.is_urgent,
+                ))],
+            });
+            match self.store.call(write, self.timeout).await? {
+                Response::Applied(_) => return Ok(true),
+                // Its lease has run out.
+                Response::Stale => return Err(Failure::Timeout),
+                Response::Conflict => {}
+                Response::Granted(_)
+                | Response::Exists
+                | Response::Renewed(_)
+                | Response::Expired
+                | Response::Revoked
+                | Response::Claimed(_)
+                | Response::Taken(_)
+                | Response::Snapshot(_) => return Err(misanswered("guarded")),
+            }
+            // It may have another value.
+            let found = super::read::get(self.store, target.key.clone(), self.timeout).await?;
+            match found.filter(|found| found.created == target.created) {
+                Some(found) => target.modified = found.modified,
+                None => return Ok(false),
+            }
         }
-        wish.written = Instant::now();
-        let written = self.store.call(write, self.timeout).await?;
-        if let Response::Stale = written {
-            // Its lease has run out.
-            return Err(Failure::Timeout);
-        }
-        let Response::Applied(_) = written else { return Err(misanswered("guarded")) };
-        Ok(true)
     }
 }
 
 impl Progress {
-    fn wish(&self, is_urgent: bool) -> Vec<u8> {
-        let now = if is_urgent { " now" } else { "" };
-        format!("{} {}{now}", self.leader.created, self.target.created).into_bytes()
-    }
-
     /// Whether nobody who would move stands in front of the target.
     fn has_room(&self, now: Instant) -> bool {
         self.in_front.is_empty() || now >= self.moved + ROOM
@@ -325,6 +336,12 @@ impl Progress {
         }
         Ok(None)
     }
+}
+
+/// The value of a wish that one candidate leads after another, by the revisions of their keys.
+fn wished(leader: i64, target: i64, is_urgent: bool) -> Vec<u8> {
+    let now = if is_urgent { " now" } else { "" };
+    format!("{leader} {target}{now}").into_bytes()
 }
 
 /// Waits until the watch is on, and returns its revision.
