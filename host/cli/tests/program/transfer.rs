@@ -154,6 +154,7 @@ fn whoever_may_not_hear_wishes_leads_all_the_same(etcd: Etcd) {
     command.args(login);
     let told = end(command).expect(4).stderr;
     assert!(told.contains("permission denied"), "{told}");
+    assert!(told.contains("--prefix=true readwrite incumbent-wishes/`"), "{told}");
     one.stop();
     two.event("elected");
     two.signal(Signal::TERM);

@@ -32,6 +32,8 @@ const ROOM: Duration = Duration::from_secs(1);
 const SHOWN: Duration = Duration::from_secs(2);
 /// How often the wish is written again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The longest wait.
+const LONGEST: Duration = Duration::from_secs(86_400);
 /// How long the wish outlives the wait, if nothing takes it back.
 const SPARE: Duration = Duration::from_secs(5);
 
@@ -55,9 +57,9 @@ impl Transfer {
         Self { from: Some(epoch), ..self }
     }
 
-    /// How long it may take altogether: 10 s unless set.
+    /// How long it may take altogether: 10 s unless set, and a day at most.
     pub fn wait(self, wait: Duration) -> Self {
-        Self { wait, ..self }
+        Self { wait: wait.min(LONGEST), ..self }
     }
 }
 
