@@ -108,8 +108,8 @@ impl Outcome {
             }
             Transferred::Overtaken(leader) => {
                 let sentence = format!(
-                    "{}: it stood in front of {to}, and did not make room, as candidates of other \
-                     clients do",
+                    "{}: it stood in front of {to}. It belongs to another client, which makes no \
+                     room, or the last leader went too soon",
                     leads(Some(&leader))
                 );
                 outcome(Status::NotFound, "overtaken", sentence, Some(leader))
@@ -127,8 +127,20 @@ impl Outcome {
                 );
                 outcome(Status::NotFound, "not-handed-over", sentence, Some(leader))
             }
+            Transferred::Blocked(blocks) => {
+                let sentence = format!(
+                    "{} stands in front of {to}, and its lease is not renewed: it is dead or stands \
+                     still, and would lead. The leader was not asked. Try again when its lease has \
+                     run out, or give more --wait",
+                    shown_bytes(&blocks.value)
+                );
+                outcome(Status::NotFound, "blocked", sentence, None)
+            }
             Transferred::UnderWay => {
-                let sentence = format!("another transfer of {election} is under way: try again");
+                let sentence = format!(
+                    "another transfer of {election} is under way (or was killed less than 5 s ago): try \
+                     again"
+                );
                 outcome(Status::NotFound, "under-way", sentence, None)
             }
             other => outcome(Status::NotFound, "other", format!("{other:?}"), None),

@@ -117,7 +117,7 @@ pub use store::memory::{Contents, Rules};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{SharedWith, SqliteError, SqliteStore};
 pub use store::url::{EtcdUrl, StoreUrl, StoreUrlError};
-pub use store::{Store, Watches};
+pub use store::{LeaseLeft, Store, Watches};
 pub use term::Standing;
 pub use terms::Terms;
 pub use types::numbers::{Epoch, LeaseId, Revision};

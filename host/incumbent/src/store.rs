@@ -96,6 +96,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         async move { read::found(answer.await?) }.boxed()
     }
 
+    /// What is left of a lease. None if it is gone, or, by default, if the store cannot tell.
+    fn lease_left(
+        &self,
+        _lease: i64,
+        _within: Duration,
+    ) -> BoxFuture<'static, Answer<Option<LeaseLeft>>> {
+        async { Ok(None) }.boxed()
+    }
+
     /// A new set of watches. The set has a stream and ids of its own, and nothing of it
     /// outlives it.
     fn watches(&self) -> Box<dyn Watches>;
@@ -110,9 +119,26 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).peek(key, within)
     }
 
+    fn lease_left(
+        &self,
+        lease: i64,
+        within: Duration,
+    ) -> BoxFuture<'static, Answer<Option<LeaseLeft>>> {
+        (**self).lease_left(lease, within)
+    }
+
     fn watches(&self) -> Box<dyn Watches> {
         (**self).watches()
     }
+}
+
+/// What is left of a lease, as the store tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseLeft {
+    /// What is left, perhaps rounded down to a second.
+    pub left: Duration,
+    /// For how long it was granted.
+    pub granted: Duration,
 }
 
 /// Any number of watches, and one sequence of the changes that they see.

@@ -54,7 +54,10 @@ impl Rate {
         let lease = any_lease();
         let grant = Operation::Grant(Grant { lease, ttl: (seconds + 5) * SECOND });
         expect(store, grant, within, |it| matches!(it, Response::Granted(_))).await?;
-        let left = async || store.time_to_live(lease, within).await;
+        let left = async || {
+            let left = store.lease_left(lease, within).await?;
+            Ok(left.map(|it| it.left.as_secs()))
+        };
         let rate = Self::of_countdown(&BootClock, seconds, left).await;
         // Otherwise it runs out by itself.
         let _ = store.call(Operation::Revoke(lease), within).await;

@@ -37,7 +37,15 @@ pub async fn transfer(
         let sentence = "this instance has not reached the store yet: try again";
         return said(StatusCode::SERVICE_UNAVAILABLE, sentence);
     };
-    match election.transfer(wish(&asked)).await {
+    // It goes on if the client goes away.
+    let transferring = tokio::spawn({
+        let wish = wish(&asked);
+        async move { election.transfer(wish).await }
+    });
+    let Ok(transferred) = transferring.await else {
+        return said(StatusCode::INTERNAL_SERVER_ERROR, "the transfer broke off");
+    };
+    match transferred {
         Ok(transferred) => {
             let outcome = Outcome::new(transferred, &asked);
             let is_done = outcome.status == Status::Done;

@@ -7,6 +7,7 @@ incumbent_tests::on_an_etcd!(
     a_candidate_of_another_client_stays_in_front,
     a_leader_of_another_client_hears_nothing,
     a_target_that_stands_still_is_silent,
+    the_leader_leads_on_for_as_long_as_a_dead_candidate_would_follow,
     the_work_stops_before_the_handover,
     whoever_may_not_hear_wishes_leads_all_the_same,
 );
@@ -79,9 +80,9 @@ fn a_candidate_of_another_client_stays_in_front(etcd: Etcd) {
     let etcdctl = Running::start(etcdctl);
     until("etcdctl is in line", || candidates(&etcd) == 2);
     let [two, three] = ["two", "three"].map(|id| in_line(&etcd, id));
-    let told = end(transfer(&etcd, &["--to", "three"])).expect(1).stderr;
+    let told = end(transfer(&etcd, &["--to", "three", "--wait", "2s"])).expect(1).stderr;
     assert!(told.contains("theirs leads my-service in epoch "), "{told}");
-    assert!(told.contains("it stood in front of three, and did not make room"), "{told}");
+    assert!(told.contains("it stood in front of three. It belongs to another client"), "{told}");
     etcdctl.stdout.line_with("theirs");
     // Two has made room.
     etcdctl.signal(Signal::INT);
@@ -104,6 +105,27 @@ fn a_leader_of_another_client_hears_nothing(etcd: Etcd) {
     etcdctl.signal(Signal::INT);
     two.event("elected");
     two.stop();
+}
+
+fn the_leader_leads_on_for_as_long_as_a_dead_candidate_would_follow(etcd: Etcd) {
+    let one = in_line(&etcd, "one").once("elected");
+    let mut two = in_line(&etcd, "two");
+    let three = in_line(&etcd, "three");
+    kill(two.pid(), Signal::STOP);
+    let told = end(transfer(&etcd, &["--to", "three", "--wait", "100ms"])).expect(1).stderr;
+    assert!(told.contains("two stands in front of three"), "{told}");
+    assert!(told.contains("The leader was not asked."), "{told}");
+    kill(two.pid(), Signal::KILL);
+    two.wait();
+    // Until its lease has run out.
+    let told = end(transfer(&etcd, &["--to", "three", "-o", "json"])).expect(0).stdout;
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["result"], "done", "{told}");
+    assert!(told["leaderless_ms"].as_f64().unwrap() < 1_000.0, "{told}");
+    one.event("hand-over");
+    one.event("demoted");
+    one.stop();
+    three.stop();
 }
 
 /// It cannot say that it leads. The next lease time ends that, as ever.

@@ -18,24 +18,26 @@ use tokio::time::{sleep_until, timeout};
 
 use super::Admin;
 use crate::event::Participant;
-use crate::store::Watches;
 use crate::store::read::misanswered;
+use crate::store::{LeaseLeft, Watches};
 use crate::types::{
     Change, Claim, Contest, Entry, Epoch, Expectation, Failure, Grant, Guard, Guarded, Mutation,
     Operation, Response, Watch, Watched,
 };
 
 /// How long candidates in front of the target may take to get out of its way, from the last one on
-/// that did.
+/// that did, before their leases are looked at.
 const ROOM: Duration = Duration::from_secs(1);
+/// A client renews its lease after a third of its time, and etcd tells whole seconds.
+const LATE: Duration = Duration::from_millis(1_500);
 /// How long the target may take to show that it leads, once the last leader's key is gone.
 const SHOWN: Duration = Duration::from_secs(2);
 /// How often the wish is written again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(86_400);
-/// How long the wish outlives the wait, if nothing takes it back.
-const SPARE: Duration = Duration::from_secs(5);
+/// The time of the wish's lease, in nanoseconds. It is renewed whenever the wish is written again.
+const LEASE_TIME: u64 = 5_000_000_000;
 
 /// That a certain candidate should lead next.
 #[derive(Clone, Debug)]
@@ -84,14 +86,17 @@ pub enum Transferred {
     /// The target's key is in front, and it has not said that it leads: it may be a candidate of
     /// another client, or stand still.
     Silent(Participant),
-    /// The leader resigned, and this candidate leads: it was in front of the target, and did not
-    /// make room. Perhaps it is a candidate of another client.
+    /// The leader is gone, and this candidate leads: it was in front of the target. It is a candidate
+    /// of another client, which makes no room, or the leader went before it could.
     Overtaken(Participant),
     /// Another epoch than the wanted one leads; or nobody.
     Changed(Option<Participant>),
-    /// The leader has not given up its term within the time. It may belong to another client, or
-    /// still stop its work.
+    /// The leader was asked, and has not given up its term within the time. It may belong to another
+    /// client, or still stop its work.
     NotHandedOver(Participant),
+    /// The leader was not asked: this candidate stands in front of the target, has not made room
+    /// within the time, and would have led. It stands still, or is dead and its lease is not.
+    Blocked(Participant),
     /// Another transfer of this election is under way.
     UnderWay,
 }
@@ -101,9 +106,12 @@ struct Progress {
     leader: Entry,
     target: Entry,
     /// The candidates between the two, by key.
-    in_front: BTreeMap<Vec<u8>, i64>,
+    in_front: BTreeMap<Vec<u8>, Entry>,
+    began: Instant,
     /// When the last one of them went.
     moved: Instant,
+    /// When it was last asked whether they live.
+    asked: Instant,
     /// When the leader's key went.
     vacated: Option<Instant>,
 }
@@ -119,8 +127,8 @@ impl Admin<'_> {
     /// Has a certain candidate in line lead next, and tells what became of that. The leader stops
     /// its work before it resigns.
     ///
-    /// Not cancel safe: a dropped future leaves the wish to its lease, a few seconds longer than
-    /// the transfer's time, and the handover may happen.
+    /// Not cancel safe: a dropped future leaves the wish to its lease, which is gone after 5 s, and
+    /// the handover may happen.
     ///
     /// # Errors
     ///
@@ -154,10 +162,11 @@ impl Admin<'_> {
             if candidate.value == transfer.to {
                 break candidate;
             }
-            in_front.insert(candidate.key, candidate.created);
+            in_front.insert(candidate.key.clone(), candidate);
         };
-        let moved = Instant::now();
-        let progress = Progress { leader, target, in_front, moved, vacated: None };
+        let now = Instant::now();
+        let (began, moved, asked) = (now, now, now);
+        let progress = Progress { leader, target, in_front, began, moved, asked, vacated: None };
         let lease = any_lease()?;
         let transferred =
             self.pursue(lease, progress, &mut *watches, deadline, transfer.wait).await;
@@ -174,7 +183,7 @@ impl Admin<'_> {
         deadline: Instant,
         wait: Duration,
     ) -> Result<Transferred, Failure> {
-        let Some(mut wish) = self.wish(lease, &progress, wait).await? else {
+        let Some(mut wish) = self.wish(lease, &progress).await? else {
             return Ok(Transferred::UnderWay);
         };
         loop {
@@ -184,8 +193,16 @@ impl Admin<'_> {
                     return self.without_a_word(&progress).await;
                 }
             } else if now >= deadline {
-                return Ok(Transferred::NotHandedOver(progress.leader.into()));
-            } else if (!wish.is_urgent && progress.has_room(now) || now >= wish.written + AGAIN)
+                let blocks = progress.in_front.into_values().min_by_key(|entry| entry.created);
+                return Ok(match blocks.filter(|_| !wish.is_urgent) {
+                    Some(blocks) => Transferred::Blocked(blocks.into()),
+                    None => Transferred::NotHandedOver(progress.leader.into()),
+                });
+            }
+            let was_urgent = wish.is_urgent;
+            wish.is_urgent |=
+                progress.vacated.is_some() || self.has_room(&mut progress, now, wait).await;
+            if (wish.is_urgent && !was_urgent || now >= wish.written + AGAIN)
                 && !self.repeat(&mut wish, &mut progress).await?
             {
                 return Ok(Transferred::Gone);
@@ -210,6 +227,30 @@ impl Admin<'_> {
         }
     }
 
+    /// Whether the leader may resign: nobody stands in front of the target who would move, and
+    /// nobody who is dead, and would hold the election up until its lease runs out.
+    async fn has_room(self, progress: &mut Progress, now: Instant, wait: Duration) -> bool {
+        if progress.in_front.is_empty() {
+            return true;
+        }
+        if now < progress.moved.max(progress.asked) + ROOM {
+            return false;
+        }
+        progress.asked = now;
+        let mut all_live = true;
+        for entry in progress.in_front.values() {
+            let left = self.store.lease_left(entry.lease, self.timeout).await;
+            let Ok(Some(LeaseLeft { left, granted })) = left else { continue };
+            let since = granted.saturating_sub(left);
+            if since > granted / 3 + LATE {
+                return false;
+            }
+            // One that was renewed since then lives, and does not know wishes.
+            all_live &= since < progress.began.elapsed();
+        }
+        all_live || now >= progress.moved + wait / 2
+    }
+
     /// The leader's key is gone, and the target has not said that it leads.
     async fn without_a_word(self, progress: &Progress) -> Result<Transferred, Failure> {
         Ok(match self.leader().await? {
@@ -222,18 +263,12 @@ impl Admin<'_> {
     }
 
     /// Writes the wish for the first time. None if there is another one.
-    async fn wish(
-        self,
-        lease: i64,
-        progress: &Progress,
-        wait: Duration,
-    ) -> Result<Option<Wish>, Failure> {
-        let ttl = u64::try_from((wait + SPARE).as_nanos()).unwrap_or(u64::MAX);
+    async fn wish(self, lease: i64, progress: &Progress) -> Result<Option<Wish>, Failure> {
         let is_urgent = progress.in_front.is_empty();
         let key = format!("incumbent-wishes/{}/transfer", self.election).into_bytes();
         let value = wished(progress.leader.created, progress.target.created, is_urgent);
         let call = |operation| self.store.call(operation, self.timeout);
-        let grant = call(Operation::Grant(Grant { lease, ttl }));
+        let grant = call(Operation::Grant(Grant { lease, ttl: LEASE_TIME }));
         let claim =
             || call(Operation::Claim(Claim { key: key.clone(), value: value.clone(), lease }));
         // Together, because the grant usually comes first.
@@ -253,9 +288,8 @@ impl Admin<'_> {
         Ok(Some(Wish { guard, is_urgent, written: Instant::now() }))
     }
 
-    /// Writes the wish again, urgently if there is room. False if the target is gone.
+    /// Writes the wish again. False if the target is gone.
     async fn repeat(self, wish: &mut Wish, progress: &mut Progress) -> Result<bool, Failure> {
-        wish.is_urgent |= progress.has_room(Instant::now());
         let target = &mut progress.target;
         loop {
             wish.written = Instant::now();
@@ -270,7 +304,15 @@ impl Admin<'_> {
                     wish.is_urgent,
                 ))],
             });
-            match self.store.call(write, self.timeout).await? {
+            let renewal = wish.guard.lease.map(Operation::KeepAlive);
+            let renew = async {
+                if let Some(renewal) = renewal {
+                    // If it fails, the next write is refused.
+                    let _ = self.store.call(renewal, self.timeout).await;
+                }
+            };
+            let (written, ()) = join(self.store.call(write, self.timeout), renew).await;
+            match written? {
                 Response::Applied(_) => return Ok(true),
                 // Its lease has run out.
                 Response::Stale => return Err(Failure::Timeout),
@@ -295,17 +337,13 @@ impl Admin<'_> {
 }
 
 impl Progress {
-    /// Whether nobody who would move stands in front of the target.
-    fn has_room(&self, now: Instant) -> bool {
-        self.in_front.is_empty() || now >= self.moved + ROOM
-    }
-
     /// When to look again.
     fn wake(&self, wish: &Wish) -> Instant {
+        let again = wish.written + AGAIN;
         match self.vacated {
-            Some(vacated) => vacated + SHOWN,
-            None if wish.is_urgent => wish.written + AGAIN,
-            None => (wish.written + AGAIN).min(self.moved + ROOM),
+            Some(vacated) => again.min(vacated + SHOWN),
+            None if wish.is_urgent => again,
+            None => again.min(self.moved.max(self.asked) + ROOM),
         }
     }
 
@@ -329,7 +367,7 @@ impl Progress {
                 if goes(&self.leader.key, self.leader.created) {
                     self.vacated.get_or_insert_with(Instant::now);
                 }
-                if self.in_front.get(&deletion.key).is_some_and(|it| *it < deletion.at) {
+                if self.in_front.get(&deletion.key).is_some_and(|it| it.created < deletion.at) {
                     self.in_front.remove(&deletion.key);
                     self.moved = Instant::now();
                 }

@@ -60,7 +60,7 @@ use self::watch::EtcdWatches;
 use super::memory::keys_of;
 use super::sharing::Opened;
 use super::url::EtcdUrl;
-use super::{Store, Watches};
+use super::{LeaseLeft, Store, Watches};
 use crate::types::{Answer, Entry, Failure, Operation};
 
 /// Leases and keys on etcd. A cheap clone: all clones share the connections.
@@ -122,17 +122,6 @@ impl EtcdStore {
         dial_timeout: Duration,
     ) -> Result<Vec<(String, Result<MemberStatus, ConnectError>)>, ConnectError> {
         inspection::inspect(url, credentials, dial_timeout).await
-    }
-
-    /// What is left of a lease, in whole seconds, rounded down. None if it is gone. Cancel safe.
-    ///
-    /// # Errors
-    /// What etcd says instead of an answer.
-    pub async fn time_to_live(&self, lease: i64, within: Duration) -> Answer<Option<u64>> {
-        let ask = async |client: Client| client.lease_client().time_to_live(lease, None).await;
-        let answer = self.shared.endpoints.request(within, ask).await?;
-        // etcd says -1.
-        Ok(u64::try_from(answer.ttl()).ok())
     }
 
     /// The store that other sessions on this runtime have with the same credentials, if etcd
@@ -219,6 +208,24 @@ impl Store for EtcdStore {
             let Shared { endpoints, keyspace, .. } = &*store.shared;
             let peek = |contact: Contact| request::peek(contact.client, keyspace, &key);
             endpoints.request_twice(within, peek).await
+        }
+        .boxed()
+    }
+
+    /// In whole seconds, rounded down.
+    fn lease_left(
+        &self,
+        lease: i64,
+        within: Duration,
+    ) -> BoxFuture<'static, Answer<Option<LeaseLeft>>> {
+        let store = self.clone();
+        async move {
+            let ask = async |client: Client| client.lease_client().time_to_live(lease, None).await;
+            let answer = store.shared.endpoints.request(within, ask).await?;
+            let seconds = |number| u64::try_from(number).ok().map(Duration::from_secs);
+            // Of a lease that is gone etcd says -1.
+            let (left, granted) = (seconds(answer.ttl()), seconds(answer.granted_ttl()));
+            Ok(left.zip(granted).map(|(left, granted)| LeaseLeft { left, granted }))
         }
         .boxed()
     }
