@@ -241,8 +241,9 @@ impl Admin<'_> {
         for entry in progress.in_front.values() {
             let left = self.store.lease_left(entry.lease, self.timeout).await;
             let Ok(Some(LeaseLeft { left, granted })) = left else { continue };
+            // Rounded up, as far as the lease has not run out.
             let since = granted.saturating_sub(left);
-            if since > granted / 3 + LATE {
+            if left.is_zero() || since > granted / 3 + LATE {
                 return false;
             }
             // One that was renewed since then lives, and does not know wishes.
