@@ -249,13 +249,14 @@ impl Election {
     /// #     leadership.asked_to_resign().await;
     /// #     leadership.resign().await
     /// # });
-    /// # let leads = tokio::spawn(async move { two.elected().await });
+    /// # let leads = tokio::spawn(async move { (two.elected().await, two) });
     /// match election.transfer(Transfer::to("two")).await? {
     ///     Transferred::Done { leader, .. } => println!("epoch {}", leader.epoch),
     ///     other => eprintln!("two does not lead: {other:?}"),
     /// }
     /// # work.await??;
-    /// # assert!(leads.await??.is_valid());
+    /// # let (leadership, _two) = leads.await?;
+    /// # assert!(leadership?.is_valid());
     /// # Ok(())
     /// # }
     /// ```
