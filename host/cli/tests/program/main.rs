@@ -3,7 +3,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `commands` | every command, its output and its exit status, on a real etcd |
-//! | `transfer` | `incumbent transfer`: whom an operator names leads next |
+//! | `transfer` | `incumbent transfer`: the candidate that an operator names leads next |
 //! | `run` | `incumbent run`: how it looks after its command |
 //! | `guard` | `incumbent run` and its guard: what happens when one of them is killed or stopped |
 //! | `http` | the HTTP endpoint of an instance, asked with curl |

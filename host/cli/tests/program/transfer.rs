@@ -1,4 +1,4 @@
-//! `incumbent transfer`: whom an operator names leads next, or the answer says why not.
+//! `incumbent transfer`: the candidate that an operator names leads next, or the answer says why not.
 
 use super::*;
 
@@ -9,7 +9,7 @@ incumbent_tests::on_an_etcd!(
     a_target_that_stands_still_is_silent,
     the_leader_leads_on_for_as_long_as_a_dead_candidate_would_follow,
     the_work_stops_before_the_handover,
-    whoever_may_not_hear_wishes_leads_all_the_same,
+    without_the_right_to_hear_wishes_a_candidate_leads_all_the_same,
 );
 
 /// `incumbent transfer` in my-service.
@@ -159,7 +159,7 @@ fn the_work_stops_before_the_handover(etcd: Etcd) {
     two.stop();
 }
 
-fn whoever_may_not_hear_wishes_leads_all_the_same(etcd: Etcd) {
+fn without_the_right_to_hear_wishes_a_candidate_leads_all_the_same(etcd: Etcd) {
     etcd.enable_users("ann", "password", "my-service");
     let directory = TempDir::new().unwrap();
     let password = directory.path().join("password");

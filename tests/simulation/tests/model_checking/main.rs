@@ -186,7 +186,7 @@ fn a_queue() {
     );
 }
 
-/// A transfer, with a death at each point, whoever hears of the wish.
+/// A transfer, with a death at each point. Each candidate may hear of the wish or not.
 #[test]
 fn a_queue_with_wishes() {
     let none = Budget::default();

@@ -106,8 +106,8 @@ pub enum Action {
     Depose(usize),
     /// An operator revokes the lease of a key.
     Revoke(usize),
-    /// A candidate hears that an operator wants one key after another to lead, by their age; and
-    /// whether that is to be now. Whether the others hear of it, and when, is left open.
+    /// A candidate hears a wish: that the key of the second age leads after the key of the first,
+    /// and whether the leader should resign now. The others hear it at any other time, or never.
     Wish(usize, usize, usize, bool),
     /// Time passes until something is due.
     Pass,
