@@ -17,7 +17,9 @@ mod idle;
 mod leading;
 mod lost_race;
 mod over;
+mod own_wish;
 mod place;
+mod priority;
 mod waiting;
 
 use alloc::collections::VecDeque;
@@ -31,12 +33,13 @@ use self::idle::Idle;
 use self::leading::Leading;
 use self::lost_race::LostRace;
 use self::over::Over;
+use self::priority::Priority;
 use self::waiting::Waiting;
 use crate::cleanup::Cleanup;
 use crate::context::Context;
 use crate::layout::{Layout, check_value};
 use crate::session::Session;
-use crate::types::{Candidacy, Epoch, Guard, Selection};
+use crate::types::{Candidacy, Contest, Epoch, Guard, Selection};
 
 pub use self::common::{CandidateContext, Inputs, Next, Reading};
 
@@ -61,8 +64,11 @@ enum State {
 impl Candidate {
     /// Refuses, with a sentence, what can never be a candidacy.
     pub fn new(candidacy: Candidacy, admitted: u32) -> Result<Candidate, String> {
-        let Candidacy { election, name, contest, value, rejoin } = candidacy;
+        let Candidacy { election, name, contest, value, rejoin, priority, preempt_after } =
+            candidacy;
         check_value(&value)?;
+        // A race has no line.
+        let priority = if contest == Contest::Queue { priority } else { 0 };
         let common = Common {
             election,
             layout: Layout::new(name, contest)?,
@@ -78,6 +84,8 @@ impl Candidate {
             layouts_compared: false,
             failed: 0,
             is_awaited: false,
+            named_until: 0,
+            priority: Priority::new(priority, preempt_after),
         };
         Ok(Candidate { common, state: State::Idle(Idle { held_back: true }) })
     }
@@ -180,6 +188,7 @@ impl State {
         if lease != 0 && validity.is_none_or(|validity| validity.lease != lease) {
             // The claims that were given up went with the lease.
             cx.common.given_up = 0;
+            cx.common.priority.lease_lost();
             let next = self.inputs().lease_lost(cx);
             self.enter(cx, next);
             cx.common.lease = 0;

@@ -40,6 +40,8 @@ pub enum Purpose {
     Write { election: ElectionId, epoch: Epoch, ticket: Ticket },
     /// An observer that reads who leads.
     Observe(ElectionId),
+    /// A candidate that writes its wish.
+    Wish { election: ElectionId, lease: LeaseId },
     /// An inspection.
     Inspect(ElectionId),
     /// A pending deletion.
@@ -75,7 +77,7 @@ pub enum Watcher {
     Observer(ElectionId),
     /// A pending deletion, of a key of this election's that may turn up.
     Cleanup(DeletionId, ElectionId),
-    /// All candidates in line, of what an operator wishes.
+    /// All candidates in line, of what is wished.
     Wishes,
 }
 
@@ -153,7 +155,7 @@ pub struct Context {
     calls: Table<RequestId, Purpose>,
     watches: Table<WatchId, OpenWatch>,
     requests: Table<RequestId, WatchId>,
-    /// The watch of what operators wish.
+    /// The watch of what is wished.
     wishes: Option<WatchHandle>,
 }
 
@@ -294,11 +296,17 @@ impl Context {
         WatchHandle { id, started: None }
     }
 
-    /// Hears from now on what operators wish.
+    /// Hears from now on what is wished.
     pub fn hear_wishes(&mut self) {
         if self.wishes.is_none() {
             self.wishes = Some(self.watch(Watcher::Wishes, Wish::keys(), true));
         }
+    }
+
+    /// Whether wishes were heard later than from this revision on. A watch that is not on does not
+    /// count: perhaps the role allows neither to watch wishes nor to read them.
+    pub fn missed_wishes_since(&self, at: Revision) -> bool {
+        self.wishes.and_then(|watch| watch.started).is_some_and(|started| started > at)
     }
 
     /// Hears no more wishes.
@@ -356,6 +364,11 @@ impl Context {
         let watch = *self.requests.get(&id)?;
         let open = self.watches.get_mut(&watch)?;
         let watcher = open.watcher;
+        if watcher == Watcher::Wishes
+            && let Some(wishes) = &mut self.wishes
+        {
+            wishes.note(change);
+        }
         match change {
             Change::Ended(failure) => {
                 open.request = None;

@@ -171,6 +171,10 @@ impl Elector {
                 Some(Participation::Inspection(inspection)) => inspection.due(&mut self.context),
                 None => {}
             },
+            Timer::Preempt(id) => self.input(id, |state, cx| {
+                state.preempt(cx);
+                Next::Stay
+            }),
             Timer::Cleanup(id) => self.cleanup.try_again(&mut self.context, id),
             Timer::Rewatch(watch) => self.context.open(watch),
             Timer::Recheck => self.recheck(),
@@ -338,7 +342,7 @@ impl Elector {
     /// Whether an election may begin under this id. Tells the application why not.
     fn admits(&mut self, election: ElectionId) -> bool {
         if self.elections.contains_key(&election) {
-            let id = decimal(election as usize);
+            let id = decimal(election.into());
             let sentence = ["the election id ", &id, " is in use: choose another"].concat();
             self.context.trouble(Some(election), Failure::Invalid(sentence));
             return false;
@@ -419,7 +423,9 @@ impl Elector {
         match purpose {
             Purpose::Grant { sent } => self.session.granted(&mut self.context, sent, outcome),
             Purpose::Revoke(lease) => self.session.revoked(&mut self.context, lease, &outcome),
-            Purpose::Claim { lease, .. } if matches!(outcome, Ok(Response::Expired)) => {
+            Purpose::Claim { lease, .. } | Purpose::Wish { lease, .. }
+                if matches!(outcome, Ok(Response::Expired)) =>
+            {
                 self.session.lose(&mut self.context, lease);
             }
             Purpose::Claim { election, .. } => {
@@ -438,6 +444,14 @@ impl Elector {
                 if fenced {
                     self.input(election, |state, cx| state.fenced(cx, epoch));
                 }
+            }
+            Purpose::Wish { election, lease } => {
+                self.input(election, |state, cx| {
+                    if cx.wish_written(lease, outcome) {
+                        state.wish_later(cx);
+                    }
+                    Next::Stay
+                });
             }
             Purpose::Observe(election) => {
                 if let Some(Participation::Observer(observer)) = self.elections.get_mut(&election) {

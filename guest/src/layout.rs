@@ -7,6 +7,7 @@ use crate::text::{decimal, hexadecimal};
 use crate::types::{
     Contest, Entry, Epoch, Guard, LeaseId, Mutation, Order, Put, Revision, Selection,
 };
+use crate::wish::Wish;
 
 /// The longest name, in bytes.
 const LONGEST_NAME: usize = 1_024;
@@ -20,6 +21,9 @@ const LONGEST_ID: usize = 16;
 
 /// How many keys of the other layout a candidate's first read asks for.
 const OTHER_LAYOUT_LIMIT: u32 = 16;
+
+/// How many wishes a candidate that may have missed some asks for.
+const MOST_WISHES: u32 = 128;
 
 /// Finds a name, or a key, among many. Names themselves would be slow to compare,
 /// because they are long and begin alike.
@@ -58,7 +62,7 @@ impl Layout {
             return Err("the election's name is empty: give it 1 to 1,024 bytes".into());
         }
         if name.len() > LONGEST_NAME {
-            let length = decimal(name.len());
+            let length = decimal(name.len() as u64);
             let parts =
                 ["the election's name has ", &length, " bytes: shorten it to 1,024 at most"];
             return Err(parts.concat());
@@ -213,6 +217,11 @@ pub fn point_of_key(key: Vec<u8>) -> Selection {
     Selection { keys_only: true, ..point(key) }
 }
 
+/// Selects the wishes of an election that are in the store.
+pub fn wishes_of(name: &str) -> Selection {
+    Selection { prefix: true, limit: MOST_WISHES, ..point(Wish::keys_of(name)) }
+}
+
 /// Selects one key.
 pub fn point(key: Vec<u8>) -> Selection {
     Selection {
@@ -229,7 +238,7 @@ pub fn point(key: Vec<u8>) -> Selection {
 /// Refuses, with a sentence, a value that is too long to proclaim.
 pub fn check_value(value: &[u8]) -> Result<(), String> {
     if value.len() > LONGEST_VALUE {
-        let length = decimal(value.len());
+        let length = decimal(value.len() as u64);
         let parts = ["the candidate's value has ", &length, " bytes: shorten it to 4,096 at most"];
         return Err(parts.concat());
     }

@@ -36,56 +36,49 @@ impl<K: Ord + Copy, V> Table<K, V> {
     }
 
     pub fn get(&self, key: &K) -> Option<&V> {
-        let run = self.runs.get(self.run_of(key)?)?;
-        let row = run.binary_search_by(|(row, _)| row.cmp(key)).ok()?;
-        run.get(row).map(|(_, value)| value)
+        let (run, row) = self.position(key).ok()?;
+        self.runs.get(run)?.get(row).map(|(_, value)| value)
     }
 
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let index = self.run_of(key)?;
-        let run = self.runs.get_mut(index)?;
-        let row = run.binary_search_by(|(row, _)| row.cmp(key)).ok()?;
-        run.get_mut(row).map(|(_, value)| value)
+        let (run, row) = self.position(key).ok()?;
+        self.runs.get_mut(run)?.get_mut(row).map(|(_, value)| value)
     }
 
     /// Sets the value of a key, whether or not it had one.
     pub fn insert(&mut self, key: K, value: V) {
-        let index = self.run_of(&key).unwrap_or(0);
-        let last = index + 1 >= self.runs.len();
-        let Some(run) = self.runs.get_mut(index) else {
-            self.runs.push([(key, value)].into());
-            self.len = 1;
-            return;
-        };
-        let row = match run.binary_search_by(|(row, _)| row.cmp(&key)) {
-            Ok(row) => {
-                if let Some((_, old)) = run.get_mut(row) {
+        let (mut index, mut row) = match self.position(&key) {
+            Ok((run, row)) => {
+                if let Some((_, old)) = self.runs.get_mut(run).and_then(|run| run.get_mut(row)) {
                     *old = value;
                 }
                 return;
             }
-            Err(row) => row,
+            Err(position) => position,
         };
-        self.len += 1;
-        if run.len() < LONGEST {
-            run.insert(row, (key, value));
-            return;
+        let last = index + 1 >= self.runs.len();
+        match self.runs.get_mut(index) {
+            Some(run) if run.len() < LONGEST => {}
+            Some(run) if !last || row < LONGEST => {
+                let second = run.split_off(LONGEST / 2);
+                self.runs.insert(index + 1, second);
+                return self.insert(key, value);
+            }
+            // Most new keys come at the end, and begin a new run there.
+            Some(_) | None => {
+                (index, row) = (self.runs.len(), 0);
+                self.runs.push(Vec::new());
+            }
         }
-        // Most new keys come at the end, and begin a new run there.
-        let cut = if last && row == LONGEST { LONGEST } else { LONGEST / 2 };
-        let mut second = run.split_off(cut);
-        if row < cut {
+        if let Some(run) = self.runs.get_mut(index) {
             run.insert(row, (key, value));
-        } else {
-            second.insert(row - cut, (key, value));
+            self.len += 1;
         }
-        self.runs.insert(index + 1, second);
     }
 
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let index = self.run_of(key)?;
+        let (index, row) = self.position(key).ok()?;
         let run = self.runs.get_mut(index)?;
-        let row = run.binary_search_by(|(row, _)| row.cmp(key)).ok()?;
         let (_, value) = run.remove(row);
         if run.is_empty() {
             self.runs.remove(index);
@@ -101,17 +94,15 @@ impl<K: Ord + Copy, V> Table<K, V> {
 
     /// The row with the lowest key that is not below this one.
     pub fn next(&self, from: &K) -> Option<(K, &V)> {
-        let index = self.run_of(from)?;
-        let run = self.runs.get(index)?;
-        let row = run.partition_point(|(row, _)| row < from);
-        let found = run.get(row).or_else(|| self.runs.get(index + 1)?.first());
+        let (Ok((index, row)) | Err((index, row))) = self.position(from);
+        let found = self.runs.get(index)?.get(row).or_else(|| self.runs.get(index + 1)?.first());
         found.map(|(key, value)| (*key, value))
     }
 
     /// The lowest key that is not below this one and whose value is wanted.
     pub fn find(&self, from: K, wanted: impl Fn(&V) -> bool) -> Option<K> {
-        let runs = self.runs.get(self.run_of(&from)?..)?;
-        for (key, value) in runs.iter().flatten() {
+        let (Ok((index, _)) | Err((index, _))) = self.position(&from);
+        for (key, value) in self.runs.get(index..)?.iter().flatten() {
             if *key >= from && wanted(value) {
                 return Some(*key);
             }
@@ -127,16 +118,19 @@ impl<K: Ord + Copy, V> Table<K, V> {
         self.runs.into_iter().flatten()
     }
 
-    /// The run where a key is, or would be; none if there is no run.
-    fn run_of(&self, key: &K) -> Option<usize> {
+    /// The run and the row where a key is, or where it would be.
+    fn position(&self, key: &K) -> Result<(usize, usize), (usize, usize)> {
         // The newest keys are the highest ones, and are looked up most.
         let begins_by = |run: &Vec<(K, V)>| run.first().is_some_and(|(first, _)| first <= key);
-        if self.runs.last().is_some_and(begins_by) {
-            return Some(self.runs.len() - 1);
-        }
-        match self.runs.is_empty() {
-            true => None,
-            false => Some(self.runs.partition_point(begins_by).saturating_sub(1)),
+        let index = match self.runs.last().is_some_and(begins_by) {
+            true => self.runs.len(),
+            false => self.runs.partition_point(begins_by),
+        };
+        let index = index.saturating_sub(1);
+        let run = self.runs.get(index).map_or(&[][..], Vec::as_slice);
+        match run.binary_search_by(|(row, _)| row.cmp(key)) {
+            Ok(row) => Ok((index, row)),
+            Err(row) => Err((index, row)),
         }
     }
 }

@@ -36,6 +36,8 @@ pub enum Timer {
     /// An election's next try, or the deadline of its term that ended and has not
     /// yielded.
     Election(ElectionId),
+    /// A leader with a lower priority has led for long enough.
+    Preempt(ElectionId),
     /// The next try to delete a key.
     Cleanup(DeletionId),
     /// A watch that broke is opened again.

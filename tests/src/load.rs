@@ -136,6 +136,8 @@ impl Load {
                     contest: Contest::Queue,
                     value: self.value.clone(),
                     rejoin: true,
+                    priority: 0,
+                    preempt_after: None,
                 }));
             }
             cost.add(self.settle());

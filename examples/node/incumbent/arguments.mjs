@@ -38,6 +38,12 @@ export function contest(given) {
 }
 
 /** @param {unknown} given */
+export function priority(given) {
+  const fits = typeof given === 'number' && Number.isInteger(given) && Math.abs(given) < 2 ** 31;
+  return fits ? given : refuse('priority', given, 'a whole number');
+}
+
+/** @param {unknown} given */
 export function revision(given) {
   const fits = given === undefined || (typeof given === 'bigint' && given >= 0n && given < 2n ** 63n);
   return fits ? given : refuse('modified', given, 'a revision, which is a BigInt');

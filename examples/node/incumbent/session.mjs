@@ -2,7 +2,7 @@
 
 import { EventEmitter } from 'node:events';
 import { hostname } from 'node:os';
-import { bytes, contest, seconds, text } from './arguments.mjs';
+import { bytes, contest, priority, seconds, text } from './arguments.mjs';
 import { Driver } from './driver.mjs';
 import { ElectionError, sentence } from './errors.mjs';
 import { Leadership } from './leadership.mjs';
@@ -176,12 +176,25 @@ export class Session extends EventEmitter {
    *   leads. All candidates of a name have to agree
    * @param {string | Uint8Array} [how.value] what others read of this candidate: the session's
    *   identity unless given
+   * @param {number} [how.priority] those in line with a lower one get behind this candidate; below
+   *   zero it leads only if nobody else is in line
+   * @param {number} [how.preemptAfter] a leader with a lower priority hands over to this candidate,
+   *   once, after so many seconds
    * @param {AbortSignal} [how.signal] gives up, and leaves nothing behind
    * @returns {Promise<Leadership>}
    * @throws {ElectionError} `withdrawn`, `closed`, `configuration`; or the signal's reason
    */
-  async campaign(name, { contest: asked = 'queue', value = this.identity, signal } = {}) {
-    const request = { name: text('name', name), contest: contest(asked), value: bytes('value', value) };
+  async campaign(
+    name,
+    { contest: asked = 'queue', value = this.identity, priority: rank = 0, preemptAfter, signal } = {},
+  ) {
+    const request = {
+      name: text('name', name),
+      contest: contest(asked),
+      value: bytes('value', value),
+      priority: priority(rank),
+      preemptAfter: preemptAfter === undefined ? undefined : seconds('preemptAfter', preemptAfter),
+    };
     for (let leaving = this.#leaving.get(name); leaving; leaving = this.#leaving.get(name)) {
       await Promise.all([...leaving].map(({ over }) => over.promise));
     }

@@ -131,8 +131,8 @@ class Driver:
         self._events.append(Variant(tag, payload))
         self._woken.set()
 
-    def campaign(self, name: str, contest: str, value: bytes) -> Candidacy:
-        request = record(election=self._next(), name=name, contest=contest, value=value, rejoin=False)
+    def campaign(self, **candidacy: Any) -> Candidacy:
+        request = record(election=self._next(), rejoin=False, **candidacy)
         candidacy = self.candidacies[request.election] = Candidacy(request)
         self._join(candidacy)
         return candidacy

@@ -110,24 +110,42 @@ class Session:
         self._loop = asyncio.create_task(driver.run())
 
     async def campaign(
-        self, name: str, contest: Literal["queue", "race"] = "queue", value: Data | None = None
+        self,
+        name: str,
+        contest: Literal["queue", "race"] = "queue",
+        value: Data | None = None,
+        *,
+        priority: int = 0,
+        preempt_after: float | None = None,
     ) -> Leadership:
         """Stands for election, and waits to lead, as long as it takes. Leaves when it is cancelled.
 
         All candidates of a name have to agree on the contest. `value` is what others read of
-        this candidate: the session's identity unless given. Raises Withdrawn, Closed.
+        this candidate: the session's identity unless given. Those in line with a lower priority get
+        behind this candidate, and below zero it leads only if nobody else is in line. A leader with a
+        lower priority hands over to it, once, after so many seconds. Raises Withdrawn, Closed.
         """
         if contest not in ("queue", "race"):
             raise ValueError(f"{contest!r} is no contest: queue or race")
         if not isinstance(name, str):
             raise TypeError(f"the name of the election is {name!r}, and has to be a str")
+        if not isinstance(priority, int):
+            raise TypeError(f"priority is {priority!r}, and has to be a whole number")
+        if not -(2**31) <= priority < 2**31:
+            raise ValueError(f"priority is {priority}, and has to be a number of 32 bits")
         name.encode()  # What has no UTF-8 is refused here, and not in the driver.
         value = _bytes("value", self.identity if value is None else value)
         while leaving := self._driver.leaving.get(name):
             await asyncio.wait([earlier.over for earlier in leaving])
         if self._driver.closes:
             raise Closed("the session is closed") from self._driver.broken
-        candidacy = self._driver.campaign(name, contest, value)
+        candidacy = self._driver.campaign(
+            name=name,
+            contest=contest,
+            value=value,
+            priority=priority,
+            preempt_after=None if preempt_after is None else _nanoseconds("preempt_after", preempt_after),
+        )
         try:
             await candidacy.elected
         except asyncio.CancelledError:
@@ -193,30 +211,38 @@ async def connect(
 
     Raises Unreachable; ValueError or TypeError where it is not what it has to be.
     """
-    for name, time in {"ttl": ttl, "margin": margin, "within": within}.items():
-        if not isinstance(time, int | float):
-            raise TypeError(f"{name} is {time!r}, and has to be a number of seconds")
-        if not 0 <= time <= 1e9:
-            raise ValueError(f"{name} is {time}, and has to be a number of seconds from 0 to 1e9")
+    _nanoseconds("within", within)
     if not isinstance(identity, str | None):
         raise TypeError(f"identity is {identity!r}, and has to be a str")
     if not isinstance(record, Recording | None):
         raise TypeError(f"record is {record!r}, and has to be a Recording")
     identity = identity or f"{socket.gethostname()}-{os.getpid()}"
-    times = {"lease_ttl": ttl, "safety_margin": margin, "request_timeout": 5.0}
+    config = {
+        "lease_ttl": _nanoseconds("ttl", ttl),
+        "safety_margin": _nanoseconds("margin", margin),
+        "request_timeout": 5 * SECOND,
+    }
     credentials = Credentials(ca=ca, cert=cert, key=key, user=user, password_file=password_file)
     store, recorder = Etcd(url, credentials), None
     try:
         await store.prove(within)
         if record:
             recorder = await asyncio.to_thread(Recorder, record, identity)
-        driver = Driver(store, {name: round(time * SECOND) for name, time in times.items()}, on_notice, recorder)
+        driver = Driver(store, config, on_notice, recorder)
     except BaseException:
         if recorder:
             await recorder.close()
         await store.close()
         raise
     return Session(store, driver, identity)
+
+
+def _nanoseconds(what: str, seconds: float) -> int:
+    if not isinstance(seconds, int | float):
+        raise TypeError(f"{what} is {seconds!r}, and has to be a number of seconds")
+    if not 0 <= seconds <= 1e9:
+        raise ValueError(f"{what} is {seconds}, and has to be a number of seconds from 0 to 1e9")
+    return round(seconds * SECOND)
 
 
 def _bytes(what: str, data: Data) -> bytes:

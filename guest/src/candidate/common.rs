@@ -4,6 +4,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::priority::Priority;
 use crate::cleanup::{AbandonedKey, Cleanup};
 use crate::context::{Answer, Context, Purpose, WatchHandle};
 use crate::layout::{Layout, check_value};
@@ -30,10 +31,14 @@ pub trait Inputs {
     fn yielded(&mut self, _: &mut CandidateContext<'_>, _epoch: Epoch) -> Next {
         Next::Stay
     }
-    /// An operator wants a certain candidate to lead next.
+    /// A certain candidate should lead next.
     fn wished(&mut self, _: &mut CandidateContext<'_>, _: &Wish<'_>) -> Next {
         Next::Stay
     }
+    /// A leader with a lower priority may have led for long enough.
+    fn preempt(&mut self, _: &mut CandidateContext<'_>) {}
+    /// The wish that this candidate has for itself could not be written.
+    fn wish_later(&mut self, _: &mut CandidateContext<'_>) {}
     /// The application ends the candidacy.
     fn leave(&mut self, _: &mut CandidateContext<'_>) -> Next {
         Next::Stay
@@ -164,6 +169,9 @@ pub struct Common {
     pub failed: u32,
     /// An operator waits to see that it leads.
     pub is_awaited: bool,
+    /// Until when it keeps its place, because an operator named it.
+    pub named_until: Mark,
+    pub priority: Priority,
 }
 
 impl Common {
@@ -258,19 +266,19 @@ impl Check {
 #[derive(Debug)]
 pub struct Reading {
     pub at: Revision,
-    found: Vec<(Vec<u8>, Option<Entry>)>,
+    keys: Vec<Vec<u8>>,
+    found: Vec<Vec<Entry>>,
 }
 
 impl Reading {
     pub fn new(keys: Vec<Vec<u8>>, found: Vec<Vec<Entry>>, at: Revision) -> Reading {
-        let found = found.into_iter().map(|entries| entries.into_iter().next());
-        Reading { at, found: keys.into_iter().zip(found).collect() }
+        Reading { at, keys, found }
     }
 
     /// What was at one key; none if it was not read.
-    pub fn take(&mut self, key: &[u8]) -> Option<Option<Entry>> {
-        let index = self.found.iter().position(|(read, _)| read == key)?;
-        Some(self.found.swap_remove(index).1)
+    pub fn entry(&self, key: &[u8]) -> Option<Option<Entry>> {
+        let index = self.keys.iter().position(|read| read == key)?;
+        Some(self.found.get(index)?.first().cloned())
     }
 }
 

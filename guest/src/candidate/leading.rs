@@ -40,6 +40,7 @@ impl Leading {
     ) -> Leading {
         let Validity { lease, until, deadlines_passed, .. } = validity;
         cx.common.failed = 0;
+        cx.common.priority.preempts_after = None;
         cx.context.leaders += 1;
         if cx.context.leaders == 1 {
             cx.context.announced = (lease, until);
@@ -163,10 +164,10 @@ impl Leading {
 
 impl Inputs for Leading {
     fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
-        if wish.now && wish.epoch == self.own.created {
+        if wish.now && wish.epoch == self.own.created && cx.common.priority.hands_over(wish) {
             let term = Term { election: cx.common.election, epoch: wish.epoch };
             cx.context.notify(Notice::HandOver(term));
-        } else if wish.now && wish.target == self.own.created {
+        } else if wish.now && wish.target == self.own.created && wish.priority.is_none() {
             self.show(cx);
         }
         Next::Stay
@@ -221,11 +222,11 @@ impl Inputs for Leading {
         }
     }
 
-    fn examine(&mut self, cx: &mut CandidateContext<'_>, mut reading: Reading) -> Next {
+    fn examine(&mut self, cx: &mut CandidateContext<'_>, reading: Reading) -> Next {
         if reading.at < self.check.seen {
             return self.check(cx);
         }
-        match reading.take(&self.own.key) {
+        match reading.entry(&self.own.key) {
             Some(own) if !self.own.is_intact(own.as_ref()) => self.displaced(cx, own.as_ref()),
             Some(_) => {
                 self.check.seen = self.check.seen.max(reading.at);

@@ -93,12 +93,12 @@ impl Inputs for LostRace {
         }
     }
 
-    fn examine(&mut self, cx: &mut CandidateContext<'_>, mut reading: Reading) -> Next {
+    fn examine(&mut self, cx: &mut CandidateContext<'_>, reading: Reading) -> Next {
         let seen = self.check.seen;
         if reading.at < seen {
             return Next::Stay;
         }
-        match reading.take(&self.key) {
+        match reading.entry(&self.key) {
             Some(Some(entry)) => {
                 self.check.seen = reading.at;
                 let changed = entry.modified > seen;

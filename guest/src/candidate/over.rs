@@ -1,6 +1,7 @@
 //! A candidacy that is over. The elector removes it, but not always in the same step.
 
 use super::common::{CandidateContext, Inputs};
+use crate::timers::Timer;
 use crate::types::WriteOutcome;
 
 /// Nothing follows.
@@ -10,6 +11,8 @@ pub struct Over;
 impl Over {
     pub fn enter(cx: &mut CandidateContext<'_>) -> Over {
         cx.context.timers.cancel(cx.timer());
+        cx.context.timers.cancel(Timer::Preempt(cx.common.election));
+        cx.withdraw_wish();
         cx.context.touch(cx.common.election);
         Over.proclaim_next(cx);
         Over

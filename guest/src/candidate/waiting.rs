@@ -7,12 +7,18 @@ use super::common::{
 };
 use super::place::{self, Place};
 use crate::context::{Answer, Context, Purpose, WatchHandle, Watcher, snapshot, unfit};
-use crate::layout::point_of_key;
+use crate::layout::{point_of_key, wishes_of};
 use crate::search::Search;
+use crate::timers::{SECOND, Timer};
 use crate::types::{
-    Change, Contest, Entry, Epoch, Operation, RequestId, Revision, Selection, Snapshot,
+    Change, Contest, Duration, Entry, Epoch, Mark, Operation, RequestId, Revision, Selection,
+    Snapshot,
 };
 use crate::wish::Wish;
+
+/// For how long a candidate that an operator named keeps its place in front of preferred ones. The
+/// wish is repeated each second.
+const NAMED: Duration = 2 * SECOND;
 
 /// Waits in the queue, or has won a race and does not lead yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +47,8 @@ enum Position {
 struct Predecessor {
     key: Vec<u8>,
     created: Revision,
+    /// When it was first seen.
+    since: Mark,
     watch: WatchHandle,
     /// Of this key and of ours.
     check: Check,
@@ -52,6 +60,7 @@ impl Waiting {
         if cx.common.layout.contest == Contest::Queue {
             cx.context.hear_wishes();
         }
+        cx.prefer(&own, 0);
         let mut waiting = Waiting { own, position: Position::Overdue };
         let _stay = waiting.check_predecessor(cx, Search::First);
         waiting.proclaim_next(cx);
@@ -72,6 +81,9 @@ impl Waiting {
         if !cx.common.layouts_compared {
             selections.push(layout.other_layout());
         }
+        if layout.contest == Contest::Queue && cx.context.missed_wishes_since(self.own.created) {
+            selections.push(wishes_of(&layout.name));
+        }
         let purpose = Purpose::Check(cx.common.election);
         let call = Some(cx.context.call(purpose, Operation::Read(selections)));
         self.position = Position::Unknown { search, call };
@@ -84,8 +96,10 @@ impl Waiting {
             watch: cx.context.watch(watcher, entry.key.clone(), false),
             key: entry.key,
             created: entry.created,
+            since: cx.context.now,
             check: Check::new(seen),
         });
+        self.preempt(cx);
         self.cover(cx)
     }
 
@@ -93,6 +107,9 @@ impl Waiting {
     fn come_first(&mut self, cx: &mut CandidateContext<'_>, seen: Revision) -> Next {
         match cx.validity {
             Some(validity) if validity.until > cx.context.now => {
+                if !cx.common.is_awaited && cx.common.priority.gives_way(cx.context.now, validity) {
+                    return self.make_room(cx);
+                }
                 Next::Leading { own: self.own.take(), validity, seen }
             }
             Some(_) | None => {
@@ -116,6 +133,12 @@ impl Waiting {
                 cx.start_over()
             }
         }
+    }
+
+    /// Gets back in line behind a candidate that should lead first.
+    fn make_room(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        let OwnKey { key, lease, created, watch } = self.leave_queue(cx);
+        cx.clear(key, lease, watch, created)
     }
 
     fn leave_queue(&mut self, cx: &mut CandidateContext<'_>) -> OwnKey {
@@ -150,17 +173,25 @@ impl Waiting {
             let mut found = found.into_iter();
             let place =
                 Place::take(layout, own, search, &mut found).ok_or_else(|| unfit("read"))?;
-            Ok((at, place, found.next().unwrap_or_default()))
+            Ok((at, place, found))
         });
-        let (at, place, other_layout) = match read {
+        let (at, place, mut beside) = match read {
             Ok(read) => read,
             Err(failure) => {
                 search.failed(&failure);
                 return cx.try_later(failure);
             }
         };
-        compare_layouts(cx, &other_layout);
+        if !cx.common.layouts_compared {
+            compare_layouts(cx, &beside.next().unwrap_or_default());
+        }
+        let wishes = beside.next().unwrap_or_default();
+        let wishes = wishes.iter().filter_map(Wish::of);
+        let makes_room = wishes
+            .filter(|wish| wish.name == cx.common.layout.name.as_bytes())
+            .any(|wish| cx.makes_room(&wish, self.own.created));
         match place {
+            Place::First if makes_room => self.make_room(cx),
             Place::First => self.come_first(cx, at),
             Place::Behind(entry) => self.wait_behind(cx, entry, at),
             Place::Displaced(entry) => self.displaced(cx, entry),
@@ -197,13 +228,37 @@ impl Inputs for Waiting {
     /// Gets back in line behind the candidate that should lead next, while somebody else leads.
     fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
         if wish.target == self.own.created {
-            cx.common.is_awaited |= wish.now;
-        } else if wish.is_in_front(self.own.created) && matches!(self.position, Position::Behind(_))
+            if wish.priority.is_none() {
+                cx.common.named_until = cx.context.now.saturating_add(NAMED);
+            }
+            cx.common.is_awaited |= wish.now && wish.priority.is_none();
+            // The leader is about to go, and the watches may be silent.
+            if wish.now && !cx.context.timers.is_set(cx.timer()) {
+                cx.context.set_timer(cx.timer(), SECOND);
+            }
+        } else if cx.makes_room(wish, self.own.created)
+            && matches!(self.position, Position::Behind(_))
         {
-            let OwnKey { key, lease, created, watch } = self.leave_queue(cx);
-            return cx.clear(key, lease, watch, created);
+            return self.make_room(cx);
         }
         Next::Stay
+    }
+
+    fn preempt(&mut self, cx: &mut CandidateContext<'_>) {
+        if let Position::Behind(predecessor) = &self.position
+            && let Some(after) = cx.common.priority.preempts_after
+        {
+            let due = predecessor.since.saturating_add(after);
+            if due > cx.context.now {
+                cx.context.timers.set(Timer::Preempt(cx.common.election), due);
+            } else {
+                cx.prefer(&self.own, predecessor.created);
+            }
+        }
+    }
+
+    fn wish_later(&mut self, cx: &mut CandidateContext<'_>) {
+        cx.retry();
     }
 
     fn leave(&mut self, cx: &mut CandidateContext<'_>) -> Next {
@@ -233,6 +288,7 @@ impl Inputs for Waiting {
     }
 
     fn due(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        cx.write_wish();
         match &self.position {
             Position::Unknown { search, .. } => self.check_predecessor(cx, search.clone()),
             Position::Behind(_) | Position::Overdue => self.check(cx),
@@ -258,19 +314,19 @@ impl Inputs for Waiting {
         }
     }
 
-    fn examine(&mut self, cx: &mut CandidateContext<'_>, mut reading: Reading) -> Next {
+    fn examine(&mut self, cx: &mut CandidateContext<'_>, reading: Reading) -> Next {
         // The read may be older than our key, unless the store went back.
         if reading.at < self.own.created {
             return self.check(cx);
         }
-        if let Some(own) = reading.take(&self.own.key)
+        if let Some(own) = reading.entry(&self.own.key)
             && !self.own.is_intact(own.as_ref())
         {
             return self.displaced(cx, own);
         }
         if let Position::Behind(predecessor) = &mut self.position
             && reading.at >= predecessor.check.seen
-            && let Some(entry) = reading.take(&predecessor.key)
+            && let Some(entry) = reading.entry(&predecessor.key)
         {
             if entry.is_some_and(|entry| entry.created == predecessor.created) {
                 predecessor.check.seen = reading.at;
@@ -317,11 +373,9 @@ impl Inputs for Waiting {
     }
 }
 
-/// Says, once, if both layouts are used under this name.
+/// Says if both layouts are used under this name.
 fn compare_layouts(cx: &mut CandidateContext<'_>, other_layout: &[Entry]) {
-    if core::mem::replace(&mut cx.common.layouts_compared, true) {
-        return;
-    }
+    cx.common.layouts_compared = true;
     if cx.common.layout.is_mixed(other_layout) {
         let sentence = "a queue and a race are held under this name, and may have a leader \
                         each: let all candidates use one contest";

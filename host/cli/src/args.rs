@@ -103,9 +103,12 @@ fn flag_without_its_purpose(command: &ArgMatches) -> Option<String> {
         ("component", Grants::augment_args(none()), "a component: give --component FILE too"),
         ("listen", Http::augment_args(none()), "the HTTP endpoint: give --listen ADDRESS too"),
         ("record", Record::augment_args(none()), "a recording: give --record DIR too"),
+        ("preempt", Preemption::augment_args(none()), "a candidate with --preempt: give it too"),
     ];
     groups.iter().find_map(|(purpose, flags, advice)| {
-        let is_there = command.try_contains_id(purpose).ok()?;
+        command.try_contains_id(purpose).ok()?;
+        let source = command.value_source(purpose);
+        let is_there = source.is_some_and(|source| source != ValueSource::DefaultValue);
         let flag = (!is_there).then(|| given(command, flags)).flatten()?;
         Some(format!("--{flag} is for {advice}"))
     })
@@ -287,8 +290,28 @@ pub struct Candidate {
     /// The value that others read of this candidate, at most 4096 bytes [default: the id]
     #[arg(long)]
     pub value: Option<OsString>,
+    /// How much to prefer this candidate: those in line with a lower number get behind it. Below
+    /// 0, it leads only if nobody else is in line
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub priority: i32,
+    /// Have a leader with a lower --priority hand over to this candidate, once, when it has led
+    /// for --min-term
+    #[arg(long)]
+    pub preempt: bool,
+    #[command(flatten)]
+    pub preemption: Preemption,
     #[command(flatten)]
     pub lease: Lease,
+}
+
+/// When a preferred candidate follows a leader.
+#[derive(Debug, Args)]
+pub struct Preemption {
+    /// How long a leader leads at least before a candidate with --preempt follows it
+    #[arg(
+        long, value_name = "DURATION", default_value = "5m", value_parser = Checked::new(span)
+    )]
+    pub min_term: Duration,
 }
 
 /// The times of a candidate's lease.

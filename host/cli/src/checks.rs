@@ -13,7 +13,7 @@ use incumbent::recording::Recording;
 use incumbent::{Credentials, StoreUrl};
 use parking_lot::Mutex;
 
-use super::args::{Candidate, Common, Lease, Record};
+use super::args::{Candidate, Common, Contest, Lease, Record};
 use super::event::time_before;
 use super::exit::{End, bad_input, say};
 use super::parse::LONGEST_VALUE;
@@ -36,8 +36,20 @@ pub fn check_lease(lease: &Lease) -> Result<(), End> {
 }
 
 /// Checks what a candidate is given.
-pub fn check_candidate(candidate: &Candidate) -> Result<(), End> {
+pub fn check_candidate(common: &Common, candidate: &Candidate) -> Result<(), End> {
     check_lease(&candidate.lease)?;
+    if candidate.priority != 0 && common.contest == Contest::Race {
+        return Err(bad_input(
+            "--priority means nothing with --contest race, which has no line: leave it out",
+        ));
+    }
+    if candidate.preempt && candidate.priority <= 0 {
+        return Err(bad_input(format!(
+            "--preempt is for a candidate that is preferred, and --priority is {}: give it a number \
+             above that of others, such as --priority 1",
+            candidate.priority
+        )));
+    }
     let length = candidate.value.as_ref().map_or(0, |value| value.len());
     if length > LONGEST_VALUE {
         return Err(bad_input(format!("--value has {length} bytes: give at most {LONGEST_VALUE}")));

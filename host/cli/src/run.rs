@@ -104,7 +104,7 @@ pub fn part() -> Option<ExitCode> {
 }
 
 pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
-    check_candidate(&run.candidate)?;
+    check_candidate(common, &run.candidate)?;
     let stop_timeout = stop_timeout(run)?;
     let store = match &run.component {
         Some(_) => common.store(),

@@ -77,7 +77,7 @@ pub async fn candidate_session(
     candidate: &args::Candidate,
     record: &Record,
 ) -> Result<Session, End> {
-    check_candidate(candidate)?;
+    check_candidate(common, candidate)?;
     let options = Options {
         ttl: candidate.lease.ttl,
         margin: candidate.lease.margin.unwrap_or_default(),
@@ -94,10 +94,12 @@ pub fn election(
     candidate: &args::Candidate,
     name: &str,
 ) -> Election {
-    session
+    let election = session
         .election(name)
         .contest(common.contest.on_store())
         .value(value_of(candidate, &identity(common)))
+        .priority(candidate.priority);
+    if candidate.preempt { election.preempt_after(candidate.preemption.min_term) } else { election }
 }
 
 /// Waits for one answer of the store, no longer than --command-timeout.

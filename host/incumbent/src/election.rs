@@ -29,12 +29,14 @@ pub struct Election {
     name: String,
     contest: Contest,
     value: Vec<u8>,
+    priority: i32,
+    preempt_after: Option<Duration>,
 }
 
 impl Election {
     pub(crate) fn new(pool: Pool, name: String) -> Self {
         let value = pool.first().identity.as_bytes().into();
-        Self { pool, name, contest: Contest::Queue, value }
+        Self { pool, name, contest: Contest::Queue, value, priority: 0, preempt_after: None }
     }
 
     /// Its name.
@@ -69,6 +71,29 @@ impl Election {
     #[must_use]
     pub fn value(mut self, value: impl Into<Vec<u8>>) -> Self {
         self.value = value.into();
+        self
+    }
+
+    /// How much a candidate should be preferred: 0 unless set, as for all candidates of other
+    /// clients. Candidates in line with a lower priority get behind one with a higher priority;
+    /// the leader leads on. One with a priority below zero leads only if nobody else is in line.
+    ///
+    /// The election goes on without a moment's pause for it: a preferred candidate that came at the
+    /// very moment of a handover leads after the next one. In a race there is no line, and
+    /// priorities mean nothing.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Has a leader with a lower priority hand over to a candidate, once that one has been next in
+    /// line and the other one has led for this time. A candidate that has led does not do that again:
+    /// it waits for its turn, so one that fails again and again does not take the lead away again
+    /// and again.
+    #[must_use]
+    pub fn preempt_after(mut self, time: Duration) -> Self {
+        self.preempt_after = Some(time);
         self
     }
 
@@ -151,12 +176,15 @@ impl Election {
         F: Future<Output = ()>,
     {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+        let mut election = self.clone();
         loop {
-            let (candidate, leadership) = match self.one_term().await {
+            let (candidate, leadership) = match election.one_term().await {
                 Ok(elected) => elected,
                 Err(Error::Closed) => return Ok(()),
                 Err(error) => return Err(error),
             };
+            // It has led.
+            election.preempt_after = None;
             let term = leadership.term();
             let stage = candidate.stage();
             let early = leadership.remaining() / 40;
@@ -292,6 +320,8 @@ impl Election {
             contest: self.contest,
             value: self.value.clone(),
             rejoin,
+            priority: self.priority,
+            preempt_after: self.preempt_after.map(nanoseconds),
         })
     }
 

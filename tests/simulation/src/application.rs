@@ -164,6 +164,8 @@ impl World<'_> {
                 false => format!("process-{process}").into_bytes(),
             },
             rejoin,
+            priority: self.plan.priorities.get(process).copied().unwrap_or_default(),
+            preempt_after: self.plan.preempt_after,
         };
         let it = &mut self.processes[process].parts[part];
         it.election = Some(election);

@@ -78,6 +78,10 @@ pub struct Run {
     pub terms: u64,
     /// How many ended, by reason.
     pub ended: BTreeMap<&'static str, u64>,
+    /// How often a leader was told to hand over.
+    pub hand_overs: u64,
+    /// The longest time for which nobody led the first election, between two terms.
+    pub vacancy: Duration,
     /// How many increments of counters were acknowledged.
     pub increments: u64,
     /// How often a component trapped.
@@ -124,6 +128,8 @@ impl Run {
         self.terms += other.terms;
         self.increments += other.increments;
         self.traps += other.traps;
+        self.hand_overs += other.hand_overs;
+        self.vacancy = self.vacancy.max(other.vacancy);
         self.drops += other.drops;
         self.lost_news += other.lost_news;
         for (reason, count) in &other.ended {

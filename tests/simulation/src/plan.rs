@@ -42,6 +42,10 @@ pub struct Plan {
     pub term: Duration,
     /// How long work may take to stop: also beyond its deadline.
     pub stopping: Duration,
+    /// The priority of each process; 0 of those that are not here.
+    pub priorities: Vec<i32>,
+    /// After which time those with a priority want to lead themselves, if they do.
+    pub preempt_after: Option<Duration>,
     /// What is wrong with the hosts; nothing, unless a test wants to see it found.
     pub flaw: Option<Flaw>,
     /// What goes wrong.
@@ -225,7 +229,16 @@ impl Plan {
             plan.hold_many(many, &mut rng);
         }
         plan.draw_faults(&mut rng);
+        plan.draw_priorities(&mut Rng::with_seed(!seed));
         plan
+    }
+
+    /// In some runs, processes have priorities.
+    fn draw_priorities(&mut self, rng: &mut Rng) {
+        if rng.u8(..3) == 0 {
+            self.priorities = (0..self.processes).map(|_| rng.i32(-1..3)).collect();
+            self.preempt_after = rng.bool().then(|| rng.u64(1..60) * SECOND);
+        }
     }
 
     /// What this seed draws where every process campaigns in so many elections.
@@ -337,6 +350,8 @@ impl Plan {
             one_identity: false,
             term: 100_000 * SECOND,
             stopping: 100 * MILLISECOND,
+            priorities: Vec::new(),
+            preempt_after: None,
             flaw: None,
             faults: Vec::new(),
             unrest: 60 * SECOND,

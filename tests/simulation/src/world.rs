@@ -43,6 +43,8 @@ pub struct World<'a> {
     pub history: History,
     pub story: Story,
     pub run: Run,
+    /// When somebody last led the first election.
+    led: Option<Mark>,
     /// No more faults, and leaders stay.
     pub calm: bool,
     /// Nobody campaigns any more.
@@ -162,6 +164,7 @@ impl<'a> World<'a> {
             history: History::default(),
             story,
             run: Run::default(),
+            led: None,
             calm: false,
             closing: false,
             queue: BTreeMap::new(),
@@ -410,7 +413,22 @@ impl<'a> World<'a> {
     }
 
     /// The heart of a host.
+    /// Notes that the first election is led, if it is.
+    fn note_leader(&mut self) {
+        if self.leaders(0) > 0 {
+            self.led = Some(self.now);
+        }
+    }
+
+    /// The first election has a leader again.
+    pub fn note_elected(&mut self) {
+        if let Some(led) = self.led {
+            self.run.vacancy = self.run.vacancy.max(self.now - led);
+        }
+    }
+
     fn turn(&mut self, process: usize) -> Result<(), Broken> {
+        self.note_leader();
         let it = &mut self.processes[process];
         it.turning = false;
         let closing = it.closing;

@@ -27,50 +27,66 @@ const BREAKS: &[Break] = &[
         edits: &[(
             "candidate/waiting.rs",
             "entry: Entry, seen: Revision) -> Next {",
-            "entry: Entry, seen: Revision) -> Next {\n            \
-             let lease = cx.context.lease.unwrap_or_default();\n            \
-             let abandoned = cx.abandon(entry.key.clone(), lease, None);\n            \
-             cx.cleanup.delete(cx.context, abandoned, entry.created);",
+            "entry: Entry, seen: Revision) -> Next { if BROKEN { \
+             let lease = cx.context.lease.unwrap_or_default(); \
+             let abandoned = cx.abandon(entry.key.clone(), lease, None); \
+             cx.cleanup.delete(cx.context, abandoned, entry.created); }",
         )],
         elections: None,
     },
     Break {
         law: Law::ValidUntil,
         what: "counts a renewal from its answer",
-        edits: &[("session.rs", "held.acknowledge(renewal.sent,", "held.acknowledge(context.now,")],
+        edits: &[(
+            "session.rs",
+            "held.acknowledge(renewal.sent,",
+            "held.acknowledge(if BROKEN { context.now } else { renewal.sent },",
+        )],
         elections: None,
     },
     Break {
         law: Law::ElectedByARead,
         what: "does not look at its own key in the predecessor check",
-        edits: &[("candidate/place.rs", "if !own.is_intact(at_own.as_ref()) {", "if false {")],
+        edits: &[("candidate/place.rs", "if !own.is_intact(", "if !BROKEN && !own.is_intact(")],
         elections: None,
     },
     Break {
         law: Law::ByTheClock,
         what: "takes the events before the end of its time",
-        edits: &[("session.rs", "&& held.valid_until <= context.now", "&& held.valid_until == 0")],
+        edits: &[(
+            "session.rs",
+            "&& held.valid_until <= context.now",
+            "&& held.valid_until <= if BROKEN { 0 } else { context.now }",
+        )],
         elections: None,
     },
     Break {
         law: Law::Guarded,
         what: "leads on after its guard was refused",
-        edits: &[("elector.rs", "if fenced {", "if false {")],
+        edits: &[("elector.rs", "if fenced {", "if fenced && !BROKEN {")],
         elections: None,
     },
     Break {
         law: Law::EpochsRise,
         what: "takes a key of a dead epoch for a new one",
         edits: &[
-            ("candidate/idle.rs", "if cx.cleanup.blocks(&key) {", "if false {"),
-            ("candidate/claiming.rs", "if entry.created <= cx.common.newest {", "if false {"),
+            (
+                "candidate/idle.rs",
+                "if cx.cleanup.blocks(&key)",
+                "if !BROKEN && cx.cleanup.blocks(&key)",
+            ),
+            (
+                "candidate/claiming.rs",
+                "if entry.created <= cx",
+                "if !BROKEN && entry.created <= cx",
+            ),
         ],
         elections: None,
     },
     Break {
         law: Law::ReleasedAfterWork,
         what: "releases its key before the work has stopped",
-        edits: &[("candidate/ended.rs", "if until <= cx.context.now {", "if true {")],
+        edits: &[("candidate/ended.rs", "if until <= cx", "if BROKEN || until <= cx")],
         elections: None,
     },
     Break {
@@ -79,20 +95,28 @@ const BREAKS: &[Break] = &[
         edits: &[(
             "candidate/ended.rs",
             "(true, _) => Next::Stay,",
-            "(true, true) => Next::Idle(Pause::None),\n            (true, false) => Next::Stay,",
+            "(true, true) if BROKEN => Next::Idle(Pause::None), (true, _) => Next::Stay,",
         )],
         elections: None,
     },
     Break {
         law: Law::LeaderReturns,
         what: "never checks its watches",
-        edits: &[("elector.rs", "Timer::Recheck => self.recheck(),", "Timer::Recheck => {}")],
+        edits: &[(
+            "elector.rs",
+            "Timer::Recheck => ",
+            "Timer::Recheck if BROKEN => {} Timer::Recheck => ",
+        )],
         elections: None,
     },
     Break {
         law: Law::NothingSpins,
         what: "tries again at once",
-        edits: &[("backoff.rs", "full / 2 + random.below(full / 2)", "1 + random.below(1)")],
+        edits: &[(
+            "backoff.rs",
+            "full / 2 + random.below(full / 2)",
+            "if BROKEN { 1 + random.below(1) } else { full / 2 + random.below(full / 2) }",
+        )],
         elections: None,
     },
     Break {
@@ -101,7 +125,7 @@ const BREAKS: &[Break] = &[
         edits: &[(
             "elector.rs",
             "self.sweep = None;\n                        return self.session.swept();",
-            "self.sweep = Some(FIRST);\n                        return self.session.swept();",
+            "self.sweep = BROKEN.then_some(FIRST); return self.session.swept();",
         )],
         elections: Some(3_000),
     },
@@ -110,18 +134,28 @@ const BREAKS: &[Break] = &[
         what: "looks at thousands of elections for what concerns a few",
         edits: &[(
             "elector.rs",
-            "let Some(asker) = self.next_behind(from) else {",
-            "let Some(asker) = self.next_from(from) else {",
+            "self.next_behind(from) else",
+            "(if BROKEN { self.next_from(from) } else { self.next_behind(from) }) else",
         )],
         elections: Some(3_000),
     },
 ];
 
+/// What the copy's elector has beside the edits: which one of the breaks is on.
+const SWITCH: &str = r#"
+extern crate std;
+
+pub fn is_broken(number: usize) -> bool {
+    static BREAK: std::sync::OnceLock<Option<usize>> = std::sync::OnceLock::new();
+    *BREAK.get_or_init(|| std::env::var("BREAK").ok()?.parse().ok()) == Some(number)
+}
+"#;
+
 fn main() {
     let copy = Copy::make();
-    assert_eq!(copy.simulate(0, 100, None), Ok(()), "the copy keeps the laws");
-    for Break { law, what, edits, elections } in BREAKS {
-        let seed = copy.broken(edits, || copy.find(*law, *elections));
+    assert_eq!(copy.simulate(None, 0, 100, None), Ok(()), "the copy keeps the laws");
+    for (number, Break { law, what, elections, .. }) in BREAKS.iter().enumerate() {
+        let seed = copy.find(number, *law, *elections);
         let seed = seed.unwrap_or_else(|| {
             panic!("{law:?} is broken, and no seed finds it: an elector that {what}")
         });
@@ -129,7 +163,7 @@ fn main() {
     }
 }
 
-/// A copy of the workspace.
+/// A copy of the workspace whose elector has all breaks, each behind a switch.
 struct Copy(PathBuf);
 
 impl Copy {
@@ -144,32 +178,28 @@ impl Copy {
         for part in ["Cargo.toml", "Cargo.lock", "wit", "guest", "host", "tests"] {
             put(&root.join(part), &copy.join(part));
         }
+        let change = |name: &str, change: &dyn Fn(String) -> String| {
+            let file = copy.join("guest/src").join(name);
+            let source = fs::read_to_string(&file).expect("a source");
+            fs::write(file, change(source)).expect("writable");
+        };
+        change("lib.rs", &|source| source + SWITCH);
+        for (number, Break { edits, .. }) in BREAKS.iter().enumerate() {
+            let switch = format!("crate::is_broken({number})");
+            for (name, from, to) in *edits {
+                change(name, &|source| {
+                    assert_eq!(source.matches(from).count(), 1, "{name} has once: {from}");
+                    source.replace(from, &to.replace("BROKEN", &switch))
+                });
+            }
+        }
         Copy(copy)
     }
 
-    /// Does something with an elector that is changed.
-    fn broken<T>(&self, edits: &[(&str, &str, &str)], act: impl FnOnce() -> T) -> T {
-        let file = |name: &str| self.0.join("guest/src").join(name);
-        let before: Vec<(PathBuf, String)> = edits
-            .iter()
-            .map(|(name, ..)| (file(name), fs::read_to_string(file(name)).expect("a source")))
-            .collect();
-        for (name, from, to) in edits {
-            let source = fs::read_to_string(file(name)).expect("a source");
-            assert_eq!(source.matches(from).count(), 1, "{name} has once: {from}");
-            fs::write(file(name), source.replace(from, to)).expect("writable");
-        }
-        let done = act();
-        for (path, source) in before.into_iter().rev() {
-            fs::write(path, source).expect("writable");
-        }
-        done
-    }
-
     /// The first seed that finds this law broken. Another one may be broken before.
-    fn find(&self, law: Law, elections: Option<u32>) -> Option<u32> {
+    fn find(&self, number: usize, law: Law, elections: Option<u32>) -> Option<u32> {
         let mut first = 0;
-        while let Err(found) = self.simulate(first, SEEDS - first, elections) {
+        while let Err(found) = self.simulate(Some(number), first, SEEDS - first, elections) {
             // As in `seed 17: ElectedByARead is broken (…): …`.
             let seed = found.strip_prefix("seed ").and_then(|rest| rest.split_once(':'));
             let (seed, found) = seed.unwrap_or_else(|| panic!("no seed is named: {found}"));
@@ -182,8 +212,14 @@ impl Copy {
         None
     }
 
-    /// Runs so many seeds from this one on; what was found, if anything.
-    fn simulate(&self, first: u32, seeds: u32, elections: Option<u32>) -> Result<(), String> {
+    /// Runs so many seeds from this one on, with one of the breaks; what was found, if anything.
+    fn simulate(
+        &self,
+        number: Option<usize>,
+        first: u32,
+        seeds: u32,
+        elections: Option<u32>,
+    ) -> Result<(), String> {
         let elections = elections.map(|elections| format!("--elections={elections}"));
         let cargo = Command::new(env!("CARGO"))
             .args(["run", "--quiet", "--offline", "--locked", "--package", "incumbent-simulation"])
@@ -193,8 +229,8 @@ impl Copy {
             .current_dir(&self.0)
             .env("CARGO_TARGET_DIR", self.0.with_file_name("target"))
             .env("RUSTFLAGS", "-Awarnings")
-            // Each break changes a few functions.
-            .env("CARGO_INCREMENTAL", "1")
+            .env("BREAK", number.map_or_else(String::new, |number| number.to_string()))
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .output()
             .expect("cargo runs");
         let said = String::from_utf8_lossy(&cargo.stdout).into_owned();

@@ -16,12 +16,28 @@ fn opened() -> Elector {
 }
 
 fn candidacy(name: String, value: Vec<u8>) -> Event {
-    Event::Campaign(Candidacy { election: 1, name, contest: Contest::Race, value, rejoin: false })
+    Event::Campaign(Candidacy {
+        election: 1,
+        name,
+        contest: Contest::Race,
+        value,
+        rejoin: false,
+        priority: 0,
+        preempt_after: None,
+    })
 }
 
 fn campaign(election: ElectionId) -> Event {
     let (name, value) = (format!("jobs-{election}"), Vec::new());
-    Event::Campaign(Candidacy { election, name, contest: Contest::Queue, value, rejoin: true })
+    Event::Campaign(Candidacy {
+        election,
+        name,
+        contest: Contest::Queue,
+        value,
+        rejoin: true,
+        priority: 0,
+        preempt_after: None,
+    })
 }
 
 fn observation(election: ElectionId, name: &str) -> Observation {

@@ -8,6 +8,7 @@ use incumbent_guest::types::Contest;
 use incumbent_simulation::laws::Law;
 use incumbent_simulation::plan::{Election, Fault, Flaw, Kind, Moment, Plan};
 use incumbent_simulation::seeds::{Found, run_all};
+use incumbent_simulation::store::EXPIRY_TICK;
 use incumbent_simulation::{Run, run};
 
 const SEEDS: u64 = 40;
@@ -365,6 +366,45 @@ fn row_54_elected_while_renewals_fail() {
         .collect();
     let run = play(in_turns(with(&faults)));
     assert!(run.terms > SEEDS * 4, "{} terms", run.terms);
+}
+
+/// The law of wishes: a wish never leaves an election without a leader for longer than a handover,
+/// and a lease where a candidate has died.
+#[test]
+fn wishes_leave_no_election_without_a_leader() {
+    let wishes: Vec<Fault> = (0..10).map(|n| fault(5 + 5 * n, 1, Kind::Wish(0))).collect();
+    let run = play(with(&wishes));
+    assert!(run.hand_overs > 5 * SEEDS, "{} hand overs", run.hand_overs);
+    // The work stops, and then a deletion, its event and a read: 2 ms each way.
+    let handover = Plan::quiet(0).stopping + SECOND / 50;
+    assert!(run.vacancy < handover, "nobody led for {} ns", run.vacancy);
+
+    let deaths = of_each(6, 15, 8, Kind::Crash);
+    let run = play(with(&[&wishes[..], &deaths].concat()));
+    assert!(run.hand_overs > 2 * SEEDS, "{} hand overs", run.hand_overs);
+    let lease = Plan::quiet(0).lease_ttl;
+    assert!(run.vacancy < lease + EXPIRY_TICK + handover, "nobody led for {} ns", run.vacancy);
+}
+
+/// A preferred candidate that fails again and again takes the lead over once for each of its starts,
+/// and only if it was in line for long enough.
+#[test]
+fn a_preferred_candidate_that_flaps_does_not_take_the_lead_again_and_again() {
+    let flaps: Vec<Fault> = (0..4).map(|n| fault(10 + 12 * n, 1, Kind::Crash(2))).collect();
+    let plan = with(&flaps);
+    let preferring = |after: u64| {
+        let plan = &plan;
+        play(move |seed| Plan {
+            priorities: vec![0, 0, 1],
+            preempt_after: Some(after * SECOND),
+            ..plan(seed)
+        })
+    };
+    let run = preferring(3);
+    assert!(run.hand_overs > SEEDS / 2, "{} hand overs", run.hand_overs);
+    assert!(run.hand_overs <= 5 * SEEDS, "{} hand overs, and 5 starts each", run.hand_overs);
+    // It is never in line for so long.
+    assert_eq!(preferring(60).hand_overs, 0);
 }
 
 #[test]

@@ -4,6 +4,11 @@
 use incumbent_simulation::plan::Plan;
 use incumbent_simulation::run;
 use incumbent_simulation::seeds::run_all;
+use mimalloc::MiMalloc;
+
+/// What is simulated consists of small things that come and go.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Each of them has to be met in so many runs.
 const REASONS: [&str; 5] = ["resigned", "expired", "lease-lost", "deposed", "fenced"];
@@ -19,6 +24,7 @@ fn main() {
     assert!(total.time >= seeds * 120_000_000_000, "a seed covers 120 s");
     assert!(total.faults >= seeds * 5, "and 5 faults");
     assert!(total.terms >= seeds * 3, "and 3 terms");
+    assert!(total.hand_overs >= seeds / 10, "{} hand overs", total.hand_overs);
     assert!(total.traps >= seeds / 4, "{} traps", total.traps);
     assert!(total.drops >= seeds * 2, "{} candidacies are dropped", total.drops);
     assert!(total.lost_news >= seeds / 10, "{} events are lost", total.lost_news);

@@ -12,6 +12,7 @@ pub fn encode(kind: &Type, value: &Val) -> Value {
     match (kind, value) {
         (_, Val::Bool(value)) => json!(value),
         (_, Val::U32(number)) => json!(number),
+        (_, Val::S32(number)) => json!(number),
         // JavaScript would read them as floats, and lose digits.
         (_, Val::U64(number)) => json!(number.to_string()),
         (_, Val::S64(number)) => json!(number.to_string()),
@@ -57,6 +58,7 @@ pub fn decode(kind: &Type, json: &Value) -> Result<Val, String> {
     match kind {
         Type::Bool => json.as_bool().map(Val::Bool),
         Type::U32 => json.as_u64().and_then(|number| number.try_into().ok()).map(Val::U32),
+        Type::S32 => json.as_i64().and_then(|number| number.try_into().ok()).map(Val::S32),
         Type::U64 => json.as_str().and_then(|digits| digits.parse().ok()).map(Val::U64),
         Type::S64 => json.as_str().and_then(|digits| digits.parse().ok()).map(Val::S64),
         Type::String => json.as_str().map(|text| Val::String(text.into())),

@@ -110,6 +110,11 @@ const TABLE: &[(&str, &[&str])] = &[
     ("run e --restart-delay -1s -- true", &["'-1s' for '--restart-delay", "minus"]),
     ("run e --max-memory -5 -- true", &["'-5' for '--max-memory", "1.."]),
     ("run e --restart-delay soon -- true", &["--restart-delay", "unit"]),
+    ("run e --priority high -- true", &["'high' for '--priority"]),
+    ("run e --preempt -- true", &["--preempt", "--priority is 0", "--priority 1"]),
+    ("campaign e --preempt --priority -2", &["--preempt", "--priority is -2"]),
+    ("campaign e --min-term 1m", &["--min-term", "--preempt"]),
+    ("campaign e --priority 1 --contest race", &["--priority", "--contest race"]),
     ("run e --events /nowhere/x -- true", &["--events /nowhere/x"]),
     (
         "run e --events /dev/full -- true",

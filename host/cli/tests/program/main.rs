@@ -55,6 +55,7 @@ mod lost_packets;
 mod notification;
 mod one_machine;
 mod page;
+mod priority;
 mod released;
 mod replay;
 mod run;

@@ -156,16 +156,22 @@ macro_rules! numbers {
 
 numbers!(u64, i64);
 
-impl Json for u32 {
-    fn write(&self, to: &mut Writer<'_>) {
-        let _ = write!(to.text, "{self}");
-    }
+macro_rules! small_numbers {
+    ($($number:ty)*) => {$(
+        impl Json for $number {
+            fn write(&self, to: &mut Writer<'_>) {
+                let _ = write!(to.text, "{self}");
+            }
 
-    fn read(_: &mut Reader, json: &Value) -> Result<Self, String> {
-        let number = json.as_u64().and_then(|number| number.try_into().ok());
-        number.ok_or_else(|| "this is no small number".into())
-    }
+            fn read(_: &mut Reader, json: &Value) -> Result<Self, String> {
+                let number = json.as_i64().and_then(|number| number.try_into().ok());
+                number.ok_or_else(|| "this is no small number".into())
+            }
+        }
+    )*};
 }
+
+small_numbers! { u32 i32 }
 
 impl Json for bool {
     fn write(&self, to: &mut Writer<'_>) {
@@ -376,7 +382,7 @@ enums! {
 
 records! {
     Config { lease_ttl, safety_margin, request_timeout, seed }
-    Candidacy { election, name, contest, value, rejoin }
+    Candidacy { election, name, contest, value, rejoin, priority, preempt_after }
     Observation { election, name, contest }
     Term { election, epoch }
     Proclamation { election, ticket, value }

@@ -71,8 +71,10 @@ impl World<'_> {
                 }
             }
             Notice::HandOver(term) => {
+                self.run.hand_overs += 1;
                 if let Some(part) = self.part(process, term.election)
                     && self.term(process, part, term.epoch).is_some_and(|term| !term.over)
+                    && !self.calm
                 {
                     self.tell(process, Event::Resign(term));
                 }
@@ -182,6 +184,9 @@ impl World<'_> {
         }
         self.laws.elected(process, now, part, newest, &leadership)?;
         self.check_alone(process, part, epoch)?;
+        if part == 0 {
+            self.note_elected();
+        }
         let dropped = self.processes[process].parts[part].election != Some(election);
         let habit = self.processes[process].parts[part].habit;
         let drops = habit == Habit::Drops && !dropped && !self.calm && self.rng.bool();

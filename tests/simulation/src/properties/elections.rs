@@ -510,7 +510,9 @@ impl World {
         let part = self.parts.get_mut(&election).expect("it has begun");
         (part.second, part.rejoin) = (second, rejoin);
         let name = name.to_owned();
-        let candidacy = Candidacy { election, name, contest, value: b"us".into(), rejoin };
+        let (value, priority) = (b"us".into(), 0);
+        let candidacy =
+            Candidacy { election, name, contest, value, rejoin, priority, preempt_after: None };
         self.events.push(Event::Campaign(candidacy));
     }
 

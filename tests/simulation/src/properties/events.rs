@@ -111,6 +111,8 @@ impl World {
                     contest: contest(bytes)?,
                     value: text(bytes)?.into(),
                     rejoin: bytes.arbitrary()?,
+                    priority: bytes.arbitrary()?,
+                    preempt_after: bytes.arbitrary()?,
                 })
             }
             choice @ (5 | 6) => {

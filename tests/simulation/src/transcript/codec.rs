@@ -69,6 +69,8 @@ fn event(words: &mut Words<'_>) -> Result<Event, String> {
             contest: contest(words)?,
             value: words.bytes()?,
             rejoin: words.eat("rejoin"),
+            priority: if words.eat("priority") { words.number()? } else { 0 },
+            preempt_after: if words.eat("preempt") { Some(words.duration()?) } else { None },
         }),
         "observe" => Event::Observe(observation(words)?),
         "inspect" => Event::Inspect(observation(words)?),

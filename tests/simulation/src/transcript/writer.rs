@@ -1,5 +1,7 @@
 //! Events and configurations of the native elector as lines of a transcript.
 
+use std::fmt::Write as _;
+
 use incumbent_guest::types::*;
 
 use super::native_codec::{changes, failed, found, term_text};
@@ -23,8 +25,15 @@ pub fn written(event: &Event) -> String {
         Event::Wake => "wake".into(),
         Event::Campaign(candidacy) => {
             let rejoin = if candidacy.rejoin { " rejoin" } else { "" };
+            let mut preference = String::new();
+            if candidacy.priority != 0 {
+                let _ = write!(preference, " priority {}", candidacy.priority);
+            }
+            if let Some(after) = candidacy.preempt_after {
+                let _ = write!(preference, " preempt {}", seconds(after));
+            }
             format!(
-                "campaign {} {} {} {}{rejoin}",
+                "campaign {} {} {} {}{rejoin}{preference}",
                 candidacy.election,
                 quote(candidacy.name.as_bytes()),
                 contest(candidacy.contest),

@@ -29,6 +29,7 @@ impl World<'_> {
     pub(super) fn begin(&mut self, index: usize) -> Result<(), Broken> {
         let kind = self.plan.faults[index].kind;
         self.run.faults += 1;
+        self.note_leader();
         self.story.note(self.now, &format!("{kind:?} begins"));
         self.faults.push(kind);
         match kind {

@@ -16,11 +16,16 @@ use std::time::Instant;
 use incumbent_guest::types::{Contest, Duration};
 use incumbent_simulation::laws::Law;
 use incumbent_simulation::store::EXPIRY_TICK;
+use mimalloc::MiMalloc;
 use parking_lot::Mutex;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use recovery::Recovery;
 use world::{Action, Budget, REQUEST_TIMEOUT, STEP, Scope, World};
+
+/// What is explored consists of small things that come and go.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A world, known by its print.
 #[derive(Clone, Debug)]

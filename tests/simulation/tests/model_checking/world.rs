@@ -213,6 +213,8 @@ impl World {
                 contest: scope.contest,
                 value: b"us".into(),
                 rejoin: true,
+                priority: 0,
+                preempt_after: None,
             };
             world.tell(who, Told::Other(Event::Campaign(candidacy)));
         }
@@ -347,19 +349,8 @@ impl World {
             }
             Action::Wish(who, after, target, now) => {
                 self.left.wishes -= 1;
-                let mut created: Vec<_> = self.store.keys().map(|entry| entry.created).collect();
-                created.sort_unstable();
-                let now = if now { " now" } else { "" };
-                let wish = Entry {
-                    key: format!("{WISHES}{NAME}/transfer").into(),
-                    value: format!("{} {}{now}", created[after], created[target]).into(),
-                    lease: 1,
-                    created: self.store.revision(),
-                    modified: self.store.revision(),
-                };
-                if let Some(id) = self.candidates[who].wishes {
-                    let change = Change::Put(wish);
-                    self.tell(who, Told::Other(Event::Watched(Watched { id, change })));
+                if let Some(event) = self.wish(who, after, target, now) {
+                    self.tell(who, Told::Other(event));
                 }
             }
             Action::Pass => {
@@ -395,6 +386,31 @@ impl World {
         let calls = &mut self.candidate(who).calls;
         let index = calls.iter().position(|pending| pending.call.id == id);
         calls.remove(index.expect("the call is under way"))
+    }
+
+    /// What a candidate hears of a wish: that the key of the second age leads after the key of the
+    /// first.
+    fn wish(&self, who: usize, after: usize, target: usize, now: bool) -> Option<Event> {
+        let mut created: Vec<_> = self.store.keys().map(|entry| entry.created).collect();
+        created.sort_unstable();
+        let now = if now { " now" } else { "" };
+        let wish = Entry {
+            key: format!("{WISHES}{NAME}/transfer").into(),
+            value: format!("{} {}{now}", created[after], created[target]).into(),
+            lease: 1,
+            created: self.store.revision(),
+            modified: self.store.revision(),
+        };
+        let id = self.candidates[who].wishes?;
+        Some(Event::Watched(Watched { id, change: Change::Put(wish) }))
+    }
+
+    /// Whether such a wish changes anything. One that does not leads to no new world.
+    pub fn minds(&self, who: usize, after: usize, target: usize, now: bool) -> bool {
+        let Some(event) = self.wish(who, after, target, now) else { return false };
+        let [mut woken, mut told] = [(); 2].map(|()| self.candidates[who].elector.clone());
+        let step = told.handle(self.now, vec![event]);
+        step != woken.handle(self.now, vec![Event::Wake]) || told != woken
     }
 
     fn watch(&mut self, who: usize, id: RequestId) -> &mut OpenWatch {

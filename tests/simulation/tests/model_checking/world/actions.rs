@@ -51,7 +51,9 @@ impl World {
         if left.wishes > 0 && candidate.wishes.is_some() {
             let keys = self.store.keys().count();
             for (after, target) in (0..keys).flat_map(|it| (it + 1..keys).map(move |to| (it, to))) {
-                actions.extend([false, true].map(|now| Action::Wish(who, after, target, now)));
+                let minded = |now: &bool| self.minds(who, after, target, *now);
+                let wish = |now| Action::Wish(who, after, target, now);
+                actions.extend([false, true].into_iter().filter(minded).map(wish));
             }
         }
         if left.pauses > 0 {
