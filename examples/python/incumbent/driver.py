@@ -131,8 +131,18 @@ class Driver:
         self._events.append(Variant(tag, payload))
         self._woken.set()
 
-    def campaign(self, **candidacy: Any) -> Candidacy:
-        request = record(election=self._next(), rejoin=False, **candidacy)
+    def campaign(
+        self, name: str, contest: str, value: bytes, priority: int = 0, preempt_after: int | None = None
+    ) -> Candidacy:
+        request = record(
+            election=self._next(),
+            name=name,
+            contest=contest,
+            value=value,
+            rejoin=False,
+            priority=priority,
+            preempt_after=preempt_after,
+        )
         candidacy = self.candidacies[request.election] = Candidacy(request)
         self._join(candidacy)
         return candidacy

@@ -139,13 +139,8 @@ class Session:
             await asyncio.wait([earlier.over for earlier in leaving])
         if self._driver.closes:
             raise Closed("the session is closed") from self._driver.broken
-        candidacy = self._driver.campaign(
-            name=name,
-            contest=contest,
-            value=value,
-            priority=priority,
-            preempt_after=None if preempt_after is None else _nanoseconds("preempt_after", preempt_after),
-        )
+        after = None if preempt_after is None else _nanoseconds("preempt_after", preempt_after)
+        candidacy = self._driver.campaign(name, contest, value, priority, after)
         try:
             await candidacy.elected
         except asyncio.CancelledError:

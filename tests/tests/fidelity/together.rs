@@ -171,7 +171,8 @@ impl Both {
         candidates.sort_by_key(|asked| only_deletes(&left[*asked].0));
         let found = candidates.iter().find_map(|first| {
             let others = candidates.iter().filter(|other| *other != first);
-            self.chain(left, [first].into_iter().chain(others), changes)
+            let found = self.chain(left, [first].into_iter().chain(others), changes)?;
+            self.explains_the_others(left, &candidates, &found).then_some(found)
         });
         let Some((after, done)) = found else {
             let asked: Vec<_> = candidates.iter().map(|asked| &left[*asked]).collect();
@@ -211,6 +212,21 @@ impl Both {
         let mut made: Vec<Change> = made.map(|(_, change)| change.clone()).collect();
         made.sort_by_key(place);
         (made == changes).then_some((after, done))
+    }
+
+    /// Whether the candidates that did nothing are answered as they would be after the others: of
+    /// two deletions of a key, only one may come first, if the other one compares.
+    fn explains_the_others(
+        &self,
+        asked: &[Asked],
+        candidates: &[usize],
+        (after, done): &(Contents, Vec<usize>),
+    ) -> bool {
+        candidates.iter().filter(|other| !done.contains(other)).all(|other| {
+            let (operation, answer) = &asked[*other];
+            let mut same = after.clone();
+            same.perform(self.now(), operation) == *answer && same.revision() == after.revision()
+        })
     }
 
     /// What the watch of everything has told of each new revision. The last one is the operator's
