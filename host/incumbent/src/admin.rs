@@ -1,6 +1,7 @@
 //! For users without a session: writes guarded by a term of another process, and an
 //! operator's orders.
 
+mod short_lived;
 mod transfer;
 
 use std::time::Duration;

@@ -6,6 +6,7 @@ incumbent_tests::on_each_version!(a_named_candidate_leads_next);
 incumbent_tests::on_an_etcd!(
     a_candidate_of_another_client_stays_in_front,
     a_leader_of_another_client_hears_nothing,
+    a_target_that_gets_back_in_line_leads_all_the_same,
     a_target_that_stands_still_is_silent,
     the_leader_leads_on_for_as_long_as_a_dead_candidate_would_follow,
     the_work_stops_before_the_handover,
@@ -128,10 +129,31 @@ fn the_leader_leads_on_for_as_long_as_a_dead_candidate_would_follow(etcd: Etcd) 
     three.stop();
 }
 
+/// As one does that makes room for preferred candidates, and has not heard of the transfer yet.
+fn a_target_that_gets_back_in_line_leads_all_the_same(etcd: Etcd) {
+    let one = in_line(&etcd, "one").once("elected");
+    etcd.etcdctl(&["put", "my-service/1", "two"]);
+    // Where that one comes back, behind the other one.
+    let [three, two] = ["three", "two"].map(|id| in_line(&etcd, id));
+    let mut watch = etcd.etcdctl_command(&["watch", "--prefix", "incumbent-wishes/"]);
+    watch.stdin(Stdio::null());
+    let watch = Running::start(watch);
+    let transfer = Running::start(transfer(&etcd, &["--to", "two"]));
+    watch.stdout.line_with("now");
+    etcd.etcdctl(&["del", "my-service/1"]);
+    transfer.stdout.line_with("two leads my-service");
+    two.event("elected");
+    for candidate in [one, two, three] {
+        candidate.stop();
+    }
+}
+
 /// It cannot say that it leads. The next lease time ends that, as ever.
 fn a_target_that_stands_still_is_silent(etcd: Etcd) {
     let one = in_line(&etcd, "one").once("elected");
-    let two = in_line(&etcd, "two");
+    // Its lease outlives the transfer.
+    let two = ["campaign", "my-service", "-o", "json", "--id", "two", "--ttl", "4s"];
+    let two = Running::start(on(&etcd, two)).once("joined");
     kill(two.pid(), Signal::STOP);
     let told = end(transfer(&etcd, &["--to", "two"])).expect(1).stderr;
     assert!(told.contains("two leads my-service in epoch "), "{told}");

@@ -14,15 +14,16 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::Admin;
+use super::short_lived::{any_lease, claim};
 use crate::event::Participant;
 use crate::store::read::misanswered;
 use crate::store::{LeaseLeft, Watches};
 use crate::types::{
-    Change, Claim, Contest, Entry, Epoch, Expectation, Failure, Grant, Guard, Guarded, Mutation,
-    Operation, Response, Watch, Watched,
+    Change, Contest, Entry, Epoch, Expectation, Failure, Guard, Guarded, Mutation, Operation,
+    Response, Watch, Watched,
 };
 
 /// How long candidates in front of the target may take to get out of its way, from the last one on
@@ -34,10 +35,10 @@ const LATE: Duration = Duration::from_millis(1_500);
 const SHOWN: Duration = Duration::from_secs(2);
 /// How often the wish is written again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How often it is looked whether a target that left its place is in line again.
+const LOOK: Duration = Duration::from_millis(50);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(86_400);
-/// The time of the wish's lease, in nanoseconds. It is renewed whenever the wish is written again.
-const LEASE_TIME: u64 = 5_000_000_000;
 
 /// That a certain candidate should lead next.
 #[derive(Clone, Debug)]
@@ -140,6 +141,26 @@ impl Admin<'_> {
             return Err(Failure::Invalid(sentence.into()));
         }
         let deadline = Instant::now() + transfer.wait;
+        let mut gone = None;
+        loop {
+            let transferred = self.attempt(&transfer, deadline).await?;
+            let now = Instant::now();
+            match (transferred, gone) {
+                // It may only have got back in line, for candidates with a higher priority.
+                (Transferred::Gone, _) if now < deadline => gone = Some(now),
+                (Transferred::NotInLine, Some(gone)) if now < deadline.min(gone + ROOM) => {
+                    sleep(LOOK).await;
+                }
+                (Transferred::NotInLine, Some(_)) => return Ok(Transferred::Gone),
+                (Transferred::Changed(Some(leader)), Some(_)) => {
+                    return Ok(Transferred::Overtaken(leader));
+                }
+                (transferred, _) => return Ok(transferred),
+            }
+        }
+    }
+
+    async fn attempt(self, transfer: &Transfer, deadline: Instant) -> Result<Transferred, Failure> {
         let mut watches = self.store.watches();
         let prefix = format!("{}/", self.election).into_bytes();
         watches.open(Watch { id: 1, key: prefix, prefix: true, since: None });
@@ -222,7 +243,7 @@ impl Admin<'_> {
                 && let Some(leader) = self.leader().await?
                 && i64::from(leader.epoch) != progress.target.created
             {
-                return Ok(Transferred::Overtaken(leader));
+                return self.overtaken(&progress, leader).await;
             }
         }
     }
@@ -258,7 +279,21 @@ impl Admin<'_> {
             Some(leader) if i64::from(leader.epoch) == progress.target.created => {
                 Transferred::Silent(leader)
             }
-            Some(leader) => Transferred::Overtaken(leader),
+            Some(leader) => return self.overtaken(progress, leader).await,
+            None => Transferred::Gone,
+        })
+    }
+
+    /// Another candidate leads: the target stands behind it, or has left its place.
+    async fn overtaken(
+        self,
+        progress: &Progress,
+        leader: Participant,
+    ) -> Result<Transferred, Failure> {
+        let target = &progress.target;
+        let found = super::read::get(self.store, target.key.clone(), self.timeout).await?;
+        Ok(match found.filter(|found| found.created == target.created) {
+            Some(_) => Transferred::Overtaken(leader),
             None => Transferred::Gone,
         })
     }
@@ -268,25 +303,8 @@ impl Admin<'_> {
         let is_urgent = progress.in_front.is_empty();
         let key = format!("incumbent-wishes/{}/transfer", self.election).into_bytes();
         let value = wished(progress.leader.created, progress.target.created, is_urgent);
-        let call = |operation| self.store.call(operation, self.timeout);
-        let grant = call(Operation::Grant(Grant { lease, ttl: LEASE_TIME }));
-        let claim =
-            || call(Operation::Claim(Claim { key: key.clone(), value: value.clone(), lease }));
-        // Together, because the grant usually comes first.
-        let (granted, mut claimed) = join(grant, claim()).await;
-        if !matches!(granted?, Response::Granted(_)) {
-            return Err(misanswered("grant"));
-        }
-        if matches!(claimed, Ok(Response::Expired)) {
-            claimed = claim().await;
-        }
-        let claimed = claimed?;
-        if let Response::Taken(_) = claimed {
-            return Ok(None);
-        }
-        let Response::Claimed(claimed) = claimed else { return Err(misanswered("claim")) };
-        let guard = Guard { key, epoch: claimed.entry.created, lease: Some(lease) };
-        Ok(Some(Wish { guard, is_urgent, written: Instant::now() }))
+        let guard = claim(self.store, self.timeout, lease, key, value).await?;
+        Ok(guard.map(|guard| Wish { guard, is_urgent, written: Instant::now() }))
     }
 
     /// Writes the wish again. False if the target is gone.
@@ -394,11 +412,4 @@ async fn started(watches: &mut dyn Watches, within: Duration) -> Result<i64, Fai
         Ok(_) => Err(misanswered("watch")),
         Err(_) => Err(Failure::Timeout),
     }
-}
-
-/// A lease id that nobody else has.
-fn any_lease() -> Result<i64, Failure> {
-    let drawn = getrandom::u64();
-    let drawn = drawn.map_err(|error| Failure::Other(format!("no random number: {error}")))?;
-    Ok((drawn >> 1).cast_signed().max(1))
 }
