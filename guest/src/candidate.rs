@@ -39,7 +39,7 @@ use crate::cleanup::Cleanup;
 use crate::context::Context;
 use crate::layout::{Layout, check_value};
 use crate::session::Session;
-use crate::types::{Candidacy, Contest, Epoch, Guard, Selection};
+use crate::types::{Candidacy, Contest, Entry, Epoch, Guard, Selection};
 
 pub use self::common::{CandidateContext, Inputs, Next, Reading};
 
@@ -85,6 +85,7 @@ impl Candidate {
             failed: 0,
             is_awaited: false,
             named_until: 0,
+            hands_over: false,
             priority: Priority::new(priority, preempt_after),
         };
         Ok(Candidate { common, state: State::Idle(Idle { held_back: true }) })
@@ -110,6 +111,18 @@ impl Candidate {
     pub fn guard(&self, epoch: Epoch) -> Option<Guard> {
         let State::Leading(leading) = &self.state else { return None };
         leading.guard(epoch)
+    }
+
+    /// Whether it leads, and does not hand over yet.
+    pub fn may_hand_over(&self) -> bool {
+        matches!(self.state, State::Leading(_)) && !self.common.hands_over
+    }
+
+    /// Whether somebody is in line behind it, by what was found at `Layout::newest`.
+    pub fn has_successor(&self, found: &[Entry]) -> bool {
+        let State::Leading(leading) = &self.state else { return false };
+        let behind = |it: &Entry| self.common.layout.counts(&it.key) && leading.is_before(it);
+        self.may_hand_over() && found.iter().any(behind)
     }
 
     /// The reads of the keys that the present state relies on.
@@ -142,7 +155,7 @@ impl Candidate {
             State::LostRace(_) => refused(),
             State::Waiting(waiting) => {
                 let valid = validity.is_some_and(|validity| validity.until > context.now);
-                lost() || valid && waiting.is_overdue()
+                lost() || valid && waiting.is_overdue() || context.drain.is_on()
             }
             State::Leading(leading) => {
                 lost() || validity.is_some_and(|it| leading.is_behind(context.now, it))

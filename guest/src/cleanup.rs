@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::context::{Answer, Context, Dirty, Purpose, WatchHandle, Watcher, unfit};
 use crate::ids::DeletionId;
 use crate::layout::{Layout, NameHash, hash, point_of_key};
-use crate::table::{Table, with_hash};
+use crate::table::{Table, with_first};
 use crate::timers::{SECOND, Timer};
 use crate::types::{
     Change, Duration, ElectionId, Entry, Epoch, Failure, Guarded, LeaseId, Mutation, Operation,
@@ -72,6 +72,8 @@ pub struct AbandonedKey {
     pub election: ElectionId,
     /// Whether that candidacy is over once the key is gone.
     pub is_last: bool,
+    /// Whether the next term may be handed over once the key is gone.
+    pub hands_over: bool,
 }
 
 impl Cleanup {
@@ -155,7 +157,7 @@ impl Cleanup {
     }
 
     fn of(&self, key: &[u8]) -> impl Iterator<Item = (DeletionId, &PendingDeletion)> {
-        with_hash(&self.by_key, hash(key))
+        with_first(&self.by_key, hash(key))
             .filter_map(|id| Some((id, &**self.pending.get(&id)?)))
             .filter(move |(_, pending)| pending.abandoned.key == key)
     }
@@ -404,6 +406,7 @@ impl Cleanup {
         if pending.abandoned.is_last {
             context.withdraw(pending.abandoned.election, None);
         }
+        context.drain.under_way -= u32::from(pending.abandoned.hands_over);
         self.deleting -= u32::from(pending.phase.is_deleting());
         pending.phase.release(context, id);
         if let Some(watch) = pending.abandoned.watch {

@@ -5,10 +5,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::backoff::{self, CAP};
+use crate::drain::Drain;
 use crate::ids::{DeletionId, WatchId};
 use crate::layout::NameHash;
 use crate::random::Random;
-use crate::table::Table;
+use crate::table::{Table, with_first};
 use crate::timers::{SECOND, Timer, Timers};
 use crate::types::{
     Call, Change, Command, Duration, ElectionId, Epoch, Failure, LeaseId, Mark, Notice, Operation,
@@ -42,6 +43,8 @@ pub enum Purpose {
     Observe(ElectionId),
     /// A candidate that writes its wish.
     Wish { election: ElectionId, lease: LeaseId },
+    /// A session that is drained, and reads who else is in line for these.
+    Successors(Vec<ElectionId>),
     /// An inspection.
     Inspect(ElectionId),
     /// A pending deletion.
@@ -148,13 +151,15 @@ pub struct Context {
     /// The newest epoch in which this elector led. Its later candidacies do not lead in an older
     /// one, even if the store went back.
     pub newest: Epoch,
+    pub drain: Drain,
     commands: Vec<Command>,
     request_timeout: Duration,
     last_request: RequestId,
     last_watch: WatchId,
     calls: Table<RequestId, Purpose>,
     watches: Table<WatchId, OpenWatch>,
-    requests: Table<RequestId, WatchId>,
+    /// The watches by the requests that opened them.
+    requests: Table<(RequestId, WatchId), ()>,
     /// The watch of what is wished.
     wishes: Option<WatchHandle>,
 }
@@ -321,7 +326,7 @@ impl Context {
         self.timers.cancel(Timer::Rewatch(watch.id));
         let Some(open) = self.watches.remove(&watch.id) else { return };
         if let Some(request) = open.request {
-            self.requests.remove(&request);
+            self.requests.remove(&(request, watch.id));
             self.commands.push(Command::Unwatch(request));
         }
         if self.watches.is_empty() {
@@ -341,7 +346,7 @@ impl Context {
         if let Some(open) = self.watches.get_mut(&watch.id)
             && let Some(request) = open.request.take()
         {
-            self.requests.remove(&request);
+            self.requests.remove(&(request, watch.id));
             self.commands.push(Command::Unwatch(request));
             self.open(watch.id);
         }
@@ -353,7 +358,7 @@ impl Context {
         let id = self.next_request();
         let Some(open) = self.watches.get_mut(&watch) else { return };
         open.request = Some(id);
-        self.requests.insert(id, watch);
+        self.requests.insert((id, watch), ());
         let (key, prefix) = (open.key.clone(), open.prefix);
         self.commands.push(Command::Watch(Watch { id, key, prefix, since: None }));
     }
@@ -361,7 +366,7 @@ impl Context {
     /// Who gets this change; none if nobody listens any more. A watch that ended is opened again
     /// by itself, after a pause.
     pub fn watched(&mut self, id: RequestId, change: &Change) -> Option<Watcher> {
-        let watch = *self.requests.get(&id)?;
+        let watch = with_first(&self.requests, id).next()?;
         let open = self.watches.get_mut(&watch)?;
         let watcher = open.watcher;
         if watcher == Watcher::Wishes
@@ -378,7 +383,7 @@ impl Context {
                 }
                 open.failed = open.failed.saturating_add(1);
                 let failed = open.failed;
-                self.requests.remove(&id);
+                self.requests.remove(&(id, watch));
                 let (Watcher::Own(election)
                 | Watcher::Predecessor(election)
                 | Watcher::Observer(election)

@@ -9,18 +9,21 @@
 //! catches up with it before it does anything else. A sweep visits those that have something to do
 //! about it, in portions of 128 a step, and passes over the others.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::candidate::{Candidate, CandidateContext, Inputs, Next, Reading};
 use crate::cleanup::Cleanup;
-use crate::context::{Asker, Context, Dirty, Purpose, RECHECK, Watcher, write_outcome};
+use crate::context::{
+    Answer, Asker, Context, Dirty, Purpose, RECHECK, Watcher, snapshot, write_outcome,
+};
 use crate::inspection::Inspection;
 use crate::layout::{Layout, NameHash, hash, point_of_key, queue_of, written_key};
 use crate::observer::Observer;
 use crate::session::{Session, Validity};
-use crate::table::{Table, with_hash};
+use crate::table::{Table, with_first};
 use crate::text::decimal;
-use crate::timers::{FAR, Timer};
+use crate::timers::{FAR, SECOND, Timer};
 use crate::types::{
     Candidacy, Change, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension, Failure,
     Guarded, GuardedWrite, Mark, Notice, Observation, Operation, Proclamation, Reply, Response,
@@ -54,7 +57,7 @@ pub struct Elector {
     /// How many candidacies there are.
     candidates: usize,
     /// All inspections. Only one reads at a time, because its results may be large.
-    inspections: Table<ElectionId, ()>,
+    inspections: VecDeque<ElectionId>,
     inspecting: Option<ElectionId>,
     life: Life,
     /// What catches up next with a change of the lease; none once all has.
@@ -71,6 +74,12 @@ enum Participation {
     Candidate(Candidate),
     Observer(Observer),
     Inspection(Inspection),
+}
+
+impl Participation {
+    fn may_hand_over(&self) -> bool {
+        matches!(self, Participation::Candidate(candidate) if candidate.may_hand_over())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,7 +106,7 @@ impl Elector {
             elections: Table::default(),
             names: Table::default(),
             candidates: 0,
-            inspections: Table::default(),
+            inspections: VecDeque::new(),
             inspecting: None,
             life: Life::Open,
             sweep: None,
@@ -175,6 +184,7 @@ impl Elector {
                 state.preempt(cx);
                 Next::Stay
             }),
+            Timer::Drain => self.context.drain.next = Some(0),
             Timer::Cleanup(id) => self.cleanup.try_again(&mut self.context, id),
             Timer::Rewatch(watch) => self.context.open(watch),
             Timer::Recheck => self.recheck(),
@@ -199,7 +209,7 @@ impl Elector {
                 if let Some((id, layout)) = self.check_observation(observation) {
                     let inspection = Inspection::new(id, layout);
                     self.elections.insert(id, Participation::Inspection(inspection));
-                    self.inspections.insert(id, ());
+                    self.inspections.push_back(id);
                     self.start_inspection();
                 }
             }
@@ -223,6 +233,7 @@ impl Elector {
                 self.input(election, |state, cx| state.yielded(cx, epoch));
             }
             Event::Leave(election) => self.leave(election),
+            Event::Drain(at_once) => self.drain(at_once),
             Event::Close => self.close(),
         }
     }
@@ -270,7 +281,7 @@ impl Elector {
     }
 
     fn with_hash(&self, hash: NameHash) -> impl Iterator<Item = ElectionId> {
-        with_hash(&self.names, hash).filter_map(|id| ElectionId::try_from(id).ok())
+        with_first(&self.names, hash).filter_map(|id| ElectionId::try_from(id).ok())
     }
 
     fn candidate(&self, election: ElectionId) -> Option<&Candidate> {
@@ -321,7 +332,7 @@ impl Elector {
     /// Starts the next inspection, unless one is running.
     fn start_inspection(&mut self) {
         if self.inspecting.is_none() && self.life == Life::Open {
-            self.inspecting = self.inspections.first().map(|(next, ())| next);
+            self.inspecting = self.inspections.front().copied();
             if let Some(next) = self.inspecting
                 && let Some(Participation::Inspection(inspection)) = self.elections.get_mut(&next)
             {
@@ -332,7 +343,7 @@ impl Elector {
 
     /// Forgets an inspection that is over, and starts the next one.
     fn end_inspection(&mut self, election: ElectionId) {
-        self.inspections.remove(&election);
+        self.inspections.retain(|id| *id != election);
         if self.inspecting == Some(election) {
             self.inspecting = None;
             self.start_inspection();
@@ -408,7 +419,60 @@ impl Elector {
             self.life = Life::Closing;
             self.context.lease_is_dirty = true;
             // Each election leaves when the sweep comes to it.
-            self.context.sweep = true;
+            self.drain(None);
+        }
+    }
+
+    /// Has the session lead nothing and stand in no line, or take part again. One that closes leaves
+    /// everything anyway.
+    fn drain(&mut self, at_once: Option<u32>) {
+        let at_once = at_once.filter(|_| self.life == Life::Open);
+        let drain = &mut self.context.drain;
+        (drain.at_once, drain.next) = (at_once.map(|it| it.max(1)), at_once.map(|_| 0));
+        self.context.timers.cancel(Timer::Drain);
+        self.context.sweep = true;
+    }
+
+    /// Hands over terms of a session that is drained: as many as may be at a time.
+    fn hand_over(&mut self) {
+        let mut free = self.context.drain.free().min(MOST_CHECKED as u32);
+        let (mut asked, mut selections) = (Vec::new(), Vec::new());
+        while free > 0
+            && let Some(from) = self.context.drain.next
+        {
+            let found = self.elections.find(from, Participation::may_hand_over);
+            self.context.drain.next = found.and_then(|id| id.checked_add(1));
+            let Some(election) = found else {
+                if self.context.leaders > 0 {
+                    self.context.set_timer(Timer::Drain, SECOND);
+                }
+                break;
+            };
+            free -= 1;
+            match self.candidate(election).and_then(|it| it.layout().newest()) {
+                Some(selection) => {
+                    asked.push(election);
+                    selections.push(selection);
+                }
+                None => self.input(election, |state, cx| state.hand_over(cx)),
+            }
+        }
+        if !asked.is_empty() {
+            self.context.drain.asks = true;
+            self.context.call(Purpose::Successors(asked), Operation::Read(selections));
+        }
+    }
+
+    /// Hands over the terms for which somebody else is in line.
+    fn successors_read(&mut self, asked: Vec<ElectionId>, outcome: Answer) {
+        self.context.drain.asks = false;
+        let found = snapshot(outcome).map_or_else(|_| Vec::new(), |snapshot| snapshot.found);
+        for (election, found) in asked.into_iter().zip(found) {
+            if self.context.drain.is_on()
+                && self.candidate(election).is_some_and(|it| it.has_successor(&found))
+            {
+                self.input(election, |state, cx| state.hand_over(cx));
+            }
         }
     }
 
@@ -458,6 +522,7 @@ impl Elector {
                     observer.answered(&mut self.context, outcome);
                 }
             }
+            Purpose::Successors(asked) => self.successors_read(asked, outcome),
             Purpose::Inspect(election) => {
                 if let Some(Participation::Inspection(inspection)) =
                     self.elections.get_mut(&election)
@@ -634,6 +699,7 @@ impl Elector {
                 self.session.retire(&mut self.context);
             }
         }
+        self.hand_over();
         self.tell_extension();
     }
 
@@ -668,7 +734,7 @@ impl Elector {
                     self.reconcile_election(election);
                 }
                 Some(Dirty::Name(name)) => {
-                    for id in with_hash(&self.names, name) {
+                    for id in with_first(&self.names, name) {
                         self.context.touch(id as ElectionId);
                     }
                     continue;

@@ -22,6 +22,9 @@ const LONGEST_ID: usize = 16;
 /// How many keys of the other layout a candidate's first read asks for.
 const OTHER_LAYOUT_LIMIT: u32 = 16;
 
+/// How many keys show whether anybody is in line behind a leader.
+const NEWEST: u32 = 16;
+
 /// How many wishes a candidate that may have missed some asks for.
 const MOST_WISHES: u32 = 128;
 
@@ -122,6 +125,13 @@ impl Layout {
             keys_only: true,
             ..point(self.prefix())
         }
+    }
+
+    /// Selects the newest keys. Somebody else's is among them if anybody is in line, unless there are
+    /// as many of other data. None in a race, where nobody is seen in line.
+    pub fn newest(&self) -> Option<Selection> {
+        let newest = || Selection { created_before: None, limit: NEWEST, ..self.newest_two(0) };
+        (self.contest == Contest::Queue).then(newest)
     }
 
     /// Selects so many keys that are not below `from`.

@@ -34,6 +34,7 @@ mod cleanup;
 #[cfg(target_family = "wasm")]
 mod component;
 mod context;
+mod drain;
 mod elector;
 mod ids;
 mod inspection;

@@ -110,10 +110,12 @@ impl Observer {
 
     /// Compares what that read found with what the application was told.
     pub fn examine(&mut self, context: &mut Context, found: &[Entry], at: Revision) {
-        let found = found.iter().find(|entry| self.layout.counts(&entry.key));
+        let leader = found.iter().find(|entry| self.layout.counts(&entry.key));
         let told = self.told.as_ref().and_then(Option::as_ref);
-        let differs = found.map(|entry| entry.modified) != told.map(|entry| entry.modified);
+        let differs = leader.map(|entry| entry.modified) != told.map(|entry| entry.modified);
         match self.view {
+            // Other data that have come meanwhile hide the leader.
+            View::Current if leader.is_none() && !found.is_empty() => self.read(context),
             View::Current if at > self.seen && differs => {
                 context.renew_watch(&mut self.watch);
                 self.vacated = None;

@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 
 use crate::backoff::{self, CAP};
 use crate::context::{Answer, Context, Dirty, Purpose, unfit};
-use crate::table::Table;
 use crate::timers::{FAR, MILLISECOND, SECOND, Timer};
 use crate::types::{
     Config, ConfigError, Duration, Failure, Grant, LeaseId, Mark, Operation, RequestId, Response,
@@ -23,7 +22,7 @@ pub struct Session {
     ttl: Duration,
     margin: Duration,
     lease: Lease,
-    retired: Table<LeaseId, Retired>,
+    retired: Vec<(LeaseId, Retired)>,
     /// Renewals of the last lease had failed: the store was away, and other hosts come
     /// back as well. Or that lease did not even live until its first renewal, and the
     /// next one may not either.
@@ -302,13 +301,13 @@ impl Session {
         self.drop_lease(context);
         // A store keeps a lease for at least a second, even if it was asked for less.
         let until = until.max(context.now.saturating_add(SECOND));
-        self.retired.insert(id, Retired { until, failed: 0 });
+        self.retired.push((id, Retired { until, failed: 0 }));
         self.revoke(context, id);
     }
 
     /// Asks the store to revoke a lease, for the first time or again.
     pub fn revoke(&mut self, context: &mut Context, lease: LeaseId) {
-        match self.retired.get(&lease) {
+        match self.retired(lease) {
             Some(retired) if retired.until > context.now => {
                 context.call(Purpose::Revoke(lease), Operation::Revoke(lease));
             }
@@ -317,9 +316,13 @@ impl Session {
         }
     }
 
+    fn retired(&mut self, lease: LeaseId) -> Option<&mut Retired> {
+        self.retired.iter_mut().find(|(id, _)| *id == lease).map(|(_, retired)| retired)
+    }
+
     /// Forgets a lease that was given back.
     fn forget(&mut self, context: &mut Context, lease: LeaseId) {
-        self.retired.remove(&lease);
+        self.retired.retain(|(id, _)| *id != lease);
         context.lease_is_dirty = true;
     }
 
@@ -396,7 +399,7 @@ impl Session {
 
     /// Takes the answer to a revocation.
     pub fn revoked(&mut self, context: &mut Context, lease: LeaseId, outcome: &Answer) {
-        let Some(retired) = self.retired.get_mut(&lease) else { return };
+        let Some(retired) = self.retired(lease) else { return };
         match outcome {
             Ok(Response::Revoked | Response::Expired)
             | Err(Failure::Denied(_) | Failure::Invalid(_)) => self.forget(context, lease),

@@ -135,13 +135,13 @@ impl<K: Ord + Copy, V> Table<K, V> {
     }
 }
 
-/// The numbers that share a hash, in their order.
-pub fn with_hash(table: &Table<(u64, u64), ()>, hash: u64) -> impl Iterator<Item = u64> {
-    let mut from = Some((hash, 0));
+/// The second numbers of the rows that begin with this one, in their order.
+pub fn with_first(table: &Table<(u64, u64), ()>, first: u64) -> impl Iterator<Item = u64> {
+    let mut from = Some((first, 0));
     core::iter::from_fn(move || {
         let ((of, id), ()) = table.next(&from?)?;
-        from = Some((hash, id.checked_add(1)?));
-        (of == hash).then_some(id)
+        from = Some((first, id.checked_add(1)?));
+        (of == first).then_some(id)
     })
 }
 

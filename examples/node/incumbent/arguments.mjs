@@ -44,6 +44,12 @@ export function priority(given) {
 }
 
 /** @param {unknown} given */
+export function atOnce(given) {
+  const fits = typeof given === 'number' && Number.isInteger(given) && given > 0 && given < 2 ** 32;
+  return fits ? given : refuse('atOnce', given, 'a whole number from 1 on');
+}
+
+/** @param {unknown} given */
 export function revision(given) {
   const fits = given === undefined || (typeof given === 'bigint' && given >= 0n && given < 2n ** 63n);
   return fits ? given : refuse('modified', given, 'a revision, which is a BigInt');

@@ -2,7 +2,7 @@
 
 import { EventEmitter } from 'node:events';
 import { hostname } from 'node:os';
-import { bytes, contest, priority, seconds, text } from './arguments.mjs';
+import { atOnce, bytes, contest, priority, seconds, text } from './arguments.mjs';
 import { Driver } from './driver.mjs';
 import { ElectionError, sentence } from './errors.mjs';
 import { Leadership } from './leadership.mjs';
@@ -112,6 +112,8 @@ export class Session extends EventEmitter {
   /** @type {PromiseWithResolvers<void>} */
   #closed = deferred();
   #closing = false;
+  /** How many terms are handed over at a time, while it is drained. @type {number | undefined} */
+  #drain;
 
   /**
    * Connects to etcd, and makes sure that it answers and accepts us.
@@ -214,6 +216,30 @@ export class Session extends EventEmitter {
     };
     signal?.addEventListener('abort', leave, { once: true });
     return candidate.elected.promise.finally(() => signal?.removeEventListener('abort', leave));
+  }
+
+  /**
+   * Hands over all leaderships in order, and takes part in nothing until `undoDrain`: what a process does
+   * before its machine is taken away. Each leadership ends as soon as somebody else is in line
+   * (`resigned`), and in a race at once. Candidates leave the line, and go on as candidates.
+   *
+   * @param {number} [most] how many leaderships are being given up at a time
+   * @throws {ElectionError} `configuration`
+   */
+  drain(most = 16) {
+    this.#drain = atOnce(most);
+    this.#tellOfDrain();
+  }
+
+  /** Takes part again. */
+  undoDrain() {
+    this.#drain = undefined;
+    this.#tellOfDrain();
+  }
+
+  #tellOfDrain() {
+    // Otherwise the next elector is told first of all.
+    if (this.#driver.isRunning) this.#driver.push({ tag: 'drain', val: this.#drain });
   }
 
   /**
@@ -428,6 +454,7 @@ export class Session extends EventEmitter {
   }
 
   #campaignAgain() {
+    if (this.#drain) this.#tellOfDrain();
     this.#joining.clear();
     this.#held = [];
     for (const candidate of this.#candidates.values()) {

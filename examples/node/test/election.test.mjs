@@ -153,6 +153,23 @@ for (const version of VERSIONS) {
       await Promise.all([one.close(), two.close(), (await next).resign()]);
     });
 
+    test('a drained session leads no more until that is undone', async () => {
+      const one = await Session.connect(etcd.url);
+      const two = await Session.connect(etcd.url);
+      const leadership = await one.campaign('drained');
+      one.drain(1);
+      const next = two.campaign('drained');
+      assert.equal(await leadership.lost(), 'resigned', 'somebody is in line');
+      await leadership.resign();
+      const again = one.campaign('drained');
+      await (await next).resign();
+      await one.get('drained');
+      assert.deepEqual(etcd.keys('drained'), [], 'nobody leads');
+      one.undoDrain();
+      await (await again).resign();
+      await Promise.all([one.close(), two.close()]);
+    });
+
     test('waiting for the end of a term adds no listeners', async () => {
       const session = await Session.connect(etcd.url);
       const leadership = await session.campaign('waiters');
@@ -231,6 +248,11 @@ test('what cannot be is said in a sentence', async () => {
   await assert.rejects(given(5), refusedAs('configuration'));
   const etcd = await Etcd.start('3.5');
   try {
+    const session = await Session.connect(etcd.url);
+    for (const most of [0, -1, 1.5, NaN, 2 ** 32, /** @type {any} */ ('2')]) {
+      assert.throws(() => session.drain(most), refusedAs('configuration'));
+    }
+    await session.close();
     for (const options of [{ ttl: 2, margin: 2 }, { ttl: 0 }, { ttl: -1 }, { ttl: NaN }, { ttl: 'x' },
       { margin: null }, { identity: 5 }]) {
       await assert.rejects(given(etcd.url, options), refusedAs('configuration'));

@@ -183,6 +183,24 @@ for (const version of VERSIONS) {
       await Promise.all([session.close(), waits.close()]);
     });
 
+    test('a session stays drained when its elector traps', async () => {
+      const trap = trapdoor();
+      const session = await Session.connect(etcd.url, { ttl: 2, open: trap.open });
+      session.drain();
+      const won = session.campaign('trap-drained');
+      trap.armed = true;
+      await Promise.all([broken(session), session.campaign('trap-drained-too', { signal: AbortSignal.timeout(1) })
+        .catch(() => {})]);
+      trap.armed = false;
+      const other = await Session.connect(etcd.url, { ttl: 2 });
+      // Its elector has had time to claim a key.
+      await (await other.campaign('trap-after')).resign();
+      assert.deepEqual(etcd.keys('trap-drained'), []);
+      session.undoDrain();
+      await (await won).resign();
+      await Promise.all([session.close(), other.close()]);
+    });
+
     test('an elector that traps leaves nobody waiting', async () => {
       const trap = trapdoor();
       const session = await Session.connect(etcd.url, { ttl: 2, open: trap.open });

@@ -104,6 +104,8 @@ class Driver:
         self._joining: set[int] = set()
         #: Those that the elector is not told of yet, in their order.
         self._held: OrderedDict[int, Candidacy] = OrderedDict()
+        #: How many terms are handed over at a time, while the session is drained.
+        self._drain: int | None = None
         self._config, self._last = config, 0
         #: The lease's time as etcd granted it: it may be longer than what was asked for.
         self._ttl = config["lease_ttl"]
@@ -190,6 +192,11 @@ class Driver:
     def close(self) -> None:
         self.closes = True
         self.tell("close")
+
+    def drain(self, at_once: int | None) -> None:
+        """Leads nothing, or takes part again."""
+        self._drain = at_once
+        self.tell("drain", at_once)
 
     def _next(self) -> int:
         self._last += 1
@@ -404,6 +411,8 @@ class Driver:
         self._elector, self._deadline = None, None
         self._joining.clear()
         self._held.clear()
+        if self._drain:
+            self.tell("drain", self._drain)
         for election, candidacy in list(self.candidacies.items()):
             if candidacy.elected.done() or candidacy.leaves:
                 self._withdraw(self.candidacies.pop(election), None)

@@ -148,6 +148,23 @@ class Session:
             raise
         return Leadership(self._driver, candidacy)
 
+    def drain(self, at_once: int = 16) -> None:
+        """Hands over all terms in order, and takes part in nothing until `undo_drain`.
+
+        For a process whose machine is about to be taken away. Each term ends as soon as somebody
+        else is in line (`resigned`), and in a race at once, `at_once` of them at a time. Candidates
+        leave the line, and go on as candidates.
+        """
+        if not isinstance(at_once, int):
+            raise TypeError(f"at_once is {at_once!r}, and has to be a whole number")
+        if not 0 < at_once < 2**32:
+            raise ValueError(f"at_once is {at_once}, and has to be 1 at least, and a number of 32 bits")
+        self._driver.drain(at_once)
+
+    def undo_drain(self) -> None:
+        """Takes part again."""
+        self._driver.drain(None)
+
     async def get(self, key: Data, within: float = 5.0) -> tuple[bytes | None, int]:
         """A key's value as it is now, and the revision of its last change: None and 0 without one."""
         return await self._store.get(_bytes("key", key), within)

@@ -43,6 +43,13 @@ async def test_a_mistake_is_told_and_harms_nobody_else(etcd: Etcd) -> None:
             pass
 
 
+async def test_a_drain_gives_up_one_term_at_a_time_at_least(etcd: Etcd) -> None:
+    async with await connect(etcd.url) as session:
+        for wrong in ("2", 1.5, None, 0, -1, 2**32):
+            with pytest.raises((TypeError, ValueError)):
+                session.drain(wrong)  # type: ignore[arg-type]
+
+
 async def test_keys_and_values_are_text_or_bytes_of_any_kind(etcd: Etcd) -> None:
     async with await connect(etcd.url) as session:
         async with await soon(session.campaign("my-service", value=bytearray(b"me"))) as leadership:

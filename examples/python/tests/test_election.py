@@ -19,7 +19,7 @@ from etcd import FOLDER, TIMEOUT, Etcd, pause
 from wasmtime.component import Variant
 
 from incumbent import Conflict, Leadership, Stale, Unknown, Unreachable, Withdrawn, connect
-from incumbent.component import now
+from incumbent.component import FUEL, now
 
 
 async def test_two_candidates_take_turns(etcd: Etcd) -> None:
@@ -153,6 +153,30 @@ async def test_an_operator_has_another_candidate_lead(etcd: Etcd) -> None:
         await soon(leadership.resign())
         async with await soon(waiting) as next_one:
             assert next_one.epoch == created
+
+
+async def test_a_drained_session_leads_no_more_until_that_is_undone(etcd: Etcd) -> None:
+    async with await connect(etcd.url, ttl=2) as one, await connect(etcd.url) as two:
+        leadership = await soon(one.campaign("my-service"))
+        one.drain(1)
+        waiting = asyncio.ensure_future(two.campaign("my-service"))
+        assert await soon(leadership.lost()) == "resigned"
+        await soon(leadership.resign())
+        again = asyncio.ensure_future(one.campaign("my-service"))
+        async with await soon(waiting):
+            # Also after its elector has trapped.
+            driver, old = one._driver, one._driver._elector
+            driver.fuel = 100
+            driver.tell("wake")
+            await until(lambda: driver._elector is not old)
+            driver.fuel = FUEL
+            await until(lambda: driver._elector is not None)
+        # Its elector has had time to claim a key.
+        async with await soon(two.campaign("other")):
+            assert candidates(etcd) == []
+        one.undo_drain()
+        async with await soon(again):
+            pass
 
 
 async def test_sigterm_lets_the_worker_of_the_readme_give_its_lease_back(etcd: Etcd) -> None:

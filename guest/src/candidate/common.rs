@@ -35,6 +35,10 @@ pub trait Inputs {
     fn wished(&mut self, _: &mut CandidateContext<'_>, _: &Wish<'_>) -> Next {
         Next::Stay
     }
+    /// Somebody else is in line, and should lead.
+    fn hand_over(&mut self, _: &mut CandidateContext<'_>) -> Next {
+        Next::Stay
+    }
     /// A leader with a lower priority may have led for long enough.
     fn preempt(&mut self, _: &mut CandidateContext<'_>) {}
     /// The wish that this candidate has for itself could not be written.
@@ -171,6 +175,9 @@ pub struct Common {
     pub is_awaited: bool,
     /// Until when it keeps its place, because an operator named it.
     pub named_until: Mark,
+    /// Its term is handed over because the session is drained, or has been, and its key is not gone
+    /// yet.
+    pub hands_over: bool,
     pub priority: Priority,
 }
 
@@ -398,6 +405,14 @@ impl CandidateContext<'_> {
             watch,
             election: self.common.election,
             is_last: !self.common.rejoin,
+            hands_over: core::mem::take(&mut self.common.hands_over),
+        }
+    }
+
+    /// The key of a term that was handed over is gone.
+    pub fn handed_over(&mut self) {
+        if core::mem::take(&mut self.common.hands_over) {
+            self.context.drain.under_way -= 1;
         }
     }
 

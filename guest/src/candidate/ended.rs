@@ -74,7 +74,8 @@ impl Inputs for Ended {
         }
     }
 
-    fn lease_lost(&mut self, _: &mut CandidateContext<'_>) -> Next {
+    fn lease_lost(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        cx.handed_over();
         self.key_remains = false;
         Next::Stay
     }

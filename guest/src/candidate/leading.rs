@@ -62,6 +62,11 @@ impl Leading {
         (self.own.created == epoch).then(|| self.own.guard())
     }
 
+    /// Whether this key was created after ours.
+    pub fn is_before(&self, entry: &Entry) -> bool {
+        self.own.created < entry.created
+    }
+
     /// Writes our value again, which shows that this candidate knows that it leads.
     fn show(&self, cx: &mut CandidateContext<'_>) {
         if cx.common.proclamations.is_empty() {
@@ -69,6 +74,11 @@ impl Leading {
             cx.common.proclamations.push_back(Proclamation { ticket: None, value });
         }
         cx.proclaim_into(&self.own);
+    }
+
+    fn tell_to_hand_over(&self, cx: &mut CandidateContext<'_>) {
+        let term = Term { election: cx.common.election, epoch: self.own.created };
+        cx.context.notify(Notice::HandOver(term));
     }
 
     /// Ends the term of this epoch, if it is the present one.
@@ -86,6 +96,7 @@ impl Leading {
         if key_remains {
             cx.context.unwatch(own.watch);
         } else {
+            cx.handed_over();
             cx.await_landings(Some(own.watch));
         }
         let until = match cx.validity {
@@ -165,11 +176,17 @@ impl Leading {
 impl Inputs for Leading {
     fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
         if wish.now && wish.epoch == self.own.created && cx.common.priority.hands_over(wish) {
-            let term = Term { election: cx.common.election, epoch: wish.epoch };
-            cx.context.notify(Notice::HandOver(term));
+            self.tell_to_hand_over(cx);
         } else if wish.now && wish.target == self.own.created && wish.priority.is_none() {
             self.show(cx);
         }
+        Next::Stay
+    }
+
+    fn hand_over(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        cx.common.hands_over = true;
+        cx.context.drain.under_way += 1;
+        self.tell_to_hand_over(cx);
         Next::Stay
     }
 

@@ -25,6 +25,8 @@ const NAMED: Duration = 2 * SECOND;
 pub struct Waiting {
     own: OwnKey,
     position: Position,
+    /// No watch told that the predecessor has gone: nobody may have led for long.
+    is_late: bool,
 }
 
 /// What is known of the position in the queue.
@@ -57,11 +59,14 @@ struct Predecessor {
 impl Waiting {
     pub fn enter(cx: &mut CandidateContext<'_>, own: OwnKey) -> Waiting {
         cx.announce(&own.key, own.created);
+        if cx.context.drain.is_on() {
+            cx.context.touch(cx.common.election);
+        }
         if cx.common.layout.contest == Contest::Queue {
             cx.context.hear_wishes();
         }
         cx.prefer(&own, 0);
-        let mut waiting = Waiting { own, position: Position::Overdue };
+        let mut waiting = Waiting { own, position: Position::Overdue, is_late: false };
         let _stay = waiting.check_predecessor(cx, Search::First);
         waiting.proclaim_next(cx);
         waiting
@@ -92,6 +97,7 @@ impl Waiting {
 
     fn wait_behind(&mut self, cx: &mut CandidateContext<'_>, entry: Entry, seen: Revision) -> Next {
         let watcher = Watcher::Predecessor(cx.common.election);
+        self.is_late = false;
         self.position = Position::Behind(Predecessor {
             watch: cx.context.watch(watcher, entry.key.clone(), false),
             key: entry.key,
@@ -107,7 +113,11 @@ impl Waiting {
     fn come_first(&mut self, cx: &mut CandidateContext<'_>, seen: Revision) -> Next {
         match cx.validity {
             Some(validity) if validity.until > cx.context.now => {
-                if !cx.common.is_awaited && cx.common.priority.gives_way(cx.context.now, validity) {
+                if cx.context.drain.is_on()
+                    || !cx.common.is_awaited
+                        && !self.is_late
+                        && cx.common.priority.gives_way(cx.context.now, validity)
+                {
                     return self.make_room(cx);
                 }
                 Next::Leading { own: self.own.take(), validity, seen }
@@ -191,7 +201,7 @@ impl Waiting {
             .filter(|wish| wish.name == cx.common.layout.name.as_bytes())
             .any(|wish| cx.makes_room(&wish, self.own.created));
         match place {
-            Place::First if makes_room => self.make_room(cx),
+            Place::First if makes_room && !self.is_late => self.make_room(cx),
             Place::First => self.come_first(cx, at),
             Place::Behind(entry) => self.wait_behind(cx, entry, at),
             Place::Displaced(entry) => self.displaced(cx, entry),
@@ -200,6 +210,30 @@ impl Waiting {
                 self.check_predecessor(cx, search)
             }
         }
+    }
+
+    /// Compares what a read shows with what is known of both keys.
+    fn compare(&mut self, cx: &mut CandidateContext<'_>, reading: Reading) -> Next {
+        // The read may be older than our key, unless the store went back.
+        if reading.at < self.own.created {
+            return self.check(cx);
+        }
+        if let Some(own) = reading.entry(&self.own.key)
+            && !self.own.is_intact(own.as_ref())
+        {
+            return self.displaced(cx, own);
+        }
+        if let Position::Behind(predecessor) = &mut self.position
+            && reading.at >= predecessor.check.seen
+            && let Some(entry) = reading.entry(&predecessor.key)
+        {
+            if entry.is_some_and(|entry| entry.created == predecessor.created) {
+                predecessor.check.seen = reading.at;
+                return self.cover(cx);
+            }
+            return self.check_predecessor(cx, Search::First);
+        }
+        Next::Stay
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
@@ -279,6 +313,9 @@ impl Inputs for Waiting {
     }
 
     fn reconcile(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        if cx.context.drain.is_on() {
+            return self.make_room(cx);
+        }
         let now = cx.context.now;
         let valid = cx.validity.is_some_and(|validity| validity.until > now);
         if valid && self.is_overdue() {
@@ -308,33 +345,17 @@ impl Inputs for Waiting {
             }
             Ok(snapshot) => {
                 cx.common.failed = 0;
-                self.examine(cx, Reading::new(self.keys(), snapshot.found, snapshot.at))
+                self.compare(cx, Reading::new(self.keys(), snapshot.found, snapshot.at))
             }
             Err(failure) => cx.try_later(failure),
         }
     }
 
     fn examine(&mut self, cx: &mut CandidateContext<'_>, reading: Reading) -> Next {
-        // The read may be older than our key, unless the store went back.
-        if reading.at < self.own.created {
-            return self.check(cx);
-        }
-        if let Some(own) = reading.entry(&self.own.key)
-            && !self.own.is_intact(own.as_ref())
-        {
-            return self.displaced(cx, own);
-        }
-        if let Position::Behind(predecessor) = &mut self.position
-            && reading.at >= predecessor.check.seen
-            && let Some(entry) = reading.entry(&predecessor.key)
-        {
-            if entry.is_some_and(|entry| entry.created == predecessor.created) {
-                predecessor.check.seen = reading.at;
-                return self.cover(cx);
-            }
-            return self.check_predecessor(cx, Search::First);
-        }
-        Next::Stay
+        let was_behind = matches!(self.position, Position::Behind(_));
+        let next = self.compare(cx, reading);
+        self.is_late |= was_behind && matches!(self.position, Position::Unknown { .. });
+        next
     }
 
     /// A proclamation shows that our key is gone. The predecessor check shows how.

@@ -204,6 +204,16 @@ pub enum Command {
         Exits with 0 once the named candidate has said that it leads; with 1 if it does not; with \
         3, and changes nothing, if another epoch leads.")]
     Transfer(Transfer),
+    /// Have an instance give up what it leads, and lead no more: an operator's tool
+    #[command(after_help = "Example: before a machine is taken down, and after\n  \
+        incumbent drain --id worker-1\n  \
+        incumbent drain --id worker-1 --undo\n\n\
+        The instance stops its work and resigns once somebody else is in line, leaves the line \
+        where it waits, and stays out until --undo, or until it is started again. SIGUSR1 does the \
+        same, SIGUSR2 undoes it, and so do `POST /drain` and `DELETE /drain` with --listen.\n\
+        Exits with 0 once the instance leads nothing; with 1 if it still does after --wait, or if no \
+        instance of that name has heard.")]
+    Drain(Drain),
     /// Run recordings (--record) again, and tell what happened and why
     #[command(after_help = "Example: what happened on three machines, and a picture of it\n  \
         incumbent replay one/ two/ three/ --svg timeline.svg\n\n\
@@ -564,6 +574,24 @@ pub struct Transfer {
     #[arg(long, value_name = "EPOCH", value_parser = Checked::new(epoch))]
     pub from: Option<Epoch>,
     /// How long to wait until the candidate leads
+    #[arg(
+        long, value_name = "DURATION", default_value = "10s", value_parser = Checked::new(timeout)
+    )]
+    pub wait: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct Drain {
+    /// Have it take part again
+    #[arg(long)]
+    pub undo: bool,
+    /// How many terms it gives up at a time, where it is a program that leads many elections
+    #[arg(
+        long, value_name = "N", default_value_t = 16, conflicts_with = "undo",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub at_most: u32,
+    /// How long to wait until it leads nothing
     #[arg(
         long, value_name = "DURATION", default_value = "10s", value_parser = Checked::new(timeout)
     )]

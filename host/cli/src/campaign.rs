@@ -7,17 +7,19 @@ use futures_util::{Stream, StreamExt};
 use incumbent::{Candidate, Election, Event, Leadership};
 
 use super::args::{Campaign, Common};
+use super::drain::heed;
 use super::event::{Reporter, missed};
 use super::exit::{End, Status};
 use super::http::Endpoint;
 use super::instance::{InstanceView, Role};
 use super::output::Output;
 use super::session::{self, Cleanup, identity, view};
-use super::signals::Signals;
+use super::signals::{DrainSignals, Signals};
 use super::systemd::Notifier;
 
 pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, End> {
     let mut signals = Signals::listen()?;
+    let drains = DrainSignals::listen()?;
     let view = view(common, "campaign", &campaign.election, campaign.candidate.lease.ttl);
     let _endpoint = Endpoint::start(&campaign.http, &view)?;
     let _notifier = Notifier::start(&view)?;
@@ -27,6 +29,7 @@ pub async fn campaign(common: &Common, campaign: &Campaign) -> Result<Status, En
     };
     let election = session::election(&session, common, &campaign.candidate, &campaign.election);
 
+    let _heeding = heed(drains, &session);
     let output = Output::to_stdout(missed(common.output, &campaign.election, &identity(common)))?;
     view.connected(&session, &election, Role::Joining);
     let mut candidate = election.join();

@@ -14,10 +14,11 @@
 //! | `metrics` | `/metrics` |
 //! | `events` | `/events` |
 //! | `page` | `/`, the status page |
-//! | `resign`, `transfer` | `/resign`, `/transfer` |
+//! | `resign`, `transfer`, `drain` | `/resign`, `/transfer`, `/drain` |
 
 mod admission;
 mod connections;
+mod drain;
 mod events;
 mod metrics;
 mod page;
@@ -47,8 +48,8 @@ use super::instance::InstanceView;
 use super::text::{json, shown};
 
 /// The routes, for a request of another one.
-const ROUTES: &str =
-    "GET /, /leader, /livez, /readyz, /status, /events, /metrics, and POST /resign, /transfer";
+const ROUTES: &str = "GET /, /leader, /livez, /readyz, /status, /events, /metrics, POST /resign, /transfer, /drain, and \
+     DELETE /drain";
 
 /// The endpoint of this instance. It ends when it is dropped.
 #[derive(Debug)]
@@ -139,6 +140,7 @@ fn router(view: InstanceView, admission: Arc<Admission>) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route("/resign", post(resign::resign).layer(with_token()))
         .route("/transfer", post(transfer::transfer).layer(with_token()))
+        .route("/drain", post(drain::drain).delete(drain::undo).layer(with_token()))
         .fallback(|| async { said(StatusCode::NOT_FOUND, &format!("there is {ROUTES}")) })
         .method_not_allowed_fallback(|| async {
             said(StatusCode::METHOD_NOT_ALLOWED, &format!("there is {ROUTES}"))

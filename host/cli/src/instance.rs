@@ -283,10 +283,16 @@ impl InstanceView {
                 };
             }
             Role::Connecting => "it has not reached the store yet",
+            Role::Joining if self.is_drained() => "it is drained",
             Role::Joining => "it is not in line",
             Role::Withdrawn => "it is no candidate any more",
         };
         Some(why.into())
+    }
+
+    /// Whether it leads no more until that is undone.
+    pub fn is_drained(&self) -> bool {
+        self.session().is_some_and(|session| session.is_drained())
     }
 
     /// Our key in line.
@@ -354,7 +360,7 @@ impl InstanceView {
         Some(self.0.state.lock().connection.as_ref()?.1.clone())
     }
 
-    fn session(&self) -> Option<Session> {
+    pub fn session(&self) -> Option<Session> {
         Some(self.0.state.lock().connection.as_ref()?.0.clone())
     }
 

@@ -21,6 +21,7 @@ mod checks;
 mod completions;
 mod depose;
 mod doctor;
+mod drain;
 mod event;
 mod exit;
 mod get;
@@ -100,6 +101,7 @@ async fn perform(cli: &Cli) -> Result<Status, End> {
         Command::Get(get) => get::get(common, get).await,
         Command::Depose(depose) => depose::depose(common, depose).await,
         Command::Transfer(transfer) => transfer::transfer(common, transfer).await,
+        Command::Drain(drain) => drain::drain(common, drain).await,
         Command::Replay(replay) => replay::replay(common, replay),
         Command::Version => version::version(common),
         Command::Completions(shell) => completions::completions(shell),

@@ -63,13 +63,14 @@ pub use self::terminal::may_write_from_the_background;
 use self::workload::Workload;
 use super::args::{Common, Contest, Form, Run};
 use super::checks::{check_candidate, credentials};
+use super::drain::heed;
 use super::event::{Reporter, missed};
 use super::exit::{End, Status, bad_input, say};
 use super::http::Endpoint;
 use super::instance::{InstanceView, Role};
 use super::output::Output;
 use super::session::{self, Cleanup, identity, leave};
-use super::signals::{Signals, not_heard};
+use super::signals::{DrainSignals, Signals, not_heard};
 use super::systemd::Notifier;
 use super::text::in_seconds;
 
@@ -122,6 +123,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
     let view = session::view(common, "run", &run.election, run.candidate.lease.ttl);
     let reporter = Reporter::new(&view, reporting);
     let signals = Signals::listen()?;
+    let drains = DrainSignals::listen()?;
     let _endpoint = Endpoint::start(&run.http, &view)?;
     let _notifier = Notifier::start(&view)?;
     let workload = match &run.component {
@@ -147,6 +149,7 @@ pub async fn run(common: &Common, run: &Run) -> Result<Status, End> {
         session = session::candidate_session(common, &run.candidate, &run.record) => session?,
         _ = instance.workload.asked() => return Ok(Status::Done),
     };
+    let _heeding = heed(drains, &session);
     let end = instance.campaign(&session).await;
     instance.reporter.flush().await;
     end

@@ -19,6 +19,7 @@ use super::checks::{check_candidate, credentials, recording, value_of};
 use super::exit::{End, Status, say};
 use super::instance::{Description, InstanceView};
 use super::signals::Signals;
+use super::text::word;
 
 /// The name of this instance, for people.
 pub fn identity(common: &Common) -> String {
@@ -57,6 +58,20 @@ pub async fn store(common: &Common) -> Result<Arc<dyn Store>, End> {
 /// An election, for a command that needs no session.
 pub fn admin<'a>(common: &Common, store: &'a dyn Store, election: &'a str) -> Admin<'a> {
     Admin::new(store, election).contest(common.contest.on_store()).timeout(common.command_timeout)
+}
+
+/// An operator's role may not reach what it has to write. It has to be allowed `also`.
+pub fn denied(common: &Common, text: &str, also: &str) -> End {
+    let store = common.store();
+    let prefix = if let StoreUrl::Etcd(url) = &store { url.prefix() } else { "" };
+    let wishes = word(&format!("{prefix}incumbent-wishes/"));
+    End::new(
+        Status::Store,
+        format!(
+            "etcd denies it ({text}): give the operator's role the right to {also}write its wish: \
+             `etcdctl role grant-permission ROLE --prefix=true readwrite {wishes}`"
+        ),
+    )
 }
 
 /// An election to look at, and its session, which has no lease.

@@ -1,4 +1,4 @@
-//! The signals that ask the program to end.
+//! The signals that ask the program to end, or to give up what it leads.
 
 use std::io;
 
@@ -13,6 +13,29 @@ pub struct Signals {
     terminate: Signal,
     /// None if the caller had hang-ups ignored (nohup).
     hangup: Option<Signal>,
+}
+
+/// The signals by which this instance is drained, and takes part again.
+#[derive(Debug)]
+pub struct DrainSignals {
+    drain: Signal,
+    undo: Signal,
+}
+
+impl DrainSignals {
+    pub fn listen() -> Result<Self, End> {
+        let listen = |kind| signal(kind).map_err(not_heard);
+        let (drain, undo) = (SignalKind::user_defined1(), SignalKind::user_defined2());
+        Ok(Self { drain: listen(drain)?, undo: listen(undo)? })
+    }
+
+    /// Whether the next one drains. Cancel safe.
+    pub async fn next(&mut self) -> bool {
+        tokio::select! {
+            _ = self.drain.recv() => true,
+            _ = self.undo.recv() => false,
+        }
+    }
 }
 
 /// One signal that asked us to end.

@@ -3,21 +3,25 @@
 use std::time::Duration;
 
 use incumbent::admin::{self, Transferred};
-use incumbent::{Failure, Participant, StoreUrl};
+use incumbent::{Failure, Participant};
 use serde_json::Value;
 
 use super::args::{Common, Form, Transfer};
 use super::event::participant;
 use super::exit::{End, Status};
 use super::output::print;
-use super::session::{admin, store};
-use super::text::{Field, field, json, leader_line, shown_bytes, word};
+use super::session::{admin, denied, store};
+use super::text::{Field, field, json, leader_line, shown_bytes};
 
 pub async fn transfer(common: &Common, transfer: &Transfer) -> Result<Status, End> {
     let store = store(common).await?;
     let admin = admin(common, &store, &transfer.election);
     let transferred = admin.transfer(wish(transfer)).await.map_err(|failure| {
-        if let Failure::Denied(text) = failure { denied(common, &text) } else { failure.into() }
+        if let Failure::Denied(text) = failure {
+            denied(common, &text, "read the election, and ")
+        } else {
+            failure.into()
+        }
     })?;
     let outcome = Outcome::new(transferred, transfer);
     match common.output {
@@ -28,20 +32,6 @@ pub async fn transfer(common: &Common, transfer: &Transfer) -> Result<Status, En
         Form::People if outcome.status == Status::Done => print(outcome.sentence),
         Form::People => Err(End::new(outcome.status, outcome.sentence)),
     }
-}
-
-/// An operator's role may not reach what it has to write.
-fn denied(common: &Common, text: &str) -> End {
-    let store = common.store();
-    let prefix = if let StoreUrl::Etcd(url) = &store { url.prefix() } else { "" };
-    let wishes = word(&format!("{prefix}incumbent-wishes/"));
-    End::new(
-        Status::Store,
-        format!(
-            "etcd denies it ({text}): give the operator's role the right to read the election, and \
-             `etcdctl role grant-permission ROLE --prefix=true readwrite {wishes}`"
-        ),
-    )
 }
 
 /// What the flags ask for.

@@ -1,11 +1,13 @@
 //! For users without a session: writes guarded by a term of another process, and an
 //! operator's orders.
 
+mod drain;
 mod short_lived;
 mod transfer;
 
 use std::time::Duration;
 
+pub use self::drain::{Drain, Drained, drain};
 pub use self::transfer::{Transfer, Transferred};
 use crate::event::{KeyValue, Participant};
 use crate::store::Store;

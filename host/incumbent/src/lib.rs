@@ -64,6 +64,7 @@ mod bindings;
 mod candidate;
 mod clock;
 mod connect;
+mod drain;
 mod driver;
 mod election;
 mod elector;

@@ -6,9 +6,11 @@ use std::thread;
 use futures_util::Stream;
 use futures_util::stream::{self, StreamExt};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::clock::nanoseconds;
 use crate::connect::connect;
+use crate::drain;
 use crate::driver::{CAPACITY, Parts, Pool};
 use crate::election::Election;
 use crate::elector::Component;
@@ -109,6 +111,76 @@ impl Session {
     /// Does nothing yet; the name is checked when it is used.
     pub fn election(&self, name: impl Into<String>) -> Election {
         Election::new(self.pool.clone(), name.into())
+    }
+
+    /// Hands over all terms in order, and takes part in nothing until
+    /// [`undo_drain`](Self::undo_drain): what an instance does before its machine is taken away. Each term ends
+    /// once somebody else is in line, as with an operator's
+    /// [transfer](crate::admin::Admin::transfer): its holder hears
+    /// [`Event::HandOver`](crate::Event::HandOver), unless the driver resigns for it. In a
+    /// [race](crate::Contest::Race) nobody is seen in line, and the terms end at once. No more
+    /// than `at_once` terms are being given up at a time; 0 counts as 1, and a session with several
+    /// leases gives up at least one for each. A term with nobody in line behind it stands, until
+    /// somebody comes or the drain is undone.
+    ///
+    /// Candidates without a term leave the line, and go on as candidates: they claim their places
+    /// again when the drain is undone. Those that join meanwhile wait for that as well.
+    ///
+    /// ```
+    /// # use incumbent::{Options, Session};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), incumbent::Error> {
+    /// let store = "memory:drained";
+    /// let session = Session::connect(store, Options::default()).await?;
+    /// let leadership = session.election("my-service").campaign().await?;
+    /// let other = Session::connect(store, Options::default()).await?;
+    /// let next = other.election("my-service").join();
+    ///
+    /// session.drain(16);
+    /// leadership.lost().await; // once the other one is in line
+    /// # drop(next);
+    /// # session.close().await?;
+    /// # other.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn drain(&self, at_once: u32) {
+        self.pool.drain(Some(at_once));
+    }
+
+    /// Takes part again after [`drain`](Self::drain).
+    pub fn undo_drain(&self) {
+        self.pool.drain(None);
+    }
+
+    /// Whether it is drained: it leads nothing, or gives up what it leads.
+    pub fn is_drained(&self) -> bool {
+        self.pool.is_drained()
+    }
+
+    /// How many terms it holds right now. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] if the session is closed.
+    pub async fn terms(&self) -> Result<usize, Error> {
+        self.pool.terms().await
+    }
+
+    /// Drains, and undoes that, when an operator wants it of this identity
+    /// ([`admin::drain`](crate::admin::drain), `incumbent drain --id`), until the session closes.
+    /// Costs one watch. On etcd the user needs the right to read and write
+    /// `incumbent-wishes/drain/` and the identity. Cancel safe: then no more is heard.
+    pub async fn heed_drains(&self) {
+        let handle = self.pool.first();
+        let Some((store, within)) = handle.store() else { return };
+        // The connection of the watch is the session's, and ends with it.
+        let mut heeding = JoinSet::new();
+        heeding.spawn_on(drain::heed(self.pool.clone(), store, within), &handle.runtime);
+        tokio::select! {
+            () = handle.closing() => {}
+            _ = heeding.join_next() => {}
+        }
     }
 
     /// Leaves all elections and gives the lease back. Terms that are held are

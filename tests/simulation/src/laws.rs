@@ -42,6 +42,7 @@ laws! {
     SameSteps: "the same history gives the same steps",
     LeaderReturns: "when faults end there is a leader again",
     PlaceIsKept: "a waiter keeps its place",
+    Drained: "who is drained is not elected",
     Admitted: "a candidate that drops its candidacy and campaigns again is let in",
     NothingSpins: "nothing spins",
     NothingStays: "nothing stays behind",
@@ -103,6 +104,10 @@ struct Asked {
     lapsed: BTreeSet<(Mark, RequestId)>,
     /// Leases of which the store said that they are gone.
     gone: BTreeSet<LeaseId>,
+    /// It was told that its session is drained.
+    drained: bool,
+    /// It was told so before this step, and nothing else in it.
+    stays_drained: bool,
     /// Reads that were answered in this step.
     shown: Vec<(Vec<Selection>, Snapshot)>,
     /// Guards that were refused in this step.
@@ -117,6 +122,8 @@ impl Asked {
             open: BTreeSet::new(),
             lapsed: BTreeSet::new(),
             gone: BTreeSet::new(),
+            drained: false,
+            stays_drained: false,
             shown: Vec::new(),
             refused: Vec::new(),
             renewals: Renewals::new(margin),
@@ -182,7 +189,13 @@ impl Laws {
     pub fn hear(&mut self, process: usize, now: Mark, events: &[Event]) {
         let asked = &mut self.electors[process];
         asked.renewals.pass(now);
+        // What has fallen due comes before what it is told.
+        asked.stays_drained = asked.drained;
         for event in events {
+            if let Event::Drain(at_once) = event {
+                asked.drained = at_once.is_some();
+                asked.stays_drained &= asked.drained;
+            }
             let Event::Reply(Reply { id, outcome }) = event else { continue };
             asked.renewals.hear(*id, outcome);
             let Some(call) = asked.calls.remove(id) else { continue };
@@ -299,7 +312,12 @@ impl Laws {
         let epoch = leadership.term.epoch;
         self.extended(process, now, leadership.lease, leadership.valid_until)?;
         let name = &self.elections[election].name;
-        let shown = &self.electors[process].shown;
+        let Asked { shown, stays_drained, .. } = &self.electors[process];
+        if *stays_drained {
+            return Err(
+                Law::Drained.broken(format!("process {process} leads `{name}` in epoch {epoch}"))
+            );
+        }
         if !shown.iter().any(|(selections, snapshot)| shows(name, leadership, selections, snapshot))
         {
             return Err(Law::ElectedByARead

@@ -158,6 +158,8 @@ pub enum Kind {
     /// An operator wants a certain candidate to lead next: those in front of it make room, and
     /// when the fault ends, the leader should resign.
     Wish(usize),
+    /// An operator drains a process, until the fault ends.
+    Drain(usize),
     /// An operator compacts the history.
     Compact,
 }
@@ -229,15 +231,23 @@ impl Plan {
             plan.hold_many(many, &mut rng);
         }
         plan.draw_faults(&mut rng);
-        plan.draw_priorities(&mut Rng::with_seed(!seed));
+        plan.draw_preferences(&mut Rng::with_seed(!seed));
         plan
     }
 
-    /// In some runs, processes have priorities.
-    fn draw_priorities(&mut self, rng: &mut Rng) {
+    /// In some runs, processes have priorities, and in some they are drained.
+    fn draw_preferences(&mut self, rng: &mut Rng) {
         if rng.u8(..3) == 0 {
             self.priorities = (0..self.processes).map(|_| rng.i32(-1..3)).collect();
             self.preempt_after = rng.bool().then(|| rng.u64(1..60) * SECOND);
+        }
+        if rng.u8(..3) == 0 {
+            for _ in 0..rng.usize(1..6) {
+                let at = rng.u64(..self.unrest);
+                let lasts = rng.u64(..self.unrest - at);
+                let kind = Kind::Drain(rng.usize(..self.processes));
+                self.faults.push(Fault { at, lasts, kind });
+            }
         }
     }
 

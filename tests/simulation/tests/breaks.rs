@@ -110,6 +110,30 @@ const BREAKS: &[Break] = &[
         elections: None,
     },
     Break {
+        law: Law::LeaderReturns,
+        what: "does not take part again after a drain",
+        edits: &[(
+            "elector.rs",
+            "self.context.timers.cancel(Timer::Drain);\n        self.context.sweep = true;",
+            "self.context.timers.cancel(Timer::Drain); \
+             self.context.sweep = !BROKEN || at_once.is_some();",
+        )],
+        elections: None,
+    },
+    Break {
+        law: Law::Drained,
+        what: "stays in line when it is drained, and leads",
+        edits: &[
+            ("candidate.rs", "|| context.drain.is_on()", "|| !BROKEN && context.drain.is_on()"),
+            (
+                "candidate/waiting.rs",
+                "if cx.context.drain.is_on()\n                    ||",
+                "if !BROKEN && cx.context.drain.is_on() ||",
+            ),
+        ],
+        elections: None,
+    },
+    Break {
         law: Law::NothingSpins,
         what: "tries again at once",
         edits: &[(

@@ -278,6 +278,89 @@ fn a_deletion_that_fails_is_told_to_its_election() {
     assert_eq!(told, (1..=LEADERS).map(Some).collect::<Vec<_>>());
 }
 
+/// A term is given up until its key is gone. The reads that look for successors are not too large.
+#[test]
+fn a_drain_hands_over_so_many_terms_at_a_time() {
+    const LEADERS: u32 = 300;
+    for at_once in [1, 7, 100, 1_000] {
+        let mut elector = opened();
+        let mut events: Vec<Event> = (1..=LEADERS).map(campaign).collect();
+        let mut own: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
+        let (mut now, mut elected, mut handed_over) = (0, 0, 0);
+        let (mut under_way, mut most) = (Vec::new(), 0);
+        while handed_over < LEADERS || !under_way.is_empty() {
+            let step = elector.handle(now, std::mem::take(&mut events));
+            let mut deletions = Vec::new();
+            for command in step.commands {
+                match command {
+                    Command::Notify(Notice::Elected(_)) => {
+                        elected += 1;
+                        if elected == LEADERS {
+                            events.push(Event::Drain(Some(at_once)));
+                        }
+                    }
+                    Command::Notify(Notice::HandOver(term)) => {
+                        handed_over += 1;
+                        under_way.push(term.election);
+                    }
+                    Command::Call(Call { id, operation, .. }) => {
+                        let response = match operation {
+                            Operation::Grant(_) => Response::Granted(10 * S),
+                            Operation::KeepAlive(_) => Response::Renewed(10 * S),
+                            Operation::Claim(Claim { key, lease, .. }) => {
+                                assert!(elected < LEADERS, "it claims a key while it is drained");
+                                let key = String::from_utf8(key).expect("text");
+                                let entry = entry(key, lease, 7);
+                                own.insert(entry.key.clone(), entry.clone());
+                                Response::Claimed(Claimed { entry, at: 7 })
+                            }
+                            Operation::Read(selections) => {
+                                assert!(selections.len() <= 64, "{} keys", selections.len());
+                                let found = |it: Selection| {
+                                    let name = String::from_utf8(it.key.clone()).expect("text");
+                                    let ours =
+                                        own.values().filter(|own| own.key.starts_with(&it.key));
+                                    let next = entry(format!("{name}9"), 9, 9);
+                                    let is_newest = it.order == Order::NewestFirst;
+                                    let next = Some(next)
+                                        .filter(|_| is_newest && it.created_before.is_none());
+                                    next.into_iter().chain(ours.cloned()).collect()
+                                };
+                                let found = selections.into_iter().map(found).collect();
+                                Response::Snapshot(Snapshot { at: 9, found })
+                            }
+                            Operation::Guarded(deletion) => {
+                                deletions.push((id, deletion.guard.key));
+                                continue;
+                            }
+                            Operation::Revoke(_) => continue,
+                        };
+                        events.push(reply(id, response));
+                    }
+                    Command::Notify(_) | Command::Watch(_) | Command::Unwatch(_) => {}
+                }
+            }
+            most = most.max(under_way.len());
+            for (id, key) in deletions {
+                let key = String::from_utf8(key).expect("text");
+                let of = |election: &u32| key.starts_with(&format!("jobs-{election}/"));
+                under_way.retain(|election| !of(election));
+                events.push(reply(id, Response::Applied(9)));
+            }
+            if events.is_empty() {
+                // The work stops once nothing else is to be done.
+                let stopped =
+                    under_way.first().map(|election| Term { election: *election, epoch: 7 });
+                events.extend(stopped.map(Event::Yielded));
+            }
+            now = if events.is_empty() { step.deadline.expect("it goes on") } else { now + 1 };
+            events.extend(events.is_empty().then_some(Event::Wake));
+        }
+        let allowed = (at_once as usize).min(LEADERS as usize);
+        assert_eq!(most, allowed, "at most {at_once} at once");
+    }
+}
+
 #[test]
 fn the_values_of_others_are_carried() {
     let mut elector = opened();

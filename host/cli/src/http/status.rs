@@ -43,6 +43,7 @@ pub async fn status(State(view): State<InstanceView>) -> Response {
         field("time", time_before(Duration::ZERO)),
         field("started", time_before(since(view.shared().started))),
         field("role", role),
+        field("drained", view.is_drained()),
         field("term", term),
     ];
     fields.extend(key.map(|key| bytes_field("key", &key)));

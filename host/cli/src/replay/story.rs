@@ -374,13 +374,21 @@ impl Story {
                 asked(state, term.election, "its holder gave it back, because the work had ended")
             }
             Event::Leave(election) => asked(state, *election, "its holder left the election"),
+            Event::Drain(Some(_)) => {
+                let all: Vec<_> = state.candidates.keys().copied().collect();
+                all.into_iter().for_each(|id| asked(state, id, "the session was drained"));
+            }
             Event::Close => {
                 let all: Vec<_> = state.candidates.keys().copied().collect();
                 all.into_iter().for_each(|id| asked(state, id, "the session was closed"));
             }
             Event::Reply(reply) => self.reply(state, now, reply),
             Event::Watched(watched) => self.watched(state, now, watched),
-            Event::Wake | Event::Inspect(_) | Event::Proclaim(_) | Event::Write(_) => {}
+            Event::Wake
+            | Event::Inspect(_)
+            | Event::Proclaim(_)
+            | Event::Write(_)
+            | Event::Drain(None) => {}
         }
     }
 

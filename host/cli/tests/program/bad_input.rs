@@ -115,6 +115,11 @@ const TABLE: &[(&str, &[&str])] = &[
     ("campaign e --preempt --priority -2", &["--preempt", "--priority is -2"]),
     ("campaign e --min-term 1m", &["--min-term", "--preempt"]),
     ("campaign e --priority 1 --contest race", &["--priority", "--contest race"]),
+    ("drain", &["which instance?", "incumbent drain --id worker-1"]),
+    ("drain e --id one", &["unexpected argument 'e'"]),
+    ("drain --id one --at-most 0", &["'0' for '--at-most", "1.."]),
+    ("drain --id one --undo --at-most 2", &["--undo", "--at-most"]),
+    ("drain --id one --wait soon", &["--wait", "unit"]),
     ("run e --events /nowhere/x -- true", &["--events /nowhere/x"]),
     (
         "run e --events /dev/full -- true",

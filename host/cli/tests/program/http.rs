@@ -178,12 +178,13 @@ fn the_manual_tells_each_route(etcd: Etcd) {
             "events" => "data: {\"event\":\"elected\"",
             "resign" => "{\"resigned\":",
             "transfer?to=worker-2\"" => "\"result\":\"not-in-line\"",
+            "drain" => "{\"drained\":",
             other => panic!("{other} is not a route"),
         };
         running.stdout.line_with(expected);
         asked += 1;
     }
-    assert_eq!(asked, 9);
+    assert_eq!(asked, 11);
     candidate.stop();
 }
 

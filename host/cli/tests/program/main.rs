@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | `commands` | every command, its output and its exit status, on a real etcd |
 //! | `transfer` | `incumbent transfer`: the candidate that an operator names leads next |
+//! | `priority` | `--priority`: preferred candidates are next in line |
+//! | `drain` | `incumbent drain`, its signals and routes: an instance leads no more until that is undone |
 //! | `run` | `incumbent run`: how it looks after its command |
 //! | `guard` | `incumbent run` and its guard: what happens when one of them is killed or stopped |
 //! | `http` | the HTTP endpoint of an instance, asked with curl |
@@ -48,6 +50,7 @@ mod bad_input;
 mod browser;
 mod commands;
 mod doctor;
+mod drain;
 mod guard;
 mod http;
 mod job;

@@ -160,6 +160,11 @@ impl Handle {
         }
     }
 
+    /// The store, and the time for each answer; none if the session has ended.
+    pub(crate) fn store(&self) -> Option<(Arc<dyn Store>, Duration)> {
+        Some((self.store.upgrade()?, self.timeout))
+    }
+
     /// Waits until the session begins to close.
     pub(crate) async fn closing(&self) {
         // Nothing is ever sent.
@@ -241,10 +246,22 @@ impl Drop for Registration {
 #[derive(Debug)]
 pub(crate) enum Request {
     Register(Registrant),
-    Proclaim { election: ElectionId, value: Vec<u8>, pending: Pending },
-    Write { term: types::Term, write: Write, pending: Pending },
+    Proclaim {
+        election: ElectionId,
+        value: Vec<u8>,
+        pending: Pending,
+    },
+    Write {
+        term: types::Term,
+        write: Write,
+        pending: Pending,
+    },
     Yielded(types::Term),
     Leave(ElectionId),
+    /// So many terms at a time; none undoes it.
+    Drain(Option<u32>),
+    /// How many terms stand.
+    Terms(oneshot::Sender<usize>),
     Ping(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }

@@ -48,6 +48,8 @@ struct Shared {
 
 struct Drivers {
     handles: Vec<Handle>,
+    /// How many terms are handed over at a time, if the session is drained.
+    drain: Option<u32>,
     closed: bool,
 }
 
@@ -84,7 +86,7 @@ impl Pool {
         };
         let (troubles, _) = broadcast::channel();
         let first = start(parts, troubles)?;
-        let drivers = Drivers { handles: vec![first.clone()], closed: false };
+        let drivers = Drivers { handles: vec![first.clone()], drain: None, closed: false };
         let places = Places::new(template.capacity);
         let (drivers, places) = (Mutex::new(drivers), Arc::new(Mutex::new(places)));
         Ok(Self(Arc::new(Shared { first, drivers, places, template })))
@@ -147,22 +149,51 @@ impl Pool {
         }
     }
 
+    /// Has all drivers lead nothing, or take part again. They share `at_once`, and each hands over
+    /// at least one term at a time.
+    pub(crate) fn drain(&self, at_once: Option<u32>) {
+        let mut drivers = self.0.drivers.lock();
+        let shared_by = u32::try_from(drivers.handles.len()).unwrap_or(u32::MAX);
+        drivers.drain = at_once.map(|at_once| (at_once / shared_by).max(1));
+        for handle in &drivers.handles {
+            handle.send(Request::Drain(drivers.drain));
+        }
+    }
+
     /// When the store answered one of the drivers last.
     pub(crate) fn store_answered(&self) -> Option<Mark> {
         let drivers = self.0.drivers.lock();
         drivers.handles.iter().filter_map(|handle| handle.answered.get()).max()
     }
 
+    /// Whether it leads nothing, or is about to.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.0.drivers.lock().drain.is_some()
+    }
+
+    /// How many terms stand.
+    pub(crate) async fn terms(&self) -> Result<usize, Error> {
+        Ok(self.ask(Request::Terms).await?.into_iter().sum())
+    }
+
     /// Waits until all drivers have come round.
     pub(crate) async fn ping(&self) -> Result<(), Error> {
-        let ping = |handle: &Handle| {
-            let (done, came_round) = oneshot::channel();
-            handle.send(Request::Ping(done));
-            came_round
-        };
-        let pings: Vec<_> = self.0.drivers.lock().handles.iter().map(ping).collect();
-        try_join_all(pings).await.map_err(|_| Error::Closed)?;
+        self.ask(Request::Ping).await?;
         Ok(())
+    }
+
+    /// Asks all drivers, and waits for their answers.
+    async fn ask<T>(
+        &self,
+        request: impl Fn(oneshot::Sender<T>) -> Request,
+    ) -> Result<Vec<T>, Error> {
+        let ask = |handle: &Handle| {
+            let (answer, answered) = oneshot::channel();
+            handle.send(request(answer));
+            answered
+        };
+        let asked: Vec<_> = self.0.drivers.lock().handles.iter().map(ask).collect();
+        try_join_all(asked).await.map_err(|_| Error::Closed)
     }
 
     /// Where there is a place: with the driver that has candidates of the name, with the first
@@ -179,6 +210,9 @@ impl Pool {
         let number = drivers.handles.len();
         match self.start_another() {
             Ok(Some(handle)) => {
+                if drivers.drain.is_some() {
+                    handle.send(Request::Drain(drivers.drain));
+                }
                 drivers.handles.push(handle);
                 self.0.places.lock().held.push(0);
                 info!(leases = number + 1, "the session takes another lease");

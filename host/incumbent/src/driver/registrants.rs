@@ -156,6 +156,13 @@ impl Registrants {
         self.troubles.send(failure);
     }
 
+    /// How many terms stand.
+    pub(super) fn terms(&self) -> usize {
+        let leads =
+            |it: &&Registrant| matches!(it, Registrant::Candidate(it) if it.led().is_some());
+        self.all.values().filter(leads).count()
+    }
+
     pub(super) fn get(&mut self, election: ElectionId) -> Verified<&mut Registrant> {
         self.all.get_mut(&election).ok_or_else(|| misnamed(election))
     }

@@ -34,6 +34,14 @@ impl Driver {
                 self.recovery.end_orphan(term.election, false, &mut self.registrants);
             }
             Request::Leave(election) => self.leave(election),
+            Request::Drain(at_once) => {
+                self.recovery.successor.drain(at_once);
+                self.events.push(Event::Drain(at_once));
+            }
+            Request::Terms(tell) => {
+                // The caller may have gone.
+                let _ = tell.send(self.registrants.terms());
+            }
             Request::Ping(done) => {
                 // The caller may have gone.
                 let _ = done.send(());

@@ -15,7 +15,12 @@ pub(crate) fn event(event: &Event) -> usize {
         Event::Write(write) => guarded_write(write),
         Event::Reply(reply) => outcome(&reply.outcome),
         Event::Watched(watched) => change(&watched.change),
-        Event::Wake | Event::Resign(_) | Event::Leave(_) | Event::Yielded(_) | Event::Close => 0,
+        Event::Wake
+        | Event::Resign(_)
+        | Event::Leave(_)
+        | Event::Yielded(_)
+        | Event::Drain(_)
+        | Event::Close => 0,
     };
     PIECE + contents
 }

@@ -420,7 +420,7 @@ variants! {
     ConfigError { MarginExceedsTtl, Other(it) }
     Event {
         Wake, Campaign(it), Observe(it), Inspect(it), Proclaim(it), Write(it), Resign(it),
-        Leave(it), Yielded(it), Close, Reply(it), Watched(it),
+        Leave(it), Yielded(it), Drain(at_once), Close, Reply(it), Watched(it),
     }
     Change { Started(it), Put(it), Deleted(it), Ended(it) }
     Response {

@@ -141,6 +141,7 @@ impl World {
             11 => Event::Leave(election(bytes)?),
             12 | 13 => Event::Yielded(self.term(bytes)?),
             14 if bytes.ratio(1, 8)? => Event::Close,
+            14 if bytes.ratio(1, 3)? => Event::Drain(bytes.arbitrary()?),
             14 => Event::Watched(Watched {
                 id: bytes.arbitrary()?,
                 change: anything::change(bytes, &self.known)?,

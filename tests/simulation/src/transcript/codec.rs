@@ -108,6 +108,10 @@ fn event(words: &mut Words<'_>) -> Result<Event, String> {
         "resign" => Event::Resign(term(words)?),
         "yielded" => Event::Yielded(term(words)?),
         "leave" => Event::Leave(words.number()?),
+        "drain" => Event::Drain(match words.word()? {
+            "off" => None,
+            at_once => Some(at_once.parse().map_err(|_| format!("`{at_once}` is no number"))?),
+        }),
         "close" => Event::Close,
         word => return Err(format!("`{word}` is no event")),
     })

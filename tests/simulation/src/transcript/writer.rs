@@ -57,6 +57,8 @@ pub fn written(event: &Event) -> String {
         Event::Resign(term) => format!("resign {}", term_text(term)),
         Event::Yielded(term) => format!("yielded {}", term_text(term)),
         Event::Leave(election) => format!("leave {election}"),
+        Event::Drain(Some(at_once)) => format!("drain {at_once}"),
+        Event::Drain(None) => "drain off".into(),
         Event::Close => "close".into(),
         Event::Reply(reply) => {
             let outcome = match &reply.outcome {

@@ -87,6 +87,7 @@ impl World<'_> {
                 }
             }
             Kind::Wish(election) => self.wish(election, ""),
+            Kind::Drain(process) => self.tell_of_drain(process),
             Kind::Compact => {
                 let revision = self.cluster.store.revision();
                 self.cluster.store.compact(revision);
@@ -130,6 +131,7 @@ impl World<'_> {
             Kind::Restore { bumped } => self.restore(bumped),
             Kind::NoSpace => self.cluster.store.full = false,
             Kind::Wish(election) => self.wish(election, " now"),
+            Kind::Drain(process) => self.tell_of_drain(process),
             _ => {}
         }
         self.members_changed();
@@ -159,6 +161,12 @@ impl World<'_> {
             let _ = self.cluster.store.put(key.into(), value.into(), 0);
             self.changed();
         }
+    }
+
+    /// Tells an elector whether its process is drained.
+    pub(super) fn tell_of_drain(&mut self, process: usize) {
+        let is_drained = self.is_active(Kind::Drain(process));
+        self.tell(process, Event::Drain(is_drained.then_some(1)));
     }
 
     /// An operator deletes a key.

@@ -21,6 +21,10 @@ pub(in crate::driver) struct Successor {
     suspects: BTreeSet<ElectionId>,
     /// An elector broke when it was told of this election, and of nothing else.
     culprit: Option<ElectionId>,
+    /// How many terms are handed over at a time, if the session is drained.
+    drain: Option<u32>,
+    /// The elector has to be told of that before anything else.
+    drain_is_untold: bool,
     closed: bool,
 }
 
@@ -32,6 +36,8 @@ impl Default for Successor {
             being_told: Vec::new(),
             suspects: BTreeSet::new(),
             culprit: None,
+            drain: None,
+            drain_is_untold: false,
             closed: false,
         }
     }
@@ -39,11 +45,17 @@ impl Default for Successor {
 
 impl Successor {
     pub(super) fn tell_all<'a>(&mut self, elections: impl Iterator<Item = &'a ElectionId>) {
+        self.drain_is_untold = self.drain.is_some();
         self.untold = elections.map(|id| (self.suspects.contains(id), *id)).collect();
     }
 
     pub(super) fn tell(&mut self, election: ElectionId) {
         self.untold.insert((self.suspects.contains(&election), election));
+    }
+
+    /// What each elector is told first.
+    pub(in crate::driver) fn drain(&mut self, at_once: Option<u32>) {
+        self.drain = at_once;
     }
 
     /// Whether it had still to be told of this election.
@@ -67,6 +79,9 @@ impl Successor {
         let mut events = Vec::new();
         if !self.being_told.is_empty() {
             return events;
+        }
+        if mem::take(&mut self.drain_is_untold) {
+            events.push(Event::Drain(self.drain));
         }
         while events.len() < self.portion
             && let Some((_, election)) = self.untold.pop_first()
@@ -95,7 +110,7 @@ impl Successor {
         let being_told = mem::take(&mut self.being_told);
         let alone = being_told.first().copied().filter(|_| self.portion == 1);
         if alone.is_some() && alone == self.culprit {
-            *self = Self::default();
+            *self = Self { drain: self.drain, ..Self::default() };
             return alone;
         }
         self.culprit = alone;
