@@ -4,12 +4,13 @@
 //! `cargo bench -p incumbent-tests --features etcd --bench drain [-- ELECTIONS]`
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use incumbent::{Election, Options, Session};
 use incumbent_tests::etcd::{Etcd, SYNCED, Version};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -41,13 +42,13 @@ async fn measure(elections: usize) -> Result<()> {
     let etcd = Etcd::start_with(Version::V3_5, SYNCED);
     let sessions = [session(&etcd, "one").await?, session(&etcd, "two").await?];
     let (report, mut reports) = mpsc::unbounded_channel();
-    // The election whose leader is to resign by itself.
-    let (resign, asked) = watch::channel(None);
+    // For the leader of the first election.
+    let resign = Arc::new(Notify::new());
     let mut candidates = JoinSet::new();
     for (session, all) in sessions.iter().zip([elections, 2 * elections]) {
         for number in 0..elections {
             let election = session.election(format!("drain-{number}"));
-            candidates.spawn(take_part(election, number, report.clone(), asked.clone()));
+            candidates.spawn(take_part(election, number, report.clone(), Arc::clone(&resign)));
         }
         in_line(&etcd, all).await;
     }
@@ -56,9 +57,8 @@ async fn measure(elections: usize) -> Result<()> {
     }
     let mut alone = Vec::new();
     for _ in 0..ROUNDS {
-        resign.send_replace(Some(0));
+        resign.notify_one();
         alone.extend(handovers(&mut reports, 1).await?.gaps);
-        resign.send_replace(None);
         in_line(&etcd, 2 * elections).await;
     }
     let alone = at(&mut alone, 50);
@@ -121,16 +121,15 @@ async fn take_part(
     election: Election,
     number: usize,
     report: mpsc::UnboundedSender<Report>,
-    mut asked: watch::Receiver<Option<usize>>,
+    resign: Arc<Notify>,
 ) -> Result<()> {
     let mut candidate = election.join();
     loop {
         let leadership = candidate.elected().await?;
-        asked.mark_unchanged();
         report.send(Report::Elected(number, Instant::now()))?;
         tokio::select! {
             () = leadership.asked_to_resign() => {}
-            _ = asked.wait_for(|asked| *asked == Some(number)) => {}
+            () = resign.notified(), if number == 0 => {}
         }
         report.send(Report::Resigns(number, Instant::now()))?;
         leadership.resign().await?;

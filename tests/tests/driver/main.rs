@@ -214,6 +214,32 @@ async fn all_999_candidates_are_back_after_their_elector_broke() {
     }
 }
 
+/// Each elector that follows is told of it first.
+#[tokio::test]
+async fn a_session_stays_drained_after_its_elector_broke() {
+    let store = Spoilt::new(MemoryStore::default());
+    let component = Some(hostile::cramped(Component::EMBEDDED, 96).into());
+    let options = Options { component, ttl: Duration::from_secs(5), ..Options::default() };
+    let session = Session::open(store.clone(), options).expect_soon("opens").await;
+    let mut troubles = session.troubles();
+    let mut candidate = session.election("jobs").join();
+    let leadership = candidate.elected().expect_soon("leads").await;
+    // More than it has memory for.
+    store.bytes.store(7_500_000, Ordering::SeqCst);
+    session.drain(1);
+    troubles.next().expect_soon("it breaks").await;
+    store.bytes.store(0, Ordering::SeqCst);
+    drop(leadership);
+    let other = Session::open(store, Options::default()).expect_soon("opens").await;
+    for _ in 0..3 {
+        // Whoever is in line would lead in between.
+        drop(other.election("jobs").campaign().expect_soon("leads").await);
+    }
+    assert_eq!(session.terms().await.expect("is open"), 0);
+    session.undo_drain();
+    candidate.elected().expect_soon("leads again").await;
+}
+
 /// Nobody else suffers from it for longer than it takes to find out.
 #[tokio::test]
 async fn an_election_that_breaks_each_elector_is_withdrawn_alone() {
