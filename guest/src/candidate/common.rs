@@ -142,6 +142,8 @@ pub enum Pause {
     BackOff,
     /// A random moment: all losers of a race saw the key go at the same instant.
     Jitter,
+    /// A while: it has made room for others, and would be in their way.
+    Room,
 }
 
 /// The candidacy, in whichever state it is.

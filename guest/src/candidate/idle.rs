@@ -9,6 +9,9 @@ use crate::types::Failure;
 /// The longest pause of a candidate that saw the key of a race go.
 const RACE_JITTER: u64 = 10 * MILLISECOND;
 
+/// The shortest pause of a candidate that made room, and half of the longest one.
+const ROOM: u64 = 50 * MILLISECOND;
+
 /// Has no key. Waits for a lease, for the end of an older candidacy, for the deletion of an old
 /// key, or for a pause to end, and then claims a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +33,10 @@ impl Idle {
             Pause::BackOff => cx.retry(),
             Pause::Jitter => {
                 let pause = 1 + cx.context.random.below(RACE_JITTER);
+                cx.context.set_timer(cx.timer(), pause);
+            }
+            Pause::Room => {
+                let pause = ROOM + cx.context.random.below(ROOM);
                 cx.context.set_timer(cx.timer(), pause);
             }
         }

@@ -11,9 +11,9 @@ use crate::wish::Wish;
 
 impl CandidateContext<'_> {
     /// Whether this candidate, whose key was created then, makes room as is wished. One that an
-    /// operator named does not.
+    /// operator named does not, unless the operator names another one.
     pub fn makes_room(&self, wish: &Wish<'_>, created: Revision) -> bool {
-        self.common.named_until <= self.context.now
+        (wish.priority.is_none() || self.common.named_until <= self.context.now)
             && self.common.priority.makes_room(wish, created)
     }
 

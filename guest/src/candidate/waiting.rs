@@ -118,7 +118,7 @@ impl Waiting {
                         && !self.is_late
                         && cx.common.priority.gives_way(cx.context.now, validity)
                 {
-                    return self.make_room(cx);
+                    return self.make_room(cx, Pause::None);
                 }
                 Next::Leading { own: self.own.take(), validity, seen }
             }
@@ -146,9 +146,10 @@ impl Waiting {
     }
 
     /// Gets back in line behind a candidate that should lead first.
-    fn make_room(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+    fn make_room(&mut self, cx: &mut CandidateContext<'_>, pause: Pause) -> Next {
         let OwnKey { key, lease, created, watch } = self.leave_queue(cx);
-        cx.clear(key, lease, watch, created)
+        let _at_once = cx.clear(key, lease, watch, created);
+        Next::Idle(pause)
     }
 
     fn leave_queue(&mut self, cx: &mut CandidateContext<'_>) -> OwnKey {
@@ -201,7 +202,7 @@ impl Waiting {
             .filter(|wish| wish.name == cx.common.layout.name.as_bytes())
             .any(|wish| cx.makes_room(&wish, self.own.created));
         match place {
-            Place::First if makes_room && !self.is_late => self.make_room(cx),
+            Place::First if makes_room && !self.is_late => self.make_room(cx, Pause::None),
             Place::First => self.come_first(cx, at),
             Place::Behind(entry) => self.wait_behind(cx, entry, at),
             Place::Displaced(entry) => self.displaced(cx, entry),
@@ -273,7 +274,7 @@ impl Inputs for Waiting {
         } else if cx.makes_room(wish, self.own.created)
             && matches!(self.position, Position::Behind(_))
         {
-            return self.make_room(cx);
+            return self.make_room(cx, Pause::Room);
         }
         Next::Stay
     }
@@ -314,7 +315,7 @@ impl Inputs for Waiting {
 
     fn reconcile(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         if cx.context.drain.is_on() {
-            return self.make_room(cx);
+            return self.make_room(cx, Pause::None);
         }
         let now = cx.context.now;
         let valid = cx.validity.is_some_and(|validity| validity.until > now);

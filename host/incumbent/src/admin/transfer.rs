@@ -35,6 +35,8 @@ const LATE: Duration = Duration::from_millis(1_500);
 const SHOWN: Duration = Duration::from_secs(2);
 /// How often the wish is written again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long a candidate that makes room is away from the line at most, and some more.
+const AWAY: Duration = Duration::from_millis(300);
 /// How often it is looked whether a target that left its place is in line again.
 const LOOK: Duration = Duration::from_millis(50);
 /// The longest wait.
@@ -141,21 +143,23 @@ impl Admin<'_> {
             return Err(Failure::Invalid(sentence.into()));
         }
         let deadline = Instant::now() + transfer.wait;
-        let mut gone = None;
+        // The target may be about to get back in line, for candidates with a higher priority.
+        let mut back_by = Instant::now() + AWAY;
+        let mut was_in_line = false;
         loop {
             let transferred = self.attempt(&transfer, deadline).await?;
             let now = Instant::now();
-            match (transferred, gone) {
-                // It may only have got back in line, for candidates with a higher priority.
-                (Transferred::Gone, _) if now < deadline => gone = Some(now),
-                (Transferred::NotInLine, Some(gone)) if now < deadline.min(gone + ROOM) => {
-                    sleep(LOOK).await;
-                }
-                (Transferred::NotInLine, Some(_)) => return Ok(Transferred::Gone),
-                (Transferred::Changed(Some(leader)), Some(_)) => {
-                    return Ok(Transferred::Overtaken(leader));
-                }
-                (transferred, _) => return Ok(transferred),
+            let is_absent = transferred == Transferred::NotInLine;
+            if transferred == Transferred::Gone && now < deadline {
+                (was_in_line, back_by) = (true, now + ROOM);
+            } else if is_absent && now < deadline.min(back_by) {
+                sleep(LOOK).await;
+            } else if is_absent && was_in_line {
+                return Ok(Transferred::Gone);
+            } else if was_in_line && let Transferred::Changed(Some(leader)) = transferred {
+                return Ok(Transferred::Overtaken(leader));
+            } else {
+                return Ok(transferred);
             }
         }
     }
