@@ -104,13 +104,14 @@ impl ProcessTree {
 
     /// Signals all that can be listed.
     fn signal_all(&self, signal: Signal) -> (io::Result<Signalled>, io::Result<()>) {
-        let group = self.group.filter(|_| self.leads);
-        let mut result =
-            group.map_or(Ok(()), |group| unless_gone(kill_process_group(group, signal)));
+        // Before the group is signalled: a process whose parent ends meanwhile may be missing.
         let listed = self.members().and_then(|first| {
             let processes: Vec<_> = first.into_iter().map(Process::of).collect();
             Ok((processes, self.members()?))
         });
+        let group = self.group.filter(|_| self.leads);
+        let mut result =
+            group.map_or(Ok(()), |group| unless_gone(kill_process_group(group, signal)));
         let (processes, seen) = match listed {
             Ok(listed) => listed,
             Err(error) => return (Err(error), result),
@@ -180,7 +181,7 @@ impl ProcessTree {
 #[derive(Debug)]
 struct Signalled {
     signalled: Vec<Pid>,
-    /// Those that were there afterwards, perhaps with some of the signalled ones.
+    /// Those that were there when all descriptors were open.
     seen: Vec<Pid>,
 }
 

@@ -24,6 +24,7 @@ incumbent_tests::on_an_etcd!(
     the_guard_hears_of_every_renewal,
     work_that_flees_is_caught,
     what_the_command_leaves_behind_is_asked_and_killed_before_others_lead,
+    who_has_left_is_asked_while_their_parents_end,
     who_was_there_before_is_none_of_the_work,
     who_is_killed_again_and_again_lets_others_have_their_turn,
     a_second_signal_gives_nothing_back_before_the_work_is_dead,
@@ -359,6 +360,23 @@ fn what_the_command_leaves_behind_is_asked_and_killed_before_others_lead(etcd: E
         });
         assert_eq!(running.wait(), 0, "{script}");
         assert_eq!(fs::read_to_string(work.path("asked")).unwrap(), "asked\n", "{script}");
+    }
+}
+
+fn who_has_left_is_asked_while_their_parents_end(etcd: Etcd) {
+    const ALL: usize = 20;
+    for _ in 0..4 {
+        let work = Work::new(&format!("sh chain {ALL}"));
+        let chain = "[ $1 = 0 ] || { setsid sh left & sh chain $(($1 - 1)) & }; wait";
+        fs::write(work.path("chain"), chain).unwrap();
+        let left = "trap 'echo asked >> asked; exit' TERM; echo here >> here; \
+                    while :; do sleep 0.01; done";
+        fs::write(work.path("left"), left).unwrap();
+        let running = Running::start(work.command(&etcd, &["--ttl", "10m"]));
+        let lines = |name| fs::read_to_string(work.path(name)).unwrap_or_default().lines().count();
+        until("all are there", || lines("here") == ALL);
+        running.stop();
+        assert_eq!(lines("asked"), ALL);
     }
 }
 
