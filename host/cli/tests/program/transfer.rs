@@ -2,9 +2,11 @@
 
 use super::*;
 
-incumbent_tests::on_each_version!(a_named_candidate_leads_next);
-incumbent_tests::on_an_etcd!(
+incumbent_tests::on_each_version!(
+    a_named_candidate_leads_next,
     a_candidate_of_another_client_stays_in_front,
+);
+incumbent_tests::on_an_etcd!(
     a_leader_of_another_client_hears_nothing,
     a_target_that_gets_back_in_line_leads_all_the_same,
     a_target_that_stands_still_is_silent,
