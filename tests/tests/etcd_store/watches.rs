@@ -12,6 +12,7 @@ on_each_version! {
     a_watch_outlives_a_restart_of_etcd,
     a_watch_that_resumes_too_late_says_so,
     a_stalled_watch_is_opened_again,
+    watches_go_on_where_answers_are_late,
 }
 
 async fn many_watches_share_a_stream(version: Version) {
@@ -179,6 +180,39 @@ async fn a_stalled_watch_is_opened_again(etcd: Etcd) {
     };
     tokio::join!(idle, asking);
     assert_eq!(streams(), before + 2);
+}
+
+/// Requests are given up, and their connections as well. To open all watches on each new one would
+/// make a slow etcd slower, and they would never hear anything.
+async fn watches_go_on_where_answers_are_late(etcd: Etcd) {
+    let (relay, store) = relayed(&etcd).await;
+    let mut watches = store.watches();
+    for id in 0..200 {
+        watches.open(watch(id, &format!("k{id}")));
+    }
+    for _ in 0..200 {
+        assert!(matches!(next(&mut watches).await, Change::Started(_)));
+    }
+    let before = metric(&etcd.metrics(), WATCH_STREAMS);
+    relay.slow(Duration::from_millis(300), Duration::ZERO);
+    let given_up = async {
+        loop {
+            let read = store.call(Operation::Read(vec![one("k")]), Duration::from_millis(100));
+            assert_eq!(read.await, Err(Failure::Timeout));
+        }
+    };
+    let told = async {
+        for _ in 0..3 {
+            let seen = put(&etcd, "k0").await;
+            assert_eq!(next_put(&mut watches).await.modified, seen);
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = given_up => {}
+        () = told => {}
+    }
+    assert_eq!(metric(&etcd.metrics(), WATCH_STREAMS), before);
 }
 
 /// The further ones would wait for ever.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions, Error};
@@ -27,6 +28,8 @@ pub(super) struct Connection {
     pub(super) made: OnceCell<Made>,
     /// When a request was answered on it last.
     pub(super) answered: Mutex<Option<Instant>>,
+    /// It was given up because a request had no answer for long. It may be slow only.
+    pub(super) kept_silent: AtomicBool,
     pub(super) version: Version,
 }
 

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use etcd_client::{Client, Error};
@@ -20,6 +21,7 @@ use super::credentials::Secrets;
 use super::diagnosis::{objection, silence};
 use super::error::ConnectError;
 use super::failure::{failure, is_login_outdated, is_login_refused};
+use crate::backoff::Backoff;
 use crate::types::{Answer, Failure};
 
 /// How long a member that did not answer is the last to be asked.
@@ -247,6 +249,7 @@ impl Endpoint {
     /// which the next request dials. What is under way goes on.
     fn kept_silent(&self, connection: &Arc<Connection>) {
         self.cool_down();
+        connection.kept_silent.store(true, Ordering::Relaxed);
         self.replace(connection, Arc::default());
     }
 
@@ -302,6 +305,27 @@ impl Contact {
                 *self.connection.answered.lock() = Some(Instant::now());
                 *self.endpoint.failed.lock() = None;
             }
+        }
+    }
+
+    /// Ends when a stream should move to the connection that has taken the place of this one: at
+    /// once if that has other credentials, but not where this one is only slow. A slow etcd, on
+    /// which thousands of watches are opened anew again and again, becomes slower, and none of
+    /// them hears anything. Cancel safe.
+    pub(super) async fn given_up(&self, patience: &mut Backoff) {
+        let mut latest = Arc::clone(&self.connection);
+        loop {
+            self.endpoint.replaced(&latest).await;
+            if !latest.kept_silent.load(Ordering::Relaxed) {
+                return;
+            }
+            latest = self.endpoint.connection();
+            // Only a member that is in touch with the others answers.
+            let answer = prove(&self.endpoint.access, &self.client);
+            if !matches!(timeout(patience.pause(), answer).await, Ok(Ok(()))) {
+                return;
+            }
+            patience.reset();
         }
     }
 

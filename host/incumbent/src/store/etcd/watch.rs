@@ -34,6 +34,8 @@ use crate::types::{Answer, Change, Deletion, Failure, RequestId, Watch, Watched}
 
 /// The shortest pause before a stream is opened again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How long a connection that was given up has at first, and at most, to show that it lives.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
 
 /// A set of watches. All the work is done while it is polled; none of it outlives
 /// the set.
@@ -120,7 +122,7 @@ enum Break {
     Broken(Failure),
     /// The login is too old, for the whole stream or for one watch on it.
     LoggedOut(Option<Failure>),
-    /// There is another connection to this member.
+    /// There is another connection to this member, and this one does not live or is out of date.
     Replaced,
     /// Its many watches have all been closed. etcd forgets them with the stream.
     Unused,
@@ -129,6 +131,7 @@ enum Break {
 impl WatchLoop {
     async fn run(mut self) -> Infallible {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+        let mut patience = Backoff::new(PATIENCE.0, PATIENCE.1);
         loop {
             while self.watches.is_empty() {
                 match self.requested.recv().await {
@@ -151,7 +154,7 @@ impl WatchLoop {
             };
             let mut ended = tokio::select! {
                 ended = self.follow(&contact, &mut backoff) => ended,
-                () = contact.endpoint.replaced(&contact.connection) => Break::Replaced,
+                () = contact.given_up(&mut patience) => Break::Replaced,
             };
             if let Break::LoggedOut(reason) = &ended {
                 match contact.endpoint.log_in_again(&contact.connection).await {
