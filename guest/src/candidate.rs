@@ -113,16 +113,26 @@ impl Candidate {
         leading.guard(epoch)
     }
 
-    /// Whether it leads, and does not hand over yet.
-    pub fn may_hand_over(&self) -> bool {
-        matches!(self.state, State::Leading(_)) && !self.common.hands_over
+    /// Whether it leads, and does not hand over yet. A term that came back leads on for a while,
+    /// because others have enough as well.
+    pub fn may_hand_over(&self, context: &Context) -> bool {
+        self.leads()
+            && !self.common.hands_over
+            && (context.share.is_drained()
+                || self.common.priority.leads_until <= context.now
+                    && !self.common.has_handed_on(context))
     }
 
-    /// Whether somebody is in line behind it, by what was found at `Layout::newest`.
-    pub fn has_successor(&self, found: &[Entry]) -> bool {
-        let State::Leading(leading) = &self.state else { return false };
-        let behind = |it: &Entry| self.common.layout.counts(&it.key) && leading.is_before(it);
-        self.may_hand_over() && found.iter().any(behind)
+    pub fn leads(&self) -> bool {
+        matches!(self.state, State::Leading(_))
+    }
+
+    /// How many candidates are in line behind it, by what was found at `Layout::newest`; none if it
+    /// does not lead any more.
+    pub fn followers(&self, found: &[Entry]) -> Option<u32> {
+        let State::Leading(leading) = &self.state else { return None };
+        let follows = |it: &&Entry| self.common.layout.counts(&it.key) && leading.is_before(it);
+        Some(found.iter().filter(follows).count() as u32)
     }
 
     /// The reads of the keys that the present state relies on.
@@ -155,7 +165,7 @@ impl Candidate {
             State::LostRace(_) => refused(),
             State::Waiting(waiting) => {
                 let valid = validity.is_some_and(|validity| validity.until > context.now);
-                lost() || valid && waiting.is_overdue() || context.drain.is_on()
+                lost() || valid && waiting.is_overdue() || context.share.is_drained()
             }
             State::Leading(leading) => {
                 lost() || validity.is_some_and(|it| leading.is_behind(context.now, it))

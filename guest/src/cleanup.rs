@@ -406,7 +406,7 @@ impl Cleanup {
         if pending.abandoned.is_last {
             context.withdraw(pending.abandoned.election, None);
         }
-        context.drain.under_way -= u32::from(pending.abandoned.hands_over);
+        context.share.under_way -= u32::from(pending.abandoned.hands_over);
         self.deleting -= u32::from(pending.phase.is_deleting());
         pending.phase.release(context, id);
         if let Some(watch) = pending.abandoned.watch {

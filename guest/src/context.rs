@@ -5,10 +5,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::backoff::{self, CAP};
-use crate::drain::Drain;
 use crate::ids::{DeletionId, WatchId};
 use crate::layout::NameHash;
 use crate::random::Random;
+use crate::share::Share;
 use crate::table::{Table, with_first};
 use crate::timers::{SECOND, Timer, Timers};
 use crate::types::{
@@ -43,7 +43,7 @@ pub enum Purpose {
     Observe(ElectionId),
     /// A candidate that writes its wish.
     Wish { election: ElectionId, lease: LeaseId },
-    /// A session that is drained, and reads who else is in line for these.
+    /// A session that leads too much, or counts, and reads who else is in line for these.
     Successors(Vec<ElectionId>),
     /// An inspection.
     Inspect(ElectionId),
@@ -142,6 +142,8 @@ pub struct Context {
     pub lease: Option<LeaseId>,
     /// How many terms stand.
     pub leaders: u32,
+    /// How many candidacies there are.
+    pub candidacies: u32,
     /// The deadline that these terms were told last, and of which lease.
     pub announced: (LeaseId, Mark),
     /// Candidates that are first in line, and wait for the lease to be renewed.
@@ -151,7 +153,7 @@ pub struct Context {
     /// The newest epoch in which this elector led. Its later candidacies do not lead in an older
     /// one, even if the store went back.
     pub newest: Epoch,
-    pub drain: Drain,
+    pub share: Share,
     commands: Vec<Command>,
     request_timeout: Duration,
     last_request: RequestId,
@@ -263,6 +265,11 @@ impl Context {
                 Some(ticket)
             })
             .collect()
+    }
+
+    /// Whether the session leads as much as it may at all. Of its fair part, too much may go on later.
+    pub fn leads_enough(&self) -> bool {
+        self.share.limit.is_some_and(|limit| self.leaders >= limit.at_most)
     }
 
     /// Sets a timer that fires after a pause.

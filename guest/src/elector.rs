@@ -26,8 +26,8 @@ use crate::text::decimal;
 use crate::timers::{FAR, SECOND, Timer};
 use crate::types::{
     Candidacy, Change, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension, Failure,
-    Guarded, GuardedWrite, Mark, Notice, Observation, Operation, Proclamation, Reply, Response,
-    Selection, Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
+    Guarded, GuardedWrite, Limit, Mark, Notice, Observation, Operation, Proclamation, Reply,
+    Response, Selection, Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
 };
 use crate::wish::Wish;
 
@@ -54,8 +54,6 @@ pub struct Elector {
     elections: Table<ElectionId, Participation>,
     /// The candidacies by name, in the order in which they came.
     names: Table<(NameHash, u64), ()>,
-    /// How many candidacies there are.
-    candidates: usize,
     /// All inspections. Only one reads at a time, because its results may be large.
     inspections: VecDeque<ElectionId>,
     inspecting: Option<ElectionId>,
@@ -77,8 +75,8 @@ enum Participation {
 }
 
 impl Participation {
-    fn may_hand_over(&self) -> bool {
-        matches!(self, Participation::Candidate(candidate) if candidate.may_hand_over())
+    fn is_candidate(&self, wanted: impl Fn(&Candidate) -> bool) -> bool {
+        matches!(self, Participation::Candidate(candidate) if wanted(candidate))
     }
 }
 
@@ -105,7 +103,6 @@ impl Elector {
             cleanup: Cleanup::default(),
             elections: Table::default(),
             names: Table::default(),
-            candidates: 0,
             inspections: VecDeque::new(),
             inspecting: None,
             life: Life::Open,
@@ -184,7 +181,7 @@ impl Elector {
                 state.preempt(cx);
                 Next::Stay
             }),
-            Timer::Drain => self.context.drain.next = Some(0),
+            Timer::Share => self.begin_round(),
             Timer::Cleanup(id) => self.cleanup.try_again(&mut self.context, id),
             Timer::Rewatch(watch) => self.context.open(watch),
             Timer::Recheck => self.recheck(),
@@ -233,7 +230,7 @@ impl Elector {
                 self.input(election, |state, cx| state.yielded(cx, epoch));
             }
             Event::Leave(election) => self.leave(election),
-            Event::Drain(at_once) => self.drain(at_once),
+            Event::Limit(limit) => self.limit(limit),
             Event::Close => self.close(),
         }
     }
@@ -265,7 +262,7 @@ impl Elector {
         }
         self.names.insert((name_hash, election.into()), ());
         self.context.admitted = admitted;
-        self.candidates += 1;
+        self.context.candidacies += 1;
         self.elections.insert(election, Participation::Candidate(candidate));
         // A candidacy that ends with its present term ends first.
         if !waits {
@@ -304,7 +301,7 @@ impl Elector {
     /// Removes a candidacy that is over. The next one of its name begins.
     fn remove(&mut self, election: ElectionId) {
         let Some(Participation::Candidate(over)) = self.elections.remove(&election) else { return };
-        self.candidates -= 1;
+        self.context.candidacies -= 1;
         self.context.lease_is_dirty = true;
         let name = &over.layout().name;
         self.names.remove(&(hash(name.as_bytes()), election.into()));
@@ -419,60 +416,93 @@ impl Elector {
             self.life = Life::Closing;
             self.context.lease_is_dirty = true;
             // Each election leaves when the sweep comes to it.
-            self.drain(None);
+            self.limit(None);
         }
     }
 
-    /// Has the session lead nothing and stand in no line, or take part again. One that closes leaves
-    /// everything anyway.
-    fn drain(&mut self, at_once: Option<u32>) {
-        let at_once = at_once.filter(|_| self.life == Life::Open);
-        let drain = &mut self.context.drain;
-        (drain.at_once, drain.next) = (at_once.map(|it| it.max(1)), at_once.map(|_| 0));
-        self.context.timers.cancel(Timer::Drain);
+    /// Has the session lead no more than that, or as much as comes.
+    fn limit(&mut self, limit: Option<Limit>) {
+        self.context.share.limit = limit;
+        // If it is drained, or is no more, that concerns all who do not lead.
         self.context.sweep = true;
+        self.begin_round();
     }
 
-    /// Hands over terms of a session that is drained: as many as may be at a time.
+    fn begin_round(&mut self) {
+        let Context { now, share, leaders, candidacies, timers, .. } = &mut self.context;
+        share.begin(*now, *leaders, *candidacies);
+        timers.cancel(Timer::Share);
+    }
+
+    /// Hands over terms of a session that leads too much: as many as may be at a time.
     fn hand_over(&mut self) {
-        let mut free = self.context.drain.free().min(MOST_CHECKED as u32);
+        let Context { share, leaders, candidacies, timers, .. } = &mut self.context;
+        if share.limit.is_none() || share.asks || self.life != Life::Open {
+            return;
+        }
+        let (looks, counts) = share.looks(MOST_CHECKED as u32, *leaders, *candidacies);
+        if *leaders > 0 && !timers.is_set(Timer::Share) {
+            self.context.set_timer(Timer::Share, SECOND);
+        }
         let (mut asked, mut selections) = (Vec::new(), Vec::new());
-        while free > 0
-            && let Some(from) = self.context.drain.next
-        {
-            let found = self.elections.find(from, Participation::may_hand_over);
-            self.context.drain.next = found.and_then(|id| id.checked_add(1));
-            let Some(election) = found else {
-                if self.context.leaders > 0 {
-                    self.context.set_timer(Timer::Drain, SECOND);
+        for _ in 0..looks {
+            let wanted =
+                |it: &Candidate| if counts { it.leads() } else { it.may_hand_over(&self.context) };
+            let find = |from| self.elections.find(from, |it| it.is_candidate(wanted));
+            let Some(election) = find(self.context.share.next).or_else(|| find(0)) else {
+                // None is there but those under way.
+                if self.context.share.under_way == 0 {
+                    self.context.share.left = 0;
                 }
                 break;
             };
-            free -= 1;
+            if asked.first() == Some(&election) {
+                break;
+            }
+            self.context.share.next = election.saturating_add(1);
             match self.candidate(election).and_then(|it| it.layout().newest()) {
                 Some(selection) => {
                     asked.push(election);
                     selections.push(selection);
                 }
-                None => self.input(election, |state, cx| state.hand_over(cx)),
+                // In a race nobody is seen in line.
+                None if self.context.share.is_drained() => {
+                    self.input(election, |state, cx| state.hand_over(cx));
+                }
+                None => self.context.share.in_vain(),
             }
         }
-        if !asked.is_empty() {
-            self.context.drain.asks = true;
+        if asked.is_empty() {
+            self.context.share.has_looked();
+        } else {
+            self.context.share.asks = true;
             self.context.call(Purpose::Successors(asked), Operation::Read(selections));
         }
     }
 
-    /// Hands over the terms for which somebody else is in line.
+    /// Hands over terms for which somebody else is in line.
     fn successors_read(&mut self, asked: Vec<ElectionId>, outcome: Answer) {
-        self.context.drain.asks = false;
-        let found = snapshot(outcome).map_or_else(|_| Vec::new(), |snapshot| snapshot.found);
+        self.context.share.asks = false;
+        let Ok(Snapshot { found, .. }) = snapshot(outcome) else {
+            self.context.share.left = 0;
+            return;
+        };
+        let counts = self.context.share.has_looked();
         for (election, found) in asked.into_iter().zip(found) {
-            if self.context.drain.is_on()
-                && self.candidate(election).is_some_and(|it| it.has_successor(&found))
-            {
+            let Some(candidate) = self.candidate(election) else { continue };
+            let Some(followers) = candidate.followers(&found) else { continue };
+            let may_go = candidate.may_hand_over(&self.context);
+            let Context { share, leaders, candidacies, .. } = &mut self.context;
+            share.count(1 + followers);
+            if followers == 0 {
+                share.in_vain();
+            } else if may_go && share.wanted(*leaders, *candidacies) > 0 {
                 self.input(election, |state, cx| state.hand_over(cx));
             }
+        }
+        let Context { share, leaders, candidacies, .. } = &mut self.context;
+        if counts {
+            share.weigh(*leaders, *candidacies);
         }
     }
 
@@ -689,7 +719,7 @@ impl Elector {
             if !core::mem::take(&mut self.context.lease_is_dirty) {
                 break;
             }
-            let candidates = self.candidates > 0;
+            let candidates = self.context.candidacies > 0;
             let deletions = self.cleanup.needs_lease();
             let spare =
                 self.life == Life::Open && self.context.lease.is_some() && self.cleanup.is_empty();

@@ -34,7 +34,6 @@ mod cleanup;
 #[cfg(target_family = "wasm")]
 mod component;
 mod context;
-mod drain;
 mod elector;
 mod ids;
 mod inspection;
@@ -43,6 +42,7 @@ mod observer;
 mod random;
 mod search;
 mod session;
+mod share;
 mod table;
 mod text;
 mod timers;

@@ -38,8 +38,8 @@ pub enum Timer {
     Election(ElectionId),
     /// A leader with a lower priority has led for long enough.
     Preempt(ElectionId),
-    /// The next look for somebody else in line, where a session is drained.
-    Drain,
+    /// The next look for somebody else in line, where it is limited how much a session leads.
+    Share,
     /// The next try to delete a key.
     Cleanup(DeletionId),
     /// A watch that broke is opened again.

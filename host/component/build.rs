@@ -35,19 +35,21 @@ fn component() -> Result<(), String> {
     let version = variable("CARGO_PKG_VERSION")?.to_string_lossy().into_owned();
     let made_of = source.digest(&version)?;
     let from_source = var_os("CARGO_FEATURE_FROM_SOURCE").is_some();
-    let (from, label) = if let Some(given) = var_os("INCUMBENT_COMPONENT").map(PathBuf::from) {
+    let (from, is_new) = if let Some(given) = var_os("INCUMBENT_COMPONENT").map(PathBuf::from) {
         println!("cargo::rerun-if-changed={}", given.display());
-        (given, Vec::new())
+        (given, false)
     } else if !from_source && made_of == read(&package.join("incumbent.wasm.source"))?.trim_end() {
-        (packaged, Vec::new())
+        (packaged, false)
     } else {
         // Its sources are watched and it is not: it is younger than the start of this program,
         // which would run anew each time.
-        (source.build()?, label(&version))
+        (source.build()?, true)
     };
-    let component = fs::read(&from)
+    let mut component = fs::read(&from)
         .map_err(|error| format!("the component {} is not readable: {error}", from.display()))?;
-    let component = [component, label].concat();
+    if is_new {
+        component = [without_names(&component)?, label(&version)].concat();
+    }
     let held = Path::new(&variable("OUT_DIR")?).join("incumbent.wasm");
     put(&held, &component)?;
     println!("cargo::metadata=wasm={}", held.display());
@@ -185,6 +187,25 @@ fn put(file: &Path, content: &[u8]) -> Result<(), String> {
         .and_then(|()| fs::write(&new, content))
         .and_then(|()| fs::rename(&new, file))
         .map_err(|error| format!("{} cannot be written: {error}", file.display()))
+}
+
+/// The component without the names that the linker gave to its parts, which nobody looks for.
+fn without_names(component: &[u8]) -> Result<Vec<u8>, String> {
+    let (header, mut rest) = component.split_at_checked(8).unwrap_or((component, &[]));
+    let mut kept = header.to_vec();
+    while let [kind, sized @ ..] = rest {
+        let digits = sized.iter().take_while(|byte| **byte > 127).count() + 1;
+        let size = sized.iter().take(digits).rev();
+        let size = size.fold(0, |size, byte| size << 7 | usize::from(byte & 127));
+        let cut = "the component ends within a section: build it again";
+        let (section, others) = rest.split_at_checked(1 + digits + size).ok_or(cut)?;
+        let content = section.get(1 + digits..).unwrap_or_default();
+        if *kind != 0 || !content.starts_with(b"\x0ecomponent-name") {
+            kept.extend(section);
+        }
+        rest = others;
+    }
+    Ok(kept)
 }
 
 /// The component's name and version, in two sections at its end, where `wasm-tools metadata show`

@@ -1,5 +1,6 @@
-//! How long a drain takes that hands all terms of one session to another one, and for how long and
-//! how many elections are without a leader meanwhile, against one handover alone.
+//! How long a drain takes that hands all terms of one session to another one, and a spread of them over
+//! four sessions; and for how long and how many elections are without a leader meanwhile, against one
+//! handover alone.
 //!
 //! `cargo bench -p incumbent-tests --features etcd --bench drain [-- ELECTIONS]`
 
@@ -8,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use incumbent::{Election, Options, Session};
+use incumbent::{Election, Limit, Options, Session};
 use incumbent_tests::etcd::{Etcd, SYNCED, Version};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// How many single handovers are the reference.
 const ROUNDS: usize = 50;
@@ -34,6 +35,9 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     for elections in sizes {
         runtime.block_on(measure(elections))?;
+        for at_once in [8, 16, 32, 64] {
+            runtime.block_on(spread(elections, at_once))?;
+        }
     }
     Ok(())
 }
@@ -83,6 +87,64 @@ async fn measure(elections: usize) -> Result<()> {
         in_line(&etcd, 2 * elections).await;
         from = 1 - from;
     }
+    candidates.shutdown().await;
+    for session in sessions {
+        session.close().await?;
+    }
+    Ok(())
+}
+
+async fn spread(elections: usize, at_once: u32) -> Result<()> {
+    let etcd = Etcd::start_with(Version::V3_5, SYNCED);
+    let mut sessions = Vec::new();
+    for identity in ["one", "two", "three", "four"] {
+        sessions.push(session(&etcd, identity).await?);
+    }
+    let (report, mut reports) = mpsc::unbounded_channel();
+    let never = Arc::new(Notify::new());
+    let mut candidates = JoinSet::new();
+    for (before, session) in sessions.iter().enumerate() {
+        for number in 0..elections {
+            let election = session.election(format!("drain-{number}"));
+            candidates.spawn(take_part(election, number, report.clone(), Arc::clone(&never)));
+        }
+        in_line(&etcd, (before + 1) * elections).await;
+    }
+    for _ in 0..elections {
+        reports.recv().await;
+    }
+    let began = Instant::now();
+    for session in &sessions {
+        session.limit(Limit::fair().at_once(at_once));
+    }
+    let (mut gaps, mut leaderless) = (Vec::new(), BTreeMap::new());
+    let (mut most, mut last) = (0, began);
+    // Nothing has moved for some rounds.
+    while let Ok(report) = timeout(Duration::from_secs(5), reports.recv()).await {
+        match report.context("a candidate has ended")? {
+            Report::Resigns(number, at) => {
+                leaderless.insert(number, at);
+                most = most.max(leaderless.len());
+            }
+            Report::Elected(number, at) => {
+                gaps.push(at - leaderless.remove(&number).context("it had a leader")?);
+                last = at;
+            }
+        }
+    }
+    let mut shares = Vec::new();
+    for session in &sessions {
+        shares.push(session.terms().await?);
+    }
+    println!(
+        "  spread over four, {at_once:2} at once: {shares:?} after {:.1} ms and {} handovers, {most:3} elections without a \
+         leader at most, for {:6.2} ms (p50); {:6.2} ms (p99), {:6.2} ms at most",
+        (last - began).as_secs_f64() * 1_000.0,
+        gaps.len(),
+        at(&mut gaps, 50),
+        at(&mut gaps, 99),
+        at(&mut gaps, 100)
+    );
     candidates.shutdown().await;
     for session in sessions {
         session.close().await?;

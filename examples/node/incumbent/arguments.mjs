@@ -43,10 +43,13 @@ export function priority(given) {
   return fits ? given : refuse('priority', given, 'a whole number');
 }
 
-/** @param {unknown} given */
-export function atOnce(given) {
+/**
+ * @param {string} what
+ * @param {unknown} given
+ */
+export function count(what, given) {
   const fits = typeof given === 'number' && Number.isInteger(given) && given > 0 && given < 2 ** 32;
-  return fits ? given : refuse('atOnce', given, 'a whole number from 1 on');
+  return fits ? given : refuse(what, given, 'a whole number from 1 on');
 }
 
 /** @param {unknown} given */

@@ -2,7 +2,7 @@
 
 import { EventEmitter } from 'node:events';
 import { hostname } from 'node:os';
-import { atOnce, bytes, contest, priority, seconds, text } from './arguments.mjs';
+import { bytes, contest, count, priority, seconds, text } from './arguments.mjs';
 import { Driver } from './driver.mjs';
 import { ElectionError, sentence } from './errors.mjs';
 import { Leadership } from './leadership.mjs';
@@ -13,7 +13,7 @@ export { now } from './clock.mjs';
 export { ElectionError, Leadership };
 
 /**
- * @import { Candidacy, Contest, Mutation, Notice, Operation, Term, WriteOutcome }
+ * @import { Candidacy, Contest, Limit, Mutation, Notice, Operation, Term, WriteOutcome }
  *   from '../component/interfaces/incumbent-election-types.js'
  * @import { Credentials } from './access.mjs'
  * @import { Recording } from './recorder.mjs'
@@ -43,6 +43,9 @@ const JOINING = 256;
 
 /** What others read of this process, unless another identity is given. */
 const IDENTITY = `${hostname()}-${process.pid}`;
+
+/** No limit: the largest number that the elector takes. */
+const MOST = 2 ** 32 - 1;
 
 /** How long etcd may take to answer, in nanoseconds. */
 const REQUEST = 5_000_000_000n;
@@ -112,8 +115,10 @@ export class Session extends EventEmitter {
   /** @type {PromiseWithResolvers<void>} */
   #closed = deferred();
   #closing = false;
-  /** How many terms are handed over at a time, while it is drained. @type {number | undefined} */
-  #drain;
+  /** How much it leads; as much as comes without. @type {Limit | undefined} */
+  #limit;
+  /** The same while it is drained. @type {Limit | undefined} */
+  #drained;
 
   /**
    * Connects to etcd, and makes sure that it answers and accepts us.
@@ -227,19 +232,36 @@ export class Session extends EventEmitter {
    * @throws {ElectionError} `configuration`
    */
   drain(most = 16) {
-    this.#drain = atOnce(most);
-    this.#tellOfDrain();
+    this.#drained = { atMost: 0, isFair: false, atOnce: count('most', most) };
+    this.#tellLimit();
   }
 
   /** Takes part again. */
   undoDrain() {
-    this.#drain = undefined;
-    this.#tellOfDrain();
+    this.#drained = undefined;
+    this.#tellLimit();
   }
 
-  #tellOfDrain() {
+  /**
+   * Leads no more than that where others are in line too; nothing given, as much as comes. What is
+   * beyond it is handed over in order. If nobody else is in line, it leads all the same.
+   *
+   * @param {object} [how]
+   * @param {number} [how.atMost] so many leaderships
+   * @param {boolean} [how.isFair] and no more than its fair part, by who is in line
+   * @param {number} [how.atOnce] how many are being handed over at a time: 32 unless given
+   * @throws {ElectionError} `configuration`
+   */
+  limit({ atMost, isFair = false, atOnce = 32 } = {}) {
+    const most = atMost === undefined ? MOST : count('atMost', atMost);
+    const limit = { atMost: most, isFair: isFair === true, atOnce: count('atOnce', atOnce) };
+    this.#limit = most === MOST && !limit.isFair ? undefined : limit;
+    this.#tellLimit();
+  }
+
+  #tellLimit() {
     // Otherwise the next elector is told first of all.
-    if (this.#driver.isRunning) this.#driver.push({ tag: 'drain', val: this.#drain });
+    if (this.#driver.isRunning) this.#driver.push({ tag: 'limit', val: this.#drained ?? this.#limit });
   }
 
   /**
@@ -454,7 +476,7 @@ export class Session extends EventEmitter {
   }
 
   #campaignAgain() {
-    if (this.#drain) this.#tellOfDrain();
+    if (this.#drained ?? this.#limit) this.#tellLimit();
     this.#joining.clear();
     this.#held = [];
     for (const candidate of this.#candidates.values()) {

@@ -170,6 +170,39 @@ for (const version of VERSIONS) {
       await Promise.all([one.close(), two.close()]);
     });
 
+    test('sessions share their elections', async () => {
+      const shards = Array.from({ length: 8 }, (_, shard) => `shard-${shard}`);
+      const stop = new AbortController();
+      /** @param {Session} session */
+      const leads = (session) => {
+        /** @type {Set<string>} */
+        const held = new Set();
+        const all = shards.map(async (shard) => {
+          while (!stop.signal.aborted) {
+            const leadership = await session.campaign(shard, { signal: stop.signal });
+            held.add(shard);
+            await Promise.race([leadership.lost(), new Promise((end) => stop.signal.addEventListener('abort', end))]);
+            held.delete(shard);
+            await leadership.resign();
+          }
+        });
+        return { held, over: Promise.allSettled(all) };
+      };
+      const one = await Session.connect(etcd.url);
+      const two = await Session.connect(etcd.url);
+      one.limit({ isFair: true });
+      two.limit({ isFair: true, atMost: 6, atOnce: 2 });
+      const first = leads(one);
+      await eventually(() => first.held.size === 8, 'nobody else is there');
+      const second = leads(two);
+      await eventually(() => first.held.size === 4 && second.held.size === 4, 'each has its part');
+      two.limit({ atMost: 1 });
+      await eventually(() => second.held.size === 1, 'it has less');
+      stop.abort();
+      await Promise.all([first.over, second.over]);
+      await Promise.all([one.close(), two.close()]);
+    });
+
     test('waiting for the end of a term adds no listeners', async () => {
       const session = await Session.connect(etcd.url);
       const leadership = await session.campaign('waiters');
@@ -251,6 +284,7 @@ test('what cannot be is said in a sentence', async () => {
     const session = await Session.connect(etcd.url);
     for (const most of [0, -1, 1.5, NaN, 2 ** 32, /** @type {any} */ ('2')]) {
       assert.throws(() => session.drain(most), refusedAs('configuration'));
+      assert.throws(() => session.limit({ atMost: most }), refusedAs('configuration'));
     }
     await session.close();
     for (const options of [{ ttl: 2, margin: 2 }, { ttl: 0 }, { ttl: -1 }, { ttl: NaN }, { ttl: 'x' },

@@ -104,8 +104,9 @@ class Driver:
         self._joining: set[int] = set()
         #: Those that the elector is not told of yet, in their order.
         self._held: OrderedDict[int, Candidacy] = OrderedDict()
-        #: How many terms are handed over at a time, while the session is drained.
-        self._drain: int | None = None
+        #: How much it leads, and the same while it is drained: a `limit` of the WIT, or as much as comes.
+        self._limit: Any = None
+        self._drained: Any = None
         self._config, self._last = config, 0
         #: The lease's time as etcd granted it: it may be longer than what was asked for.
         self._ttl = config["lease_ttl"]
@@ -195,8 +196,19 @@ class Driver:
 
     def drain(self, at_once: int | None) -> None:
         """Leads nothing, or takes part again."""
-        self._drain = at_once
-        self.tell("drain", at_once)
+        self._drained = None if at_once is None else record(at_most=0, is_fair=False, at_once=at_once)
+        self._tell_limit()
+
+    def limit(self, at_most: int, is_fair: bool, at_once: int) -> None:
+        self._limit = record(at_most=at_most, is_fair=is_fair, at_once=at_once)
+        self._tell_limit()
+
+    def unlimited(self) -> None:
+        self._limit = None
+        self._tell_limit()
+
+    def _tell_limit(self) -> None:
+        self.tell("limit", self._limit if self._drained is None else self._drained)
 
     def _next(self) -> int:
         self._last += 1
@@ -411,8 +423,8 @@ class Driver:
         self._elector, self._deadline = None, None
         self._joining.clear()
         self._held.clear()
-        if self._drain:
-            self.tell("drain", self._drain)
+        if self._drained is not None or self._limit is not None:
+            self._tell_limit()
         for election, candidacy in list(self.candidacies.items()):
             if candidacy.elected.done() or candidacy.leaves:
                 self._withdraw(self.candidacies.pop(election), None)

@@ -155,15 +155,25 @@ class Session:
         else is in line (`resigned`), and in a race at once, `at_once` of them at a time. Candidates
         leave the line, and go on as candidates.
         """
-        if not isinstance(at_once, int):
-            raise TypeError(f"at_once is {at_once!r}, and has to be a whole number")
-        if not 0 < at_once < 2**32:
-            raise ValueError(f"at_once is {at_once}, and has to be 1 at least, and a number of 32 bits")
-        self._driver.drain(at_once)
+        self._driver.drain(_count("at_once", at_once))
 
     def undo_drain(self) -> None:
         """Takes part again."""
         self._driver.drain(None)
+
+    def limit(self, at_most: int | None = None, *, is_fair: bool = False, at_once: int = 32) -> None:
+        """Leads no more than that where others are in line too; as much as comes if nothing is given.
+
+        `at_most` so many terms, and with `is_fair` no more than its fair part, by who is in line.
+        What is beyond that is handed over in order, `at_once` terms at a time. If nobody else is in
+        line, it leads all the same.
+        """
+        at_once = _count("at_once", at_once)
+        if at_most is None and not is_fair:
+            self._driver.unlimited()
+        else:
+            most = 2**32 - 1 if at_most is None else _count("at_most", at_most)
+            self._driver.limit(most, bool(is_fair), at_once)
 
     async def get(self, key: Data, within: float = 5.0) -> tuple[bytes | None, int]:
         """A key's value as it is now, and the revision of its last change: None and 0 without one."""
@@ -255,6 +265,14 @@ def _nanoseconds(what: str, seconds: float) -> int:
     if not 0 <= seconds <= 1e9:
         raise ValueError(f"{what} is {seconds}, and has to be a number of seconds from 0 to 1e9")
     return round(seconds * SECOND)
+
+
+def _count(what: str, given: int) -> int:
+    if not isinstance(given, int):
+        raise TypeError(f"{what} is {given!r}, and has to be a whole number")
+    if not 0 < given < 2**32:
+        raise ValueError(f"{what} is {given}, and has to be 1 at least, and a number of 32 bits")
+    return given
 
 
 def _bytes(what: str, data: Data) -> bytes:

@@ -18,7 +18,7 @@ from conftest import Relay, candidates, until, soon
 from etcd import FOLDER, TIMEOUT, Etcd, pause
 from wasmtime.component import Variant
 
-from incumbent import Conflict, Leadership, Stale, Unknown, Unreachable, Withdrawn, connect
+from incumbent import Conflict, Leadership, Session, Stale, Unknown, Unreachable, Withdrawn, connect
 from incumbent.component import FUEL, now
 
 
@@ -177,6 +177,36 @@ async def test_a_drained_session_leads_no_more_until_that_is_undone(etcd: Etcd) 
         one.undo_drain()
         async with await soon(again):
             pass
+
+
+async def test_sessions_share_their_elections(etcd: Etcd) -> None:
+    held: dict[str, set[str]] = {"one": set(), "two": set()}
+
+    async def lead(session: Session, shard: str) -> None:
+        while True:
+            async with await session.campaign(shard) as leadership:
+                held[session.identity].add(shard)
+                try:
+                    await leadership.lost()
+                finally:
+                    held[session.identity].discard(shard)
+
+    def led() -> tuple[int, int]:
+        return len(held["one"]), len(held["two"])
+
+    async with await connect(etcd.url, "one") as one, await connect(etcd.url, "two") as two:
+        one.limit(is_fair=True)
+        two.limit(6, is_fair=True, at_once=2)
+        tasks = [asyncio.create_task(lead(one, f"shard-{shard}")) for shard in range(8)]
+        await until(lambda: led() == (8, 0))
+        tasks += [asyncio.create_task(lead(two, f"shard-{shard}")) for shard in range(8)]
+        await until(lambda: led() == (4, 4))
+        one.limit()
+        two.limit(1)
+        await until(lambda: led() == (7, 1))
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def test_sigterm_lets_the_worker_of_the_readme_give_its_lease_back(etcd: Etcd) -> None:

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::priority::Priority;
 use crate::cleanup::{AbandonedKey, Cleanup};
 use crate::context::{Answer, Context, Purpose, WatchHandle};
-use crate::layout::{Layout, check_value};
+use crate::layout::{Layout, check_value, hash};
 use crate::session::{Session, Validity};
 use crate::timers::Timer;
 use crate::types::{
@@ -184,6 +184,11 @@ pub struct Common {
 }
 
 impl Common {
+    /// Whether a term of this election stays if it comes back, or has come back.
+    pub fn has_handed_on(&self, context: &Context) -> bool {
+        context.share.has_handed_on(hash(self.layout.name.as_bytes()))
+    }
+
     pub fn timer(&self) -> Timer {
         Timer::Election(self.election)
     }
@@ -411,10 +416,15 @@ impl CandidateContext<'_> {
         }
     }
 
+    /// Whether a term of this election has come back that the session handed on.
+    pub fn has_handed_on(&self) -> bool {
+        self.common.has_handed_on(self.context)
+    }
+
     /// The key of a term that was handed over is gone.
     pub fn handed_over(&mut self) {
         if core::mem::take(&mut self.common.hands_over) {
-            self.context.drain.under_way -= 1;
+            self.context.share.under_way -= 1;
         }
     }
 

@@ -45,7 +45,7 @@ impl Idle {
 
     /// Whether something else than the lease has to come before a claim.
     pub fn waits(&self, context: &Context, common: &Common) -> bool {
-        self.held_back || context.drain.is_on() || context.timers.is_set(common.timer())
+        self.held_back || context.share.is_drained() || context.timers.is_set(common.timer())
     }
 }
 

@@ -6,8 +6,8 @@ use super::common::{
     CandidateContext, Check, Inputs, Next, OwnKey, Proclamation, Reading, WENT_BACK, other,
 };
 use super::place::{self, Place};
-use crate::context::{Answer, snapshot, unfit};
-use crate::layout::point_of_key;
+use crate::context::{Answer, Context, snapshot, unfit};
+use crate::layout::{hash, point_of_key};
 use crate::search::Search;
 use crate::session::Validity;
 use crate::types::{
@@ -41,9 +41,14 @@ impl Leading {
         let Validity { lease, until, deadlines_passed, .. } = validity;
         cx.common.failed = 0;
         cx.common.priority.preempts_after = None;
-        cx.context.leaders += 1;
-        if cx.context.leaders == 1 {
-            cx.context.announced = (lease, until);
+        let Context { leaders, candidacies, share, announced, .. } = &mut *cx.context;
+        *leaders += 1;
+        if *leaders == 1 {
+            *announced = (lease, until);
+        }
+        share.gain(cx.common.election, *leaders, *candidacies);
+        if cx.common.priority.has_given_way(cx.context.now) {
+            cx.context.share.keep(hash(cx.common.layout.name.as_bytes()));
         }
         let (check, search) = (Check::new(seen), Search::First);
         let mut leading = Leading { own, deadlines_passed, danger: None, check, search };
@@ -92,6 +97,7 @@ impl Leading {
         cx.context.forget(self.check.call.take());
         cx.common.newest = own.created;
         cx.context.leaders -= 1;
+        cx.context.share.leaving -= u32::from(cx.common.hands_over);
         cx.context.newest = cx.context.newest.max(own.created);
         if key_remains {
             cx.context.unwatch(own.watch);
@@ -185,7 +191,7 @@ impl Inputs for Leading {
 
     fn hand_over(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         cx.common.hands_over = true;
-        cx.context.drain.under_way += 1;
+        cx.context.share.hand_on(hash(cx.common.layout.name.as_bytes()));
         self.tell_to_hand_over(cx);
         Next::Stay
     }

@@ -59,7 +59,7 @@ struct Predecessor {
 impl Waiting {
     pub fn enter(cx: &mut CandidateContext<'_>, own: OwnKey) -> Waiting {
         cx.announce(&own.key, own.created);
-        if cx.context.drain.is_on() {
+        if cx.context.share.is_drained() {
             cx.context.touch(cx.common.election);
         }
         if cx.common.layout.contest == Contest::Queue {
@@ -113,10 +113,12 @@ impl Waiting {
     fn come_first(&mut self, cx: &mut CandidateContext<'_>, seen: Revision) -> Next {
         match cx.validity {
             Some(validity) if validity.until > cx.context.now => {
-                if cx.context.drain.is_on()
+                let has_enough = cx.context.leads_enough() && !cx.has_handed_on();
+                let (now, priority) = (cx.context.now, &mut cx.common.priority);
+                if cx.context.share.is_drained()
                     || !cx.common.is_awaited
                         && !self.is_late
-                        && cx.common.priority.gives_way(cx.context.now, validity)
+                        && priority.gives_way(has_enough, now, validity)
                 {
                     return self.make_room(cx, Pause::None);
                 }
@@ -314,7 +316,7 @@ impl Inputs for Waiting {
     }
 
     fn reconcile(&mut self, cx: &mut CandidateContext<'_>) -> Next {
-        if cx.context.drain.is_on() {
+        if cx.context.share.is_drained() {
             return self.make_room(cx, Pause::None);
         }
         let now = cx.context.now;

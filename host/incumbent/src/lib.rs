@@ -73,6 +73,7 @@ mod event;
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
 mod explained;
 mod leadership;
+mod limit;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod observable;
@@ -107,6 +108,7 @@ pub use elector::{Component, ComponentError, Elector};
 pub use error::Error;
 pub use event::{Event, KeyValue, Participant, TermInfo};
 pub use leadership::{Fence, Leadership};
+pub use limit::Limit;
 pub use observer::Leaders;
 pub use options::Options;
 pub use session::Session;

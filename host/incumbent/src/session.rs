@@ -15,6 +15,7 @@ use crate::driver::{CAPACITY, Parts, Pool};
 use crate::election::Election;
 use crate::elector::Component;
 use crate::error::Error;
+use crate::limit::Limit;
 use crate::observer::received;
 use crate::options::Options;
 #[cfg(feature = "record")]
@@ -156,6 +157,35 @@ impl Session {
     /// Whether it is drained: it leads nothing, or gives up what it leads.
     pub fn is_drained(&self) -> bool {
         self.pool.is_drained()
+    }
+
+    /// Leads no more than that where others are in line too, as one of many that share the same
+    /// elections. What is beyond it is handed over in order, as by [`drain`](Self::drain). A candidate
+    /// that comes first, and whose session leads as many terms as it may at all, lets others lead
+    /// first. If nobody else is in line, it leads all the same: no election stays without a leader
+    /// for a limit. In a [race](crate::Contest::Race) nobody is in line, and the limit does not
+    /// count.
+    ///
+    /// Sessions that start one after the other end with equal parts, and stay still then:
+    ///
+    /// ```
+    /// # use incumbent::{Limit, Options, Session};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), incumbent::Error> {
+    /// let session = Session::connect("memory:shards", Options::default()).await?;
+    /// session.limit(Limit::fair().or_at_most(500));
+    /// let shards: Vec<_> = (0..10).map(|shard| session.election(format!("shard-{shard}")).join()).collect();
+    /// # drop(shards);
+    /// # session.close().await
+    /// # }
+    /// ```
+    pub fn limit(&self, limit: Limit) {
+        self.pool.limit(Some(limit));
+    }
+
+    /// Leads whatever comes.
+    pub fn unlimited(&self) {
+        self.pool.limit(None);
     }
 
     /// How many terms it holds right now. Cancel safe.

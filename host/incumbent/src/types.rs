@@ -10,8 +10,8 @@ pub(crate) mod numbers;
 pub use crate::bindings::exports::incumbent::election::types::{
     Call, Candidacy, Change, Claim, Claimed, Command, Config, ConfigError, Deletion, Demotion,
     ElectionId, Entry, Event, Expectation, Extension, Grant, Guard, Guarded, GuardedWrite, Joined,
-    Leadership, Listing, Mutation, Notice, Observation, Operation, Order, Proclamation, Put, Reply,
-    RequestId, Response, Selection, Sighting, Snapshot, Step, Term, Ticket, Trouble, Watch,
+    Leadership, Limit, Listing, Mutation, Notice, Observation, Operation, Order, Proclamation, Put,
+    Reply, RequestId, Response, Selection, Sighting, Snapshot, Step, Term, Ticket, Trouble, Watch,
     Watched, Withdrawal, WriteOutcome, Written,
 };
 pub(crate) use crate::bindings::exports::incumbent::election::types::{

@@ -25,6 +25,22 @@ fn leader_works_until_interrupted_and_the_next_one_goes_on() {
 }
 
 #[test]
+fn shards_are_shared_and_taken_over() {
+    let etcd = Etcd::start(Version::V3_5);
+    let first = example(&etcd, "shards", &["20"]);
+    first.prints("leading 20 of 20");
+    let second = example(&etcd, "shards", &["20"]);
+    second.prints("leading 10 of 20");
+    first.prints("leading 10 of 20");
+    let third = example(&etcd, "shards", &["20", "--at-most-lead", "5"]);
+    third.prints("leading 5 of 20");
+    third.interrupt();
+    first.interrupt();
+    second.prints("leading 20 of 20");
+    second.interrupt();
+}
+
+#[test]
 fn a_paused_leaders_late_write_is_refused() {
     let etcd = Etcd::start(Version::V3_4);
     let mut writer = example(&etcd, "fenced_write", &[]);

@@ -192,8 +192,8 @@ impl Laws {
         // What has fallen due comes before what it is told.
         asked.stays_drained = asked.drained;
         for event in events {
-            if let Event::Drain(at_once) = event {
-                asked.drained = at_once.is_some();
+            if let Event::Limit(limit) = event {
+                asked.drained = limit.is_some_and(|limit| limit.at_most == 0);
                 asked.stays_drained &= asked.drained;
             }
             let Event::Reply(Reply { id, outcome }) = event else { continue };

@@ -80,6 +80,8 @@ pub struct Run {
     pub ended: BTreeMap<&'static str, u64>,
     /// How often a leader was told to hand over.
     pub hand_overs: u64,
+    /// How many elections those processes led that led least and most, when all faults were over.
+    pub led: (usize, usize),
     /// The longest time for which nobody led the first election, between two terms.
     pub vacancy: Duration,
     /// How many increments of counters were acknowledged.
@@ -205,6 +207,7 @@ pub fn shrink(plan: &Plan, broken: &Broken) -> Plan {
 fn play(world: &mut World<'_>) -> Result<(), Broken> {
     // In unrest.
     world.pass(world.plan.unrest + SECOND)?;
+    world.run.led = world.led();
 
     // All is well.
     world.heal();

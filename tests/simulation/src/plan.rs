@@ -2,7 +2,7 @@
 //! when, and how hard.
 
 use fastrand::Rng;
-use incumbent_guest::types::{Contest, Duration, Mark};
+use incumbent_guest::types::{Contest, Duration, Limit, Mark};
 
 use super::{MILLISECOND, SECOND};
 
@@ -46,6 +46,8 @@ pub struct Plan {
     pub priorities: Vec<i32>,
     /// After which time those with a priority want to lead themselves, if they do.
     pub preempt_after: Option<Duration>,
+    /// How much each process leads; as much as comes, if that is not limited.
+    pub limit: Option<Limit>,
     /// What is wrong with the hosts; nothing, unless a test wants to see it found.
     pub flaw: Option<Flaw>,
     /// What goes wrong.
@@ -235,7 +237,8 @@ impl Plan {
         plan
     }
 
-    /// In some runs, processes have priorities, and in some they are drained.
+    /// In some runs, processes have priorities, in some they are drained, and in some they lead a
+    /// part only.
     fn draw_preferences(&mut self, rng: &mut Rng) {
         if rng.u8(..3) == 0 {
             self.priorities = (0..self.processes).map(|_| rng.i32(-1..3)).collect();
@@ -248,6 +251,11 @@ impl Plan {
                 let kind = Kind::Drain(rng.usize(..self.processes));
                 self.faults.push(Fault { at, lasts, kind });
             }
+        }
+        if rng.u8(..4) == 0 {
+            let at_most = [1, 2, self.elections.len() as u32 / 2, u32::MAX][rng.usize(..4)].max(1);
+            let (is_fair, at_once) = (rng.bool(), rng.u32(1..8));
+            self.limit = Some(Limit { at_most, is_fair, at_once });
         }
     }
 
@@ -362,6 +370,7 @@ impl Plan {
             stopping: 100 * MILLISECOND,
             priorities: Vec::new(),
             preempt_after: None,
+            limit: None,
             flaw: None,
             faults: Vec::new(),
             unrest: 60 * SECOND,

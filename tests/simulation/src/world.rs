@@ -321,8 +321,8 @@ impl<'a> World<'a> {
         self.processes[process].drop_elector();
         self.processes[process].elector = Some(elector);
         self.laws.opened(process);
-        if self.is_active(Kind::Drain(process)) {
-            self.tell_of_drain(process);
+        if self.is_active(Kind::Drain(process)) || self.plan.limit.is_some() {
+            self.tell_limit(process);
         }
         for part in 0..self.plan.elections.len() {
             self.come_in(process, part);

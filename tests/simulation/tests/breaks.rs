@@ -114,9 +114,8 @@ const BREAKS: &[Break] = &[
         what: "does not take part again after a drain",
         edits: &[(
             "elector.rs",
-            "self.context.timers.cancel(Timer::Drain);\n        self.context.sweep = true;",
-            "self.context.timers.cancel(Timer::Drain); \
-             self.context.sweep = !BROKEN || at_once.is_some();",
+            "who do not lead.\n        self.context.sweep = true;",
+            "who do not lead.\n        self.context.sweep = !BROKEN || limit.is_some();",
         )],
         elections: None,
     },
@@ -124,11 +123,15 @@ const BREAKS: &[Break] = &[
         law: Law::Drained,
         what: "stays in line when it is drained, and leads",
         edits: &[
-            ("candidate.rs", "|| context.drain.is_on()", "|| !BROKEN && context.drain.is_on()"),
+            (
+                "candidate.rs",
+                "|| context.share.is_drained()",
+                "|| !BROKEN && context.share.is_drained()",
+            ),
             (
                 "candidate/waiting.rs",
-                "if cx.context.drain.is_on()\n                    ||",
-                "if !BROKEN && cx.context.drain.is_on() ||",
+                "if cx.context.share.is_drained()\n                    ||",
+                "if !BROKEN && cx.context.share.is_drained() ||",
             ),
         ],
         elections: None,

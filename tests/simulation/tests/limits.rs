@@ -281,8 +281,9 @@ fn a_deletion_that_fails_is_told_to_its_election() {
 /// A term is given up until its key is gone. The reads that look for successors are not too large.
 #[test]
 fn a_drain_hands_over_so_many_terms_at_a_time() {
-    const LEADERS: u32 = 300;
-    for at_once in [1, 7, 100, 1_000] {
+    const LEADERS: u32 = 100;
+    let together = [false, true].into_iter().cycle();
+    for (at_once, together) in [1, 7, 64, 64, 100, 100, 1_000, 1_000].into_iter().zip(together) {
         let mut elector = opened();
         let mut events: Vec<Event> = (1..=LEADERS).map(campaign).collect();
         let mut own: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
@@ -296,7 +297,11 @@ fn a_drain_hands_over_so_many_terms_at_a_time() {
                     Command::Notify(Notice::Elected(_)) => {
                         elected += 1;
                         if elected == LEADERS {
-                            events.push(Event::Drain(Some(at_once)));
+                            events.push(Event::Limit(Some(Limit {
+                                at_most: 0,
+                                is_fair: false,
+                                at_once,
+                            })));
                         }
                     }
                     Command::Notify(Notice::HandOver(term)) => {
@@ -347,17 +352,18 @@ fn a_drain_hands_over_so_many_terms_at_a_time() {
                 under_way.retain(|election| !of(election));
                 events.push(reply(id, Response::Applied(9)));
             }
-            if events.is_empty() {
-                // The work stops once nothing else is to be done.
-                let stopped =
-                    under_way.first().map(|election| Term { election: *election, epoch: 7 });
-                events.extend(stopped.map(Event::Yielded));
+            if together || events.is_empty() {
+                // All work stops at once, or that of one term when nothing else happens.
+                let stopped = under_way.iter().take(if together { usize::MAX } else { 1 });
+                let term = |election: &u32| Term { election: *election, epoch: 7 };
+                events.extend(stopped.map(term).map(Event::Yielded));
             }
             now = if events.is_empty() { step.deadline.expect("it goes on") } else { now + 1 };
             events.extend(events.is_empty().then_some(Event::Wake));
         }
         let allowed = (at_once as usize).min(LEADERS as usize);
         assert_eq!(most, allowed, "at most {at_once} at once");
+        assert!(now < S, "{at_once} at once: it waits for the next round");
     }
 }
 

@@ -4,7 +4,7 @@
 //! to 33 and 47 need processes, 49, 50 and 55 to 60 real hosts and stores. 3 is about a
 //! clock that nobody reads: `tests/tests/layers.rs` proves it.)
 
-use incumbent_guest::types::Contest;
+use incumbent_guest::types::{Contest, Limit};
 use incumbent_simulation::laws::Law;
 use incumbent_simulation::plan::{Election, Fault, Flaw, Kind, Moment, Plan};
 use incumbent_simulation::seeds::{Found, run_all};
@@ -441,4 +441,77 @@ fn the_component_takes_the_same_steps() {
         let native = run(&plan).expect("the laws hold");
         assert_eq!(component.fingerprint(), native.fingerprint());
     }
+}
+
+/// The first process leads all elections, and gives up the terms beyond its part. Then nothing moves.
+#[test]
+fn fair_parts_are_found_and_kept() {
+    let elections: Vec<Election> = (0..120)
+        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
+        .collect();
+    for (processes, part) in [(2, 60), (3, 40), (4, 30)] {
+        let plan = |seed, at_most, unrest| Plan {
+            processes,
+            elections: elections.clone(),
+            limit: Some(Limit { at_most, is_fair: true, at_once: 8 }),
+            writes: false,
+            // Nobody resigns by itself.
+            term: 100_000_000 * SECOND,
+            unrest,
+            ..Plan::quiet(seed)
+        };
+        // Where the limit is below the fair part, nobody has room for what is left over.
+        let limits = [u32::MAX, u32::MAX, u32::MAX, 25].into_iter().cycle();
+        for (seed, at_most) in (0..SEEDS / 4).zip(limits) {
+            let soon = run(&plan(seed, at_most, 60 * SECOND)).expect("keeps the laws");
+            let (least, most) = soon.led;
+            assert!(at_most == 25 || 10 * (most - least) <= part, "{least} to {most} of {part}");
+            let later = run(&plan(seed, at_most, 200 * SECOND)).expect("keeps the laws");
+            assert_eq!(later.led, soon.led);
+            assert_eq!(later.hand_overs, soon.hand_overs, "nothing moves");
+        }
+    }
+}
+
+/// Counts are late where everything takes longer: what went to others who had enough by an old one
+/// goes to them again soon.
+#[test]
+fn fair_parts_are_found_again() {
+    let elections: Vec<Election> = (0..120)
+        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
+        .collect();
+    for (processes, part) in [(3, 40), (4, 30)] {
+        let plan = |seed| Plan {
+            processes,
+            elections: elections.clone(),
+            limit: Some(Limit { at_most: u32::MAX, is_fair: true, at_once: 8 }),
+            writes: false,
+            term: 100_000_000 * SECOND,
+            faults: vec![
+                Fault { at: 15 * SECOND, lasts: 30 * SECOND, kind: Kind::Crash(1) },
+                Fault { at: 20 * SECOND, lasts: 60 * SECOND, kind: Kind::Slow(SECOND / 5) },
+            ],
+            unrest: 100 * SECOND,
+            ..Plan::quiet(seed)
+        };
+        for seed in 0..SEEDS / 4 {
+            let (least, most) = run(&plan(seed)).expect("keeps the laws").led;
+            assert!(10 * (most - least) <= part, "seed {seed}: {least} to {most} of {part}");
+        }
+    }
+}
+
+/// It is no reason for an election to have no leader.
+#[test]
+fn a_limit_is_for_what_others_would_lead() {
+    let elections = (0..20)
+        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
+        .collect();
+    let limit = Some(Limit { at_most: 4, is_fair: false, at_once: 2 });
+    let plan = Plan { processes: 3, elections, limit, writes: false, ..Plan::quiet(1) };
+    // Eight of them have nobody whose limit they fit in.
+    let run = run(&plan).expect("keeps the laws");
+    let (least, most) = run.led;
+    assert!(least >= 4 && most <= 12, "{least} to {most}");
+    assert!(run.hand_overs < 1_000, "{}", run.hand_overs);
 }

@@ -1,7 +1,5 @@
 //! The library as a user has it, on a real etcd.
 
-mod size;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +15,40 @@ use incumbent_tests::stores::Spoilt;
 use incumbent_tests::wait::{ExpectSoon, joins, soon, until};
 use incumbent_tests::{hostile, on_each_version};
 use tokio::time::{sleep, timeout};
+
+/// Makes a module for each test, with the test on each kind of store.
+macro_rules! on_each_store {
+    ($($test:ident),+ $(,)?) => {
+        $(
+            mod $test {
+                use super::*;
+
+                on_each_version! { etcd }
+
+                async fn etcd(version: Version) {
+                    let etcd = Etcd::start(version);
+                    super::$test(store(&etcd).await).await;
+                }
+
+                #[tokio::test]
+                async fn memory() {
+                    super::$test(MemoryStore::new(Arc::new(BootClock))).await;
+                }
+
+                #[tokio::test]
+                async fn file() {
+                    let folder = tempfile::tempdir().expect("a folder");
+                    let store = SqliteStore::open(folder.path().join("store.db")).await;
+                    super::$test(store.expect("opens")).await;
+                }
+            }
+        )+
+    };
+}
+
+// After the macro.
+mod shares;
+mod size;
 
 const WITHIN: Duration = Duration::from_secs(5);
 const NAME: &str = "jobs";

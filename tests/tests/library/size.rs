@@ -20,36 +20,6 @@ use tokio::time::{sleep, timeout};
 
 use super::{NAME, WITHIN, options, store};
 
-/// Makes a module for each test, with the test on each kind of store.
-macro_rules! on_each_store {
-    ($($test:ident),+ $(,)?) => {
-        $(
-            mod $test {
-                use super::*;
-
-                on_each_version! { etcd }
-
-                async fn etcd(version: Version) {
-                    let etcd = Etcd::start(version);
-                    super::$test(store(&etcd).await).await;
-                }
-
-                #[tokio::test]
-                async fn memory() {
-                    super::$test(MemoryStore::new(Arc::new(BootClock))).await;
-                }
-
-                #[tokio::test]
-                async fn file() {
-                    let folder = tempfile::tempdir().expect("a folder");
-                    let store = SqliteStore::open(folder.path().join("store.db")).await;
-                    super::$test(store.expect("opens")).await;
-                }
-            }
-        )+
-    };
-}
-
 on_each_store! {
     hundreds_of_terms_end_at_once,
     others_data_are_as_if_they_were_not_there,

@@ -374,7 +374,7 @@ impl Story {
                 asked(state, term.election, "its holder gave it back, because the work had ended")
             }
             Event::Leave(election) => asked(state, *election, "its holder left the election"),
-            Event::Drain(Some(_)) => {
+            Event::Limit(Some(limit)) if limit.at_most == 0 => {
                 let all: Vec<_> = state.candidates.keys().copied().collect();
                 all.into_iter().for_each(|id| asked(state, id, "the session was drained"));
             }
@@ -388,7 +388,7 @@ impl Story {
             | Event::Inspect(_)
             | Event::Proclaim(_)
             | Event::Write(_)
-            | Event::Drain(None) => {}
+            | Event::Limit(_) => {}
         }
     }
 

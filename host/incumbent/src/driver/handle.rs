@@ -258,8 +258,7 @@ pub(crate) enum Request {
     },
     Yielded(types::Term),
     Leave(ElectionId),
-    /// So many terms at a time; none undoes it.
-    Drain(Option<u32>),
+    Limit(Option<types::Limit>),
     /// How many terms stand.
     Terms(oneshot::Sender<usize>),
     Ping(oneshot::Sender<()>),

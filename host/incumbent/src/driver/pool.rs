@@ -25,10 +25,11 @@ use super::{Parts, start};
 use crate::clock::Clock;
 use crate::elector::Component;
 use crate::error::Error;
+use crate::limit::Limit;
 use crate::recording::Recorder;
 use crate::store::Store;
 use crate::term::Deadlines;
-use crate::types::{Config, ElectionId, Failure, Mark};
+use crate::types::{self, Config, ElectionId, Failure, Mark};
 
 /// How many elections an elector takes.
 pub(crate) const CAPACITY: usize = 10_000;
@@ -48,9 +49,28 @@ struct Shared {
 
 struct Drivers {
     handles: Vec<Handle>,
+    limit: Option<Limit>,
     /// How many terms are handed over at a time, if the session is drained.
     drain: Option<u32>,
     closed: bool,
+}
+
+impl Drivers {
+    /// Tells each driver its part of the limit.
+    fn tell_limit(&self) {
+        let shared_by = u32::try_from(self.handles.len()).unwrap_or(u32::MAX);
+        let part = |all: u32| if all == u32::MAX { all } else { (all / shared_by).max(1) };
+        let drained = |at_once| types::Limit { at_most: 0, is_fair: false, at_once: part(at_once) };
+        let limited = |Limit { at_most, is_fair, at_once }| types::Limit {
+            at_most: part(at_most),
+            is_fair,
+            at_once: part(at_once),
+        };
+        let limit = self.drain.map(drained).or(self.limit.map(limited));
+        for handle in &self.handles {
+            handle.send(Request::Limit(limit));
+        }
+    }
 }
 
 /// What another driver is started with. A closed session has to drop its store and its thread,
@@ -86,7 +106,8 @@ impl Pool {
         };
         let (troubles, _) = broadcast::channel();
         let first = start(parts, troubles)?;
-        let drivers = Drivers { handles: vec![first.clone()], drain: None, closed: false };
+        let handles = vec![first.clone()];
+        let drivers = Drivers { handles, limit: None, drain: None, closed: false };
         let places = Places::new(template.capacity);
         let (drivers, places) = (Mutex::new(drivers), Arc::new(Mutex::new(places)));
         Ok(Self(Arc::new(Shared { first, drivers, places, template })))
@@ -149,15 +170,18 @@ impl Pool {
         }
     }
 
-    /// Has all drivers lead nothing, or take part again. They share `at_once`, and each hands over
-    /// at least one term at a time.
+    /// Has all drivers lead nothing, or take part again.
     pub(crate) fn drain(&self, at_once: Option<u32>) {
         let mut drivers = self.0.drivers.lock();
-        let shared_by = u32::try_from(drivers.handles.len()).unwrap_or(u32::MAX);
-        drivers.drain = at_once.map(|at_once| (at_once / shared_by).max(1));
-        for handle in &drivers.handles {
-            handle.send(Request::Drain(drivers.drain));
-        }
+        drivers.drain = at_once;
+        drivers.tell_limit();
+    }
+
+    /// How much all drivers lead together while it is not drained.
+    pub(crate) fn limit(&self, limit: Option<Limit>) {
+        let mut drivers = self.0.drivers.lock();
+        drivers.limit = limit;
+        drivers.tell_limit();
     }
 
     /// When the store answered one of the drivers last.
@@ -210,10 +234,10 @@ impl Pool {
         let number = drivers.handles.len();
         match self.start_another() {
             Ok(Some(handle)) => {
-                if drivers.drain.is_some() {
-                    handle.send(Request::Drain(drivers.drain));
-                }
                 drivers.handles.push(handle);
+                if drivers.limit.is_some() || drivers.drain.is_some() {
+                    drivers.tell_limit();
+                }
                 self.0.places.lock().held.push(0);
                 info!(leases = number + 1, "the session takes another lease");
                 Ok(number)

@@ -34,9 +34,9 @@ impl Driver {
                 self.recovery.end_orphan(term.election, false, &mut self.registrants);
             }
             Request::Leave(election) => self.leave(election),
-            Request::Drain(at_once) => {
-                self.recovery.successor.drain(at_once);
-                self.events.push(Event::Drain(at_once));
+            Request::Limit(limit) => {
+                self.recovery.successor.limit(limit);
+                self.events.push(Event::Limit(limit));
             }
             Request::Terms(tell) => {
                 // The caller may have gone.

@@ -19,7 +19,7 @@ pub(crate) fn event(event: &Event) -> usize {
         | Event::Resign(_)
         | Event::Leave(_)
         | Event::Yielded(_)
-        | Event::Drain(_)
+        | Event::Limit(_)
         | Event::Close => 0,
     };
     PIECE + contents

@@ -385,6 +385,7 @@ records! {
     Candidacy { election, name, contest, value, rejoin, priority, preempt_after }
     Observation { election, name, contest }
     Term { election, epoch }
+    Limit { at_most, is_fair, at_once }
     Proclamation { election, ticket, value }
     GuardedWrite { term, ticket, expect, mutations }
     Expectation { key, modified }
@@ -420,7 +421,7 @@ variants! {
     ConfigError { MarginExceedsTtl, Other(it) }
     Event {
         Wake, Campaign(it), Observe(it), Inspect(it), Proclaim(it), Write(it), Resign(it),
-        Leave(it), Yielded(it), Drain(at_once), Close, Reply(it), Watched(it),
+        Leave(it), Yielded(it), Limit(it), Close, Reply(it), Watched(it),
     }
     Change { Started(it), Put(it), Deleted(it), Ended(it) }
     Response {

@@ -263,7 +263,7 @@ impl Writer {
                 | Event::Resign(_)
                 | Event::Leave(_)
                 | Event::Yielded(_)
-                | Event::Drain(_)
+                | Event::Limit(_)
                 | Event::Close
                 | Event::Reply(_)
                 | Event::Watched(_) => continue,

@@ -141,7 +141,14 @@ impl World {
             11 => Event::Leave(election(bytes)?),
             12 | 13 => Event::Yielded(self.term(bytes)?),
             14 if bytes.ratio(1, 8)? => Event::Close,
-            14 if bytes.ratio(1, 3)? => Event::Drain(bytes.arbitrary()?),
+            14 if bytes.ratio(1, 3)? => Event::Limit(match bytes.arbitrary()? {
+                true => None,
+                false => Some(Limit {
+                    at_most: bytes.int_in_range(0..=2)?,
+                    is_fair: bytes.arbitrary()?,
+                    at_once: bytes.arbitrary()?,
+                }),
+            }),
             14 => Event::Watched(Watched {
                 id: bytes.arbitrary()?,
                 change: anything::change(bytes, &self.known)?,

@@ -108,13 +108,24 @@ fn event(words: &mut Words<'_>) -> Result<Event, String> {
         "resign" => Event::Resign(term(words)?),
         "yielded" => Event::Yielded(term(words)?),
         "leave" => Event::Leave(words.number()?),
-        "drain" => Event::Drain(match words.word()? {
-            "off" => None,
-            at_once => Some(at_once.parse().map_err(|_| format!("`{at_once}` is no number"))?),
-        }),
+        "drain" => {
+            Event::Limit(Some(Limit { at_most: 0, is_fair: false, at_once: words.number()? }))
+        }
+        "limit" => Event::Limit(limit(words)?),
         "close" => Event::Close,
         word => return Err(format!("`{word}` is no event")),
     })
+}
+
+/// `none`, or `MOST [fair] at once MANY`.
+fn limit(words: &mut Words<'_>) -> Result<Option<Limit>, String> {
+    if words.eat("none") {
+        return Ok(None);
+    }
+    let at_most = words.number()?;
+    let is_fair = words.eat("fair");
+    words.want("at once")?;
+    Ok(Some(Limit { at_most, is_fair, at_once: words.number()? }))
 }
 
 fn contest(words: &mut Words<'_>) -> Result<Contest, String> {

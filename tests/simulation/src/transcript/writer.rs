@@ -57,8 +57,13 @@ pub fn written(event: &Event) -> String {
         Event::Resign(term) => format!("resign {}", term_text(term)),
         Event::Yielded(term) => format!("yielded {}", term_text(term)),
         Event::Leave(election) => format!("leave {election}"),
-        Event::Drain(Some(at_once)) => format!("drain {at_once}"),
-        Event::Drain(None) => "drain off".into(),
+        Event::Limit(Some(Limit { at_most: 0, is_fair: false, at_once })) => {
+            format!("drain {at_once}")
+        }
+        Event::Limit(Some(Limit { at_most, is_fair, at_once })) => {
+            format!("limit {at_most}{} at once {at_once}", if *is_fair { " fair" } else { "" })
+        }
+        Event::Limit(None) => "limit none".into(),
         Event::Close => "close".into(),
         Event::Reply(reply) => {
             let outcome = match &reply.outcome {

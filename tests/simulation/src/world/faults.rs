@@ -87,7 +87,7 @@ impl World<'_> {
                 }
             }
             Kind::Wish(election) => self.wish(election, ""),
-            Kind::Drain(process) => self.tell_of_drain(process),
+            Kind::Drain(process) => self.tell_limit(process),
             Kind::Compact => {
                 let revision = self.cluster.store.revision();
                 self.cluster.store.compact(revision);
@@ -131,7 +131,7 @@ impl World<'_> {
             Kind::Restore { bumped } => self.restore(bumped),
             Kind::NoSpace => self.cluster.store.full = false,
             Kind::Wish(election) => self.wish(election, " now"),
-            Kind::Drain(process) => self.tell_of_drain(process),
+            Kind::Drain(process) => self.tell_limit(process),
             _ => {}
         }
         self.members_changed();
@@ -163,10 +163,12 @@ impl World<'_> {
         }
     }
 
-    /// Tells an elector whether its process is drained.
-    pub(super) fn tell_of_drain(&mut self, process: usize) {
+    /// Tells an elector how much its process leads, and whether it is drained.
+    pub(super) fn tell_limit(&mut self, process: usize) {
         let is_drained = self.is_active(Kind::Drain(process));
-        self.tell(process, Event::Drain(is_drained.then_some(1)));
+        let drained = Limit { at_most: 0, is_fair: false, at_once: 1 };
+        let limit = if is_drained { Some(drained) } else { self.plan.limit };
+        self.tell(process, Event::Limit(limit));
     }
 
     /// An operator deletes a key.

@@ -40,6 +40,17 @@ impl World<'_> {
         self.processes.iter().filter(leads).count()
     }
 
+    /// How many elections those processes lead that lead least and most.
+    pub fn led(&self) -> (usize, usize) {
+        let led = |process: &Process| {
+            let mark = process.clock.at(self.now);
+            let leads = |part: &usize| process.terms.of(*part).is_some_and(|it| it.stands(mark));
+            (0..self.plan.elections.len()).filter(leads).count()
+        };
+        let led = || self.processes.iter().map(led);
+        (led().min().unwrap_or(0), led().max().unwrap_or(0))
+    }
+
     /// A key without a lease, which an operator left, stands in the way.
     pub fn is_blocked(&self, election: usize) -> bool {
         self.candidates(election).iter().any(|entry| entry.lease == 0)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use crate::driver::registrants::Registrant;
-use crate::types::{ElectionId, Event};
+use crate::types::{ElectionId, Event, Limit};
 
 /// How many elections a successor is told of at once, at first.
 const PORTION: usize = 128;
@@ -21,10 +21,9 @@ pub(in crate::driver) struct Successor {
     suspects: BTreeSet<ElectionId>,
     /// An elector broke when it was told of this election, and of nothing else.
     culprit: Option<ElectionId>,
-    /// How many terms are handed over at a time, if the session is drained.
-    drain: Option<u32>,
-    /// The elector has to be told of that before anything else.
-    drain_is_untold: bool,
+    limit: Option<Limit>,
+    /// The elector has to be told of the limit before anything else.
+    limit_is_untold: bool,
     closed: bool,
 }
 
@@ -36,8 +35,8 @@ impl Default for Successor {
             being_told: Vec::new(),
             suspects: BTreeSet::new(),
             culprit: None,
-            drain: None,
-            drain_is_untold: false,
+            limit: None,
+            limit_is_untold: false,
             closed: false,
         }
     }
@@ -45,7 +44,7 @@ impl Default for Successor {
 
 impl Successor {
     pub(super) fn tell_all<'a>(&mut self, elections: impl Iterator<Item = &'a ElectionId>) {
-        self.drain_is_untold = self.drain.is_some();
+        self.limit_is_untold = self.limit.is_some();
         self.untold = elections.map(|id| (self.suspects.contains(id), *id)).collect();
     }
 
@@ -54,8 +53,8 @@ impl Successor {
     }
 
     /// What each elector is told first.
-    pub(in crate::driver) fn drain(&mut self, at_once: Option<u32>) {
-        self.drain = at_once;
+    pub(in crate::driver) fn limit(&mut self, limit: Option<Limit>) {
+        self.limit = limit;
     }
 
     /// Whether it had still to be told of this election.
@@ -80,8 +79,8 @@ impl Successor {
         if !self.being_told.is_empty() {
             return events;
         }
-        if mem::take(&mut self.drain_is_untold) {
-            events.push(Event::Drain(self.drain));
+        if mem::take(&mut self.limit_is_untold) {
+            events.push(Event::Limit(self.limit));
         }
         while events.len() < self.portion
             && let Some((_, election)) = self.untold.pop_first()
@@ -110,7 +109,7 @@ impl Successor {
         let being_told = mem::take(&mut self.being_told);
         let alone = being_told.first().copied().filter(|_| self.portion == 1);
         if alone.is_some() && alone == self.culprit {
-            *self = Self { drain: self.drain, ..Self::default() };
+            *self = Self { limit: self.limit, ..Self::default() };
             return alone;
         }
         self.culprit = alone;

@@ -1,0 +1,180 @@
+//! How much a session leads, where that is limited: nothing while it is drained, so many terms, or its
+//! fair part. What is beyond that goes to others in line, so many terms at a time.
+
+use crate::layout::NameHash;
+use crate::table::Table;
+use crate::timers::SECOND;
+use crate::types::{Duration, ElectionId, Limit, Mark};
+
+/// How many terms without anybody else in line are looked at in a round, which begins each second.
+const IN_VAIN: u32 = 1_024;
+/// Of so few elections, who is in line is counted without waiting for the next round.
+const FEW: u32 = 64;
+/// For how long a term stays at most that has come back, unless others come or go.
+const LONGEST_COOL_DOWN: Duration = 300 * SECOND;
+/// So many terms are known to have been handed on.
+const MOST_HANDED_ON: usize = 10_000;
+
+/// How much it leads, and how far it is with handing over what is beyond that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Share {
+    pub limit: Option<Limit>,
+    /// Terms that are handed over, until their keys are gone.
+    pub under_way: u32,
+    /// Those of them that still stand.
+    pub leaving: u32,
+    /// A read of who else is in line is under way.
+    pub asks: bool,
+    /// The next look counts the candidates in line, whether or not the session leads too much.
+    counts: bool,
+    /// The read that is under way does so.
+    is_counting: bool,
+    /// The election with which the next look begins.
+    pub next: ElectionId,
+    /// How many more terms are looked at in vain in this round.
+    pub left: u32,
+    /// The elections whose terms were handed on. One that comes back stays, because all others in
+    /// line have enough as well.
+    handed_on: Table<(NameHash, u64), ()>,
+    /// When that is forgotten, because others may have counted anew.
+    forgets_at: Mark,
+    /// For how long it was remembered. That doubles as long as the session leads too much.
+    cool_down: Duration,
+    /// How many candidates were in line in an election when some came or went last, in sixteenths.
+    in_line: u32,
+    /// How many elections were looked at lately, and how many candidates were in line in them.
+    seen: (u32, u32),
+}
+
+impl Share {
+    pub fn is_drained(&self) -> bool {
+        self.limit.is_some_and(|limit| limit.at_most == 0)
+    }
+
+    /// How many terms it may lead, with so many candidacies.
+    pub fn most(&self, candidacies: u32) -> u32 {
+        match (self.limit, self.seen) {
+            (None, _) => u32::MAX,
+            (Some(limit), (elections, candidates @ 1..)) if limit.is_fair => {
+                limit.at_most.min((candidacies * elections).div_ceil(candidates))
+            }
+            (Some(limit), _) => limit.at_most,
+        }
+    }
+
+    /// How many terms are beyond that.
+    fn surplus(&self, leads: u32, candidacies: u32) -> u32 {
+        leads.saturating_sub(self.leaving).saturating_sub(self.most(candidacies))
+    }
+
+    /// How many more terms the session hands over now.
+    pub fn wanted(&self, leads: u32, candidacies: u32) -> u32 {
+        let at_once = self.limit.map_or(0, |limit| limit.at_once.max(1));
+        let free = at_once.saturating_sub(self.under_way);
+        if self.left > 0 { free.min(self.surplus(leads, candidacies)) } else { 0 }
+    }
+
+    pub fn is_fair(&self) -> bool {
+        self.limit.is_some_and(|limit| limit.is_fair)
+    }
+
+    /// Whether so much more than there may be that something is done about it. Of a fair part, all
+    /// candidates in line together may have a sixteenth too much: it does not swing then, and one
+    /// that comes has its part.
+    fn is_too_much(&self, leads: u32, candidacies: u32) -> bool {
+        let (elections, candidates) = if self.is_fair() { self.seen } else { (0, 0) };
+        let tolerated = self.most(candidacies).saturating_mul(elections) / (16 * candidates).max(1);
+        self.surplus(leads, candidacies) > tolerated
+    }
+
+    /// Begins a round.
+    pub fn begin(&mut self, now: Mark, leads: u32, candidacies: u32) {
+        let (elections, candidates) = self.seen;
+        let in_line = 16 * candidates / elections.max(1);
+        let others_came = elections > 0 && in_line.abs_diff(self.in_line) > 8;
+        if others_came {
+            self.in_line = in_line;
+        }
+        let is_too_much = self.is_too_much(leads, candidacies);
+        if others_came || self.forgets_at <= now || self.handed_on.len() >= MOST_HANDED_ON {
+            self.handed_on = Table::default();
+            self.cool_down = if others_came || !is_too_much {
+                SECOND
+            } else if self.limit.is_some_and(|it| it.at_most == self.most(candidacies)) {
+                // That is not a matter of who counted when.
+                LONGEST_COOL_DOWN
+            } else {
+                LONGEST_COOL_DOWN.min(2 * self.cool_down)
+            };
+            self.forgets_at = now.saturating_add(self.cool_down);
+        }
+        self.counts = self.is_fair() || is_too_much && !self.is_drained();
+        self.weigh(leads, candidacies);
+    }
+
+    /// Has terms looked at if there are too many.
+    pub fn weigh(&mut self, leads: u32, candidacies: u32) {
+        self.left = if self.is_too_much(leads, candidacies) { IN_VAIN.min(leads) } else { 0 };
+    }
+
+    /// A term has begun. If it is too much, it goes on to the next one in line.
+    pub fn gain(&mut self, election: ElectionId, leads: u32, candidacies: u32) {
+        if self.is_fair() {
+            // Too little is known to wait for the next round.
+            self.counts |= self.seen.0 < FEW;
+            if self.is_too_much(leads, candidacies) {
+                self.next = self.next.min(election);
+                self.left = IN_VAIN.min(self.left + 1);
+            }
+        }
+    }
+
+    /// A term of this election is handed on.
+    pub fn hand_on(&mut self, election: NameHash) {
+        self.under_way += 1;
+        self.leaving += 1;
+        if !self.is_drained() {
+            self.keep(election);
+        }
+    }
+
+    /// A term of this election stays from now on.
+    pub fn keep(&mut self, election: NameHash) {
+        self.handed_on.insert((election, 0), ());
+    }
+
+    /// Whether a term of this election stays if it comes back, or has come back.
+    pub fn has_handed_on(&self, election: NameHash) -> bool {
+        self.handed_on.contains_key(&(election, 0))
+    }
+
+    /// How many terms are looked at now, if so many can be at a time, and whether they are counted.
+    pub fn looks(&mut self, most: u32, leads: u32, candidacies: u32) -> (u32, bool) {
+        self.is_counting = core::mem::take(&mut self.counts);
+        let looks = if self.is_counting { most } else { self.wanted(leads, candidacies).min(most) };
+        (looks, self.is_counting)
+    }
+
+    /// A look is over. If it was for a count, that begins anew.
+    pub fn has_looked(&mut self) -> bool {
+        if self.is_counting {
+            self.seen = (0, 0);
+        }
+        core::mem::take(&mut self.is_counting)
+    }
+
+    /// Nobody else is in line for a term that was looked at.
+    pub fn in_vain(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// So many candidates are in line in one more election. Older counts fade; rounded up, they do so
+    /// where one candidate got back in line just then.
+    pub fn count(&mut self, candidates: u32) {
+        let (elections, all) = &mut self.seen;
+        if *elections >= 128 {
+            (*elections, *all) = (*elections / 2, all.div_ceil(2));
+        }
+        (*elections, *all) = (*elections + 1, *all + candidates);
+    }
+}
