@@ -7,8 +7,9 @@
 //! - Only parts that [go together](Together) are in one batch. The others wait for the next one.
 //! - If one comparison of a transaction fails, nothing is changed, and etcd shows for which parts
 //!   it failed. These are answered, and the others go in the next one.
-//! - If etcd refuses a batch before it does anything, each part is sent by itself: a part that is
-//!   refused for a reason of its own is refused alone.
+//! - If etcd refuses a batch as too large, its parts go in smaller ones. If it refuses one for
+//!   another reason, before it does anything, each part is sent by itself: a part that is refused
+//!   for a reason of its own is refused alone.
 //! - After any other error, or without an answer, each part may have happened, and each caller is
 //!   told so, as it is of a single request. Reads are sent again by themselves.
 
@@ -202,15 +203,16 @@ impl Batches {
         if may_begin { state.gather() } else { Vec::new() }
     }
 
-    /// etcd has refused a batch of this size.
+    /// etcd has refused a batch of this size. With half of it, batches might stay far smaller than
+    /// those that etcd takes.
     fn refused(&self, why: Refusal, size: Size) {
         let mut state = self.state.lock();
         let Size { operations, bytes } = state.limit;
         match why {
             Refusal::TooManyOperations => {
-                state.limit.operations = operations.min(size.operations / 2).max(1);
+                state.limit.operations = operations.min(size.operations * 3 / 4).max(1);
             }
-            Refusal::TooLarge => state.limit.bytes = bytes.min(size.bytes / 2).max(1),
+            Refusal::TooLarge => state.limit.bytes = bytes.min(size.bytes / 4 * 3).max(1),
             Refusal::Other => {}
         }
     }
@@ -333,7 +335,11 @@ impl Sender {
             }
             Ok(Joint::Refused(why)) => {
                 self.batches.refused(why, size);
-                self.each_alone(parts).await;
+                match why {
+                    // In smaller batches, down to one part.
+                    Refusal::TooManyOperations | Refusal::TooLarge => self.batches.put_back(parts),
+                    Refusal::Other => self.each_alone(parts).await,
+                }
             }
             Err(failure) => {
                 // The answer is too large, for instance, or etcd has no space left.
