@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions, Error};
@@ -28,8 +27,6 @@ pub(super) struct Connection {
     pub(super) made: OnceCell<Made>,
     /// When a request was answered on it last.
     pub(super) answered: Mutex<Option<Instant>>,
-    /// It was given up because a request had no answer for long. It may be slow only.
-    pub(super) kept_silent: AtomicBool,
     pub(super) version: Version,
 }
 
@@ -43,6 +40,12 @@ pub(super) struct Made {
 impl Connection {
     pub(super) fn new(client: Client, secrets: Arc<Secrets>) -> Self {
         Self { made: OnceCell::new_with(Some(Made::new(client, secrets))), ..Self::default() }
+    }
+
+    /// Whether both are made, with different credentials.
+    pub(super) fn has_other_secrets(&self, other: &Self) -> bool {
+        let (one, other) = (self.made.get(), other.made.get());
+        one.zip(other).is_some_and(|(one, other)| !Arc::ptr_eq(&one.secrets, &other.secrets))
     }
 
     /// Connects and logs in, unless that is done. Takes as long as etcd takes to answer the

@@ -7,7 +7,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use etcd_client::{Client, Error};
@@ -249,7 +248,6 @@ impl Endpoint {
     /// which the next request dials. What is under way goes on.
     fn kept_silent(&self, connection: &Arc<Connection>) {
         self.cool_down();
-        connection.kept_silent.store(true, Ordering::Relaxed);
         self.replace(connection, Arc::default());
     }
 
@@ -316,16 +314,17 @@ impl Contact {
         let mut latest = Arc::clone(&self.connection);
         loop {
             self.endpoint.replaced(&latest).await;
-            if !latest.kept_silent.load(Ordering::Relaxed) {
+            latest = self.endpoint.connection();
+            if latest.has_other_secrets(&self.connection) {
                 return;
             }
-            latest = self.endpoint.connection();
             // Only a member that is in touch with the others answers.
             let answer = prove(&self.endpoint.access, &self.client);
             if !matches!(timeout(patience.pause(), answer).await, Ok(Ok(()))) {
                 return;
             }
             patience.reset();
+            *self.connection.answered.lock() = Some(Instant::now());
         }
     }
 

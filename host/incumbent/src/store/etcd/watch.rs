@@ -36,6 +36,8 @@ use crate::types::{Answer, Change, Deletion, Failure, RequestId, Watch, Watched}
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How long a connection that was given up has at first, and at most, to show that it lives.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
+/// After a stream that lasted for so long, it has as long as at first.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A set of watches. All the work is done while it is polled; none of it outlives
 /// the set.
@@ -152,10 +154,14 @@ impl WatchLoop {
                     continue;
                 }
             };
+            let since = Instant::now();
             let mut ended = tokio::select! {
                 ended = self.follow(&contact, &mut backoff) => ended,
                 () = contact.given_up(&mut patience) => Break::Replaced,
             };
+            if since.elapsed() > LONG {
+                patience.reset();
+            }
             if let Break::LoggedOut(reason) = &ended {
                 match contact.endpoint.log_in_again(&contact.connection).await {
                     Ok(true) => {}
