@@ -39,10 +39,11 @@ async fn main() -> anyhow::Result<()> {
     }
 
     let (mut printed, mut look) = (None, interval(Duration::from_millis(100)));
+    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         tokio::select! {
             _ = look.tick() => {}
-            _ = tokio::signal::ctrl_c() => break,
+            _ = &mut interrupted => break,
         }
         let now = led.load(Ordering::Relaxed);
         if printed.replace(now) != Some(now) {
