@@ -56,21 +56,36 @@ struct Drivers {
 }
 
 impl Drivers {
-    /// Tells each driver its part of the limit.
-    fn tell_limit(&self) {
-        let shared_by = u32::try_from(self.handles.len()).unwrap_or(u32::MAX);
-        let part = |all: u32| if all == u32::MAX { all } else { (all / shared_by).max(1) };
-        let drained = |at_once| types::Limit { at_most: 0, is_fair: false, at_once: part(at_once) };
-        let limited = |Limit { at_most, is_fair, at_once }| types::Limit {
-            at_most: part(at_most),
-            is_fair,
-            at_once: part(at_once),
-        };
-        let limit = self.drain.map(drained).or(self.limit.map(limited));
-        for handle in &self.handles {
+    /// Tells each driver its part of the limit, by how many elections it holds.
+    fn tell_limit(&self, places: &Mutex<Places>) {
+        // One more, for the limit may come before the elections.
+        let held: Vec<usize> = places.lock().held.iter().map(|held| held + 1).collect();
+        let all_held = held.iter().sum();
+        for (handle, held) in self.handles.iter().zip(held) {
+            let at_once = |all| part(all, 1, self.handles.len());
+            let drained = |all| types::Limit { at_most: 0, is_fair: false, at_once: at_once(all) };
+            let limited = |limit: Limit| types::Limit {
+                at_most: part(limit.at_most, held, all_held),
+                is_fair: limit.is_fair,
+                at_once: at_once(limit.at_once),
+            };
+            let limit = self.drain.map(drained).or(self.limit.map(limited));
             handle.send(Request::Limit(limit));
         }
     }
+
+    /// Whether the parts are told anew, because one of several drivers holds so much now.
+    fn is_limit_due(&self, held: usize) -> bool {
+        let is_limited = self.drain.is_some() || self.limit.is_some();
+        let is_noticeable = held.is_power_of_two() || held.is_multiple_of(CAPACITY / 20);
+        is_limited && self.handles.len() > 1 && is_noticeable
+    }
+}
+
+/// The part of `all` for `held` of `all_held`: at least one.
+fn part(all: u32, held: usize, all_held: usize) -> u32 {
+    let part = u64::from(all) * held as u64 / all_held as u64;
+    if all == u32::MAX { all } else { u32::try_from(part.max(1)).unwrap_or(all) }
 }
 
 /// What another driver is started with. A closed session has to drop its store and its thread,
@@ -143,6 +158,10 @@ impl Pool {
         let name = if failure.is_some() { 0 } else { name };
         let handle = drivers.handles.get(driver).unwrap_or(self.first()).clone();
         let place = Place::take(&self.0.places, driver, name);
+        let held = self.0.places.lock().held.get(driver).copied();
+        if held.is_some_and(|held| drivers.is_limit_due(held)) {
+            drivers.tell_limit(&self.0.places);
+        }
         drop(drivers);
         match failure {
             None => Registration::new(handle, |id| registrant(id, place)),
@@ -174,14 +193,14 @@ impl Pool {
     pub(crate) fn drain(&self, at_once: Option<u32>) {
         let mut drivers = self.0.drivers.lock();
         drivers.drain = at_once;
-        drivers.tell_limit();
+        drivers.tell_limit(&self.0.places);
     }
 
     /// How much all drivers lead together while it is not drained.
     pub(crate) fn limit(&self, limit: Option<Limit>) {
         let mut drivers = self.0.drivers.lock();
         drivers.limit = limit;
-        drivers.tell_limit();
+        drivers.tell_limit(&self.0.places);
     }
 
     /// When the store answered one of the drivers last.
@@ -234,10 +253,8 @@ impl Pool {
         let number = drivers.handles.len();
         match self.start_another() {
             Ok(Some(handle)) => {
+                // Its first election tells all drivers their limits.
                 drivers.handles.push(handle);
-                if drivers.limit.is_some() || drivers.drain.is_some() {
-                    drivers.tell_limit();
-                }
                 self.0.places.lock().held.push(0);
                 info!(leases = number + 1, "the session takes another lease");
                 Ok(number)
@@ -310,5 +327,18 @@ impl Pool {
     pub(crate) fn starts_no_more(&mut self) {
         let shared = Arc::get_mut(&mut self.0).expect("has no clones yet");
         shared.template.config.lease_ttl = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_limit_is_divided_by_what_the_drivers_hold() {
+        let parts =
+            |all, held: [usize; 2]| held.map(|one| super::part(all, one, held.iter().sum()));
+        assert_eq!(parts(1_000, [9_000, 1]), [999, 1]);
+        assert_eq!(parts(1_000, [9_000, 9_000]), [500, 500]);
+        assert_eq!(parts(u32::MAX - 1, [1_000, 0]), [u32::MAX - 1, 1]);
+        assert_eq!(parts(u32::MAX, [1, 1]), [u32::MAX, u32::MAX]);
     }
 }
