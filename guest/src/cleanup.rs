@@ -361,6 +361,7 @@ impl Cleanup {
         }
         pending.phase.release(context, id);
         pending.failed = 0;
+        pending.abandoned.handed_over(context);
         pending.abandoned.changed(context);
         self.set_phase(id, Phase::Waiting { call: None });
         let Some(PendingDeletion { abandoned, .. }) = self.get_mut(id) else { return };
@@ -406,7 +407,7 @@ impl Cleanup {
         if pending.abandoned.is_last {
             context.withdraw(pending.abandoned.election, None);
         }
-        context.share.under_way -= u32::from(pending.abandoned.hands_over);
+        pending.abandoned.handed_over(context);
         self.deleting -= u32::from(pending.phase.is_deleting());
         pending.phase.release(context, id);
         if let Some(watch) = pending.abandoned.watch {
@@ -431,6 +432,11 @@ impl PendingDeletion {
 impl AbandonedKey {
     fn watcher(&self, id: DeletionId) -> Watcher {
         Watcher::Cleanup(id, self.election)
+    }
+
+    /// The next term may be handed over.
+    fn handed_over(&mut self, context: &mut Context) {
+        context.share.under_way -= u32::from(core::mem::take(&mut self.hands_over));
     }
 
     /// Reconciles the candidates that could not claim the key, and the lease.

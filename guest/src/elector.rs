@@ -436,30 +436,33 @@ impl Elector {
 
     /// Hands over terms of a session that leads too much: as many as may be at a time.
     fn hand_over(&mut self) {
-        let Context { share, leaders, candidacies, timers, .. } = &mut self.context;
+        let Context { share, leaders, candidacies, timers, random, .. } = &mut self.context;
         if share.limit.is_none() || share.asks || self.life != Life::Open {
             return;
         }
         let (looks, counts) = share.looks(MOST_CHECKED as u32, *leaders, *candidacies);
+        // Lines differ in length: a count looks at elections from all over.
+        let apart = if counts { (*leaders / looks).max(1) } else { 1 };
+        let first = random.below(apart.into()) as u32;
         if *leaders > 0 && !timers.is_set(Timer::Share) {
             self.context.set_timer(Timer::Share, SECOND);
         }
         let (mut asked, mut selections) = (Vec::new(), Vec::new());
-        for _ in 0..looks {
+        for look in 0..looks * apart {
             let wanted =
                 |it: &Candidate| if counts { it.leads() } else { it.may_hand_over(&self.context) };
             let find = |from| self.elections.find(from, |it| it.is_candidate(wanted));
             let Some(election) = find(self.context.share.next).or_else(|| find(0)) else {
-                // None is there but those under way.
-                if self.context.share.under_way == 0 {
-                    self.context.share.left = 0;
-                }
+                self.context.share.left = 0;
                 break;
             };
             if asked.first() == Some(&election) {
                 break;
             }
             self.context.share.next = election.saturating_add(1);
+            if look % apart != first {
+                continue;
+            }
             match self.candidate(election).and_then(|it| it.layout().newest()) {
                 Some(selection) => {
                     asked.push(election);
@@ -500,9 +503,9 @@ impl Elector {
                 self.input(election, |state, cx| state.hand_over(cx));
             }
         }
-        let Context { share, leaders, candidacies, .. } = &mut self.context;
         if counts {
-            share.weigh(*leaders, *candidacies);
+            let Context { share, leaders, candidacies, .. } = &mut self.context;
+            share.counted(*leaders, *candidacies);
         }
     }
 

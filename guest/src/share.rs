@@ -10,6 +10,8 @@ use crate::types::{Duration, ElectionId, Limit, Mark};
 const IN_VAIN: u32 = 1_024;
 /// Of so few elections, who is in line is counted without waiting for the next round.
 const FEW: u32 = 64;
+/// So many elections are counted before the older counts fade.
+const OLDER: u32 = 512;
 /// For how long a term stays at most that has come back, unless others come or go.
 const LONGEST_COOL_DOWN: Duration = 300 * SECOND;
 /// So many terms are known to have been handed on.
@@ -29,6 +31,8 @@ pub struct Share {
     counts: bool,
     /// The read that is under way does so.
     is_counting: bool,
+    /// What was seen before it.
+    seen_before: (u32, u32),
     /// The election with which the next look begins.
     pub next: ElectionId,
     /// How many more terms are looked at in vain in this round.
@@ -40,7 +44,7 @@ pub struct Share {
     forgets_at: Mark,
     /// For how long it was remembered. That doubles as long as the session leads too much.
     cool_down: Duration,
-    /// How many candidates were in line in an election when some came or went last, in sixteenths.
+    /// The line's length in sixteenths when candidates came or went last.
     in_line: u32,
     /// How many elections were looked at lately, and how many candidates were in line in them.
     seen: (u32, u32),
@@ -75,23 +79,25 @@ impl Share {
     }
 
     pub fn is_fair(&self) -> bool {
-        self.limit.is_some_and(|limit| limit.is_fair)
+        self.limit.is_some_and(|limit| limit.is_fair && limit.at_most > 0)
     }
 
-    /// Whether so much more than there may be that something is done about it. Of a fair part, all
-    /// candidates in line together may have a sixteenth too much: it does not swing then, and one
-    /// that comes has its part.
+    /// Whether terms go to others. A session may lead more than its fair part by a sixteenth, divided
+    /// by the length of the line: otherwise terms would go to and fro.
     fn is_too_much(&self, leads: u32, candidacies: u32) -> bool {
-        let (elections, candidates) = if self.is_fair() { self.seen } else { (0, 0) };
-        let tolerated = self.most(candidacies).saturating_mul(elections) / (16 * candidates).max(1);
+        let (elections, candidates) = self.seen;
+        let most = self.most(candidacies);
+        let tolerated = match self.limit {
+            Some(limit) if most < limit.at_most => most * elections / (16 * candidates).max(1),
+            Some(_) | None => 0,
+        };
         self.surplus(leads, candidacies) > tolerated
     }
 
     /// Begins a round.
     pub fn begin(&mut self, now: Mark, leads: u32, candidacies: u32) {
-        let (elections, candidates) = self.seen;
-        let in_line = 16 * candidates / elections.max(1);
-        let others_came = elections > 0 && in_line.abs_diff(self.in_line) > 8;
+        let in_line = length(self.seen);
+        let others_came = self.seen.0 > 0 && differ(in_line, self.in_line);
         if others_came {
             self.in_line = in_line;
         }
@@ -101,7 +107,7 @@ impl Share {
             self.cool_down = if others_came || !is_too_much {
                 SECOND
             } else if self.limit.is_some_and(|it| it.at_most == self.most(candidacies)) {
-                // That is not a matter of who counted when.
+                // Another count would change nothing.
                 LONGEST_COOL_DOWN
             } else {
                 LONGEST_COOL_DOWN.min(2 * self.cool_down)
@@ -134,13 +140,14 @@ impl Share {
         self.under_way += 1;
         self.leaving += 1;
         if !self.is_drained() {
-            self.keep(election);
+            self.handed_on.insert((election, 0), ());
         }
     }
 
-    /// A term of this election stays from now on.
-    pub fn keep(&mut self, election: NameHash) {
+    /// Others may lead this election. If they all give way as well, the next term stays.
+    pub fn give_way(&mut self, election: NameHash, now: Mark) {
         self.handed_on.insert((election, 0), ());
+        self.forgets_at = now.saturating_add(LONGEST_COOL_DOWN);
     }
 
     /// Whether a term of this election stays if it comes back, or has come back.
@@ -155,12 +162,24 @@ impl Share {
         (looks, self.is_counting)
     }
 
-    /// A look is over. If it was for a count, that begins anew.
+    /// A look is over, or its answer is here. If it counts, that begins anew.
     pub fn has_looked(&mut self) -> bool {
         if self.is_counting {
-            self.seen = (0, 0);
+            self.seen_before = core::mem::take(&mut self.seen);
         }
         core::mem::take(&mut self.is_counting)
+    }
+
+    /// A count is over. It is added to the ones before, unless others came or went since.
+    pub fn counted(&mut self, leads: u32, candidacies: u32) {
+        let (elections, candidates) = self.seen_before;
+        if !differ(length(self.seen), length(self.seen_before)) {
+            // The older ones fade.
+            let share = if elections < OLDER { 1 } else { 2 };
+            self.seen.0 += elections / share;
+            self.seen.1 += candidates / share;
+        }
+        self.weigh(leads, candidacies);
     }
 
     /// Nobody else is in line for a term that was looked at.
@@ -168,13 +187,19 @@ impl Share {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// So many candidates are in line in one more election. Older counts fade; rounded up, they do so
-    /// where one candidate got back in line just then.
+    /// So many candidates are in line in one more election.
     pub fn count(&mut self, candidates: u32) {
-        let (elections, all) = &mut self.seen;
-        if *elections >= 128 {
-            (*elections, *all) = (*elections / 2, all.div_ceil(2));
-        }
-        (*elections, *all) = (*elections + 1, *all + candidates);
+        self.seen.0 += 1;
+        self.seen.1 += candidates;
     }
+}
+
+/// How many candidates are in line in an election on average, in sixteenths.
+fn length((elections, candidates): (u32, u32)) -> u32 {
+    16 * candidates / elections.max(1)
+}
+
+/// Whether lines of these lengths are half a candidate apart.
+fn differ(one: u32, other: u32) -> bool {
+    one.abs_diff(other) > 8
 }

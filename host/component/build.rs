@@ -275,7 +275,9 @@ impl Toolchain {
         let cargo_home = var_os("CARGO_HOME")
             .map(PathBuf::from)
             .or_else(|| home_dir().map(|home| home.join(".cargo")));
-        let mut flags = OsString::from("-Clink-self-contained=no");
+        // What is in line in its callers is there several times.
+        let mut flags =
+            OsString::from("-Clink-self-contained=no\x1f-Cllvm-args=-inline-threshold=0");
         // Of several that match, the last one counts.
         let remapped = [
             (Some(self.sysroot.as_path()), "/rust"),

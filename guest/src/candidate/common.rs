@@ -416,9 +416,14 @@ impl CandidateContext<'_> {
         }
     }
 
-    /// Whether a term of this election has come back that the session handed on.
-    pub fn has_handed_on(&self) -> bool {
-        self.common.has_handed_on(self.context)
+    /// Whether it lets others lead, because its session leads enough.
+    pub fn gives_way(&mut self) -> bool {
+        let election = hash(self.common.layout.name.as_bytes());
+        let gives_way = self.context.leads_enough() && !self.common.has_handed_on(self.context);
+        if gives_way {
+            self.context.share.give_way(election, self.context.now);
+        }
+        gives_way
     }
 
     /// The key of a term that was handed over is gone.

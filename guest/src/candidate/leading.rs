@@ -47,9 +47,6 @@ impl Leading {
             *announced = (lease, until);
         }
         share.gain(cx.common.election, *leaders, *candidacies);
-        if cx.common.priority.has_given_way(cx.context.now) {
-            cx.context.share.keep(hash(cx.common.layout.name.as_bytes()));
-        }
         let (check, search) = (Check::new(seen), Search::First);
         let mut leading = Leading { own, deadlines_passed, danger: None, check, search };
         cx.context.notify(Notice::Elected(leading.leadership(cx, until)));

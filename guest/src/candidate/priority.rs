@@ -18,8 +18,7 @@ pub struct Priority {
     /// For how long a leader with a lower priority may lead while this candidate waits behind it.
     /// None once this candidate has led: it takes the lead once.
     pub preempts_after: Option<Duration>,
-    /// Until when it leads when it is first in line, though it is below zero or its session leads
-    /// enough; and keeps the lead then.
+    /// Until when it leads when it is first in line, though it is below zero; and keeps the lead then.
     pub leads_until: Mark,
     /// The create revision of its wish, under the present lease; 0 if there is none.
     pub created: Revision,
@@ -49,19 +48,13 @@ impl Priority {
         (self.created, self.is_stale, self.is_writing) = (0, false, false);
     }
 
-    /// Whether a candidate that is first in line should let others lead, perhaps because its session
-    /// leads enough. Then it leads the next time.
-    pub fn gives_way(&mut self, has_enough: bool, now: Mark, validity: Validity) -> bool {
-        let gives_way = (self.level < 0 || has_enough) && self.leads_until <= now;
+    /// Whether a candidate that is first in line should let others lead. Then it leads the next time.
+    pub fn gives_way(&mut self, now: Mark, validity: Validity) -> bool {
+        let gives_way = self.level < 0 && self.leads_until <= now;
         if gives_way {
             self.leads_until = validity.until;
         }
         gives_way
-    }
-
-    /// Whether it let others lead lately, because its session leads enough.
-    pub fn has_given_way(&self, now: Mark) -> bool {
-        self.level >= 0 && self.leads_until > now
     }
 
     /// Whether this candidate, whose key was created then, should make room.

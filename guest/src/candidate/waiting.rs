@@ -113,12 +113,11 @@ impl Waiting {
     fn come_first(&mut self, cx: &mut CandidateContext<'_>, seen: Revision) -> Next {
         match cx.validity {
             Some(validity) if validity.until > cx.context.now => {
-                let has_enough = cx.context.leads_enough() && !cx.has_handed_on();
-                let (now, priority) = (cx.context.now, &mut cx.common.priority);
+                let now = cx.context.now;
                 if cx.context.share.is_drained()
                     || !cx.common.is_awaited
                         && !self.is_late
-                        && priority.gives_way(has_enough, now, validity)
+                        && (cx.gives_way() || cx.common.priority.gives_way(now, validity))
                 {
                     return self.make_room(cx, Pause::None);
                 }
@@ -285,8 +284,11 @@ impl Inputs for Waiting {
         if let Position::Behind(predecessor) = &self.position
             && let Some(after) = cx.common.priority.preempts_after
         {
-            let due = predecessor.since.saturating_add(after);
-            if due > cx.context.now {
+            let now = cx.context.now;
+            // It would only give way.
+            let since = if cx.context.leads_enough() { now } else { predecessor.since };
+            let due = since.saturating_add(after);
+            if due > now {
                 cx.context.timers.set(Timer::Preempt(cx.common.election), due);
             } else {
                 cx.prefer(&self.own, predecessor.created);

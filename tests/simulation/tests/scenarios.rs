@@ -74,7 +74,7 @@ fn row_04_clocks_at_different_rates() {
     // Each clock is off by up to what the margin allows: here the least margin.
     let pauses = [fault(10, 12, Kind::Cut(0)), fault(30, 12, Kind::Cut(1))];
     let plan = with(&pauses);
-    play(|seed| Plan { lease_ttl: 2 * SECOND, ..plan(seed) });
+    play(|seed| Plan { lease_ttl: 6 * SECOND, ..plan(seed) });
 }
 
 #[test]
@@ -499,6 +499,74 @@ fn fair_parts_are_found_again() {
             assert!(10 * (most - least) <= part, "seed {seed}: {least} to {most} of {part}");
         }
     }
+}
+
+/// Some processes take part in some of the elections only.
+#[test]
+fn fair_parts_are_kept_where_lines_differ_in_length() {
+    let elections: Vec<Election> = (0..400)
+        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
+        .collect();
+    let takes_part: [fn(usize) -> bool; 2] =
+        [|election| election < 200, |election| election % 2 == 0];
+    for (seed, takes_part) in (0..SEEDS / 8).zip(takes_part.into_iter().cycle()) {
+        let leaves = (0..400).filter(|election| !takes_part(*election));
+        let plan = |unrest| Plan {
+            processes: 3,
+            elections: elections.clone(),
+            limit: Some(Limit { at_most: u32::MAX, is_fair: true, at_once: 8 }),
+            writes: false,
+            term: 100_000_000 * SECOND,
+            faults: leaves.clone().map(|election| fault(10, 0, Kind::Leave(2, election))).collect(),
+            unrest,
+            ..Plan::quiet(seed)
+        };
+        let soon = run(&plan(90 * SECOND)).expect("keeps the laws");
+        let later = run(&plan(300 * SECOND)).expect("keeps the laws");
+        assert_eq!(later.hand_overs, soon.hand_overs, "seed {seed}: nothing moves");
+    }
+}
+
+/// All sessions lead as much as they may, and the lead goes round once, however long that takes.
+#[test]
+fn a_round_of_sessions_that_lead_enough_has_an_end() {
+    let elections: Vec<Election> = (0..20)
+        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
+        .collect();
+    for seed in 0..SEEDS / 4 {
+        let plan = Plan {
+            processes: 10,
+            elections: elections.clone(),
+            limit: Some(Limit { at_most: 1, is_fair: false, at_once: 8 }),
+            lease_ttl: 6 * SECOND,
+            writes: false,
+            faults: vec![fault(5, 200, Kind::Slow(SECOND / 2)), fault(10, 195, Kind::Crash(0))],
+            unrest: 210 * SECOND,
+            ..Plan::quiet(seed)
+        };
+        let vacancy = run(&plan).expect("keeps the laws").vacancy;
+        assert!(vacancy < 20 * SECOND, "seed {seed}: nobody led for {vacancy} ns");
+    }
+}
+
+/// It would give way, and the leader lead again.
+#[test]
+fn a_session_that_leads_enough_does_not_take_the_lead_over() {
+    let elections = (0..2)
+        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
+        .collect();
+    let plan = Plan {
+        processes: 2,
+        elections,
+        limit: Some(Limit { at_most: 1, is_fair: false, at_once: 1 }),
+        priorities: vec![0, 1],
+        preempt_after: Some(3 * SECOND),
+        writes: false,
+        ..Plan::quiet(1)
+    };
+    let run = run(&plan).expect("keeps the laws");
+    assert_eq!(run.led, (1, 1));
+    assert!(run.hand_overs < 3, "{} hand overs", run.hand_overs);
 }
 
 /// It is no reason for an election to have no leader.
