@@ -74,7 +74,7 @@ fn row_04_clocks_at_different_rates() {
     // Each clock is off by up to what the margin allows: here the least margin.
     let pauses = [fault(10, 12, Kind::Cut(0)), fault(30, 12, Kind::Cut(1))];
     let plan = with(&pauses);
-    play(|seed| Plan { lease_ttl: 6 * SECOND, ..plan(seed) });
+    play(|seed| Plan { lease_ttl: 2 * SECOND, ..plan(seed) });
 }
 
 #[test]
