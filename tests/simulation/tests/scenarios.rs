@@ -446,9 +446,7 @@ fn the_component_takes_the_same_steps() {
 /// The first process leads all elections, and gives up the terms beyond its part. Then nothing moves.
 #[test]
 fn fair_parts_are_found_and_kept() {
-    let elections: Vec<Election> = (0..120)
-        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
-        .collect();
+    let elections = alike(120, Contest::Queue);
     for (processes, part) in [(2, 60), (3, 40), (4, 30)] {
         let plan = |seed, at_most, unrest| Plan {
             processes,
@@ -477,9 +475,7 @@ fn fair_parts_are_found_and_kept() {
 /// goes to them again soon.
 #[test]
 fn fair_parts_are_found_again() {
-    let elections: Vec<Election> = (0..120)
-        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
-        .collect();
+    let elections = alike(120, Contest::Queue);
     for (processes, part) in [(3, 40), (4, 30)] {
         let plan = |seed| Plan {
             processes,
@@ -504,9 +500,7 @@ fn fair_parts_are_found_again() {
 /// Some processes take part in some of the elections only.
 #[test]
 fn fair_parts_are_kept_where_lines_differ_in_length() {
-    let elections: Vec<Election> = (0..400)
-        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
-        .collect();
+    let elections = alike(400, Contest::Queue);
     let takes_part: [fn(usize) -> bool; 2] =
         [|election| election < 200, |election| election % 2 == 0];
     for (seed, takes_part) in (0..SEEDS / 8).zip(takes_part.into_iter().cycle()) {
@@ -530,9 +524,7 @@ fn fair_parts_are_kept_where_lines_differ_in_length() {
 /// All sessions lead as much as they may, and the lead goes round once, however long that takes.
 #[test]
 fn a_round_of_sessions_that_lead_enough_has_an_end() {
-    let elections: Vec<Election> = (0..20)
-        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
-        .collect();
+    let elections = alike(20, Contest::Queue);
     for seed in 0..SEEDS / 4 {
         let plan = Plan {
             processes: 10,
@@ -552,9 +544,7 @@ fn a_round_of_sessions_that_lead_enough_has_an_end() {
 /// It would give way, and the leader lead again.
 #[test]
 fn a_session_that_leads_enough_does_not_take_the_lead_over() {
-    let elections = (0..2)
-        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
-        .collect();
+    let elections = alike(2, Contest::Queue);
     let plan = Plan {
         processes: 2,
         elections,
@@ -572,9 +562,7 @@ fn a_session_that_leads_enough_does_not_take_the_lead_over() {
 /// It is no reason for an election to have no leader.
 #[test]
 fn a_limit_is_for_what_others_would_lead() {
-    let elections = (0..20)
-        .map(|number| Election { name: format!("shard-{number}"), contest: Contest::Queue })
-        .collect();
+    let elections = alike(20, Contest::Queue);
     let limit = Some(Limit { at_most: 4, is_fair: false, at_once: 2 });
     let plan = Plan { processes: 3, elections, limit, writes: false, ..Plan::quiet(1) };
     // Eight of them have nobody whose limit they fit in.
