@@ -275,7 +275,7 @@ impl Toolchain {
         let cargo_home = var_os("CARGO_HOME")
             .map(PathBuf::from)
             .or_else(|| home_dir().map(|home| home.join(".cargo")));
-        // What is in line in its callers is there several times.
+        // Inlined code is there once for each caller.
         let mut flags =
             OsString::from("-Clink-self-contained=no\x1f-Cllvm-args=-inline-threshold=0");
         // Of several that match, the last one counts.

@@ -36,7 +36,7 @@ use crate::types::{Answer, Change, Deletion, Failure, RequestId, Watch, Watched}
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How long a connection that was given up has at first, and at most, to show that it lives.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
-/// After a stream that lasted for so long, it has as long as at first.
+/// After a stream that lasted for so long, the next connection has as long as the first one had.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A set of watches. All the work is done while it is polled; none of it outlives
