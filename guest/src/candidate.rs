@@ -20,6 +20,7 @@ mod over;
 mod own_wish;
 mod place;
 mod priority;
+mod round;
 mod waiting;
 
 use alloc::collections::VecDeque;
@@ -34,6 +35,7 @@ use self::leading::Leading;
 use self::lost_race::LostRace;
 use self::over::Over;
 use self::priority::Priority;
+use self::round::Round;
 use self::waiting::Waiting;
 use crate::cleanup::Cleanup;
 use crate::context::Context;
@@ -87,6 +89,7 @@ impl Candidate {
             named_until: 0,
             hands_over: false,
             priority: Priority::new(priority, preempt_after),
+            round: Round::default(),
         };
         Ok(Candidate { common, state: State::Idle(Idle { held_back: true }) })
     }
@@ -212,6 +215,7 @@ impl State {
             // The claims that were given up went with the lease.
             cx.common.given_up = 0;
             cx.common.priority.lease_lost();
+            cx.common.round = Round::default();
             let next = self.inputs().lease_lost(cx);
             self.enter(cx, next);
             cx.common.lease = 0;

@@ -136,18 +136,22 @@ impl Share {
     }
 
     /// A term of this election is handed on.
-    pub fn hand_on(&mut self, election: NameHash) {
+    pub fn hand_on(&mut self, election: NameHash, now: Mark) {
         self.under_way += 1;
         self.leaving += 1;
         if !self.is_drained() {
-            self.handed_on.insert((election, 0), ());
+            self.remember(election, now.saturating_add(self.cool_down));
         }
     }
 
-    /// Others may lead this election. If they all give way as well, the next term stays.
-    pub fn give_way(&mut self, election: NameHash, now: Mark) {
+    /// A term of this election stays, because all others let it go by.
+    pub fn keep(&mut self, election: NameHash, now: Mark) {
+        self.remember(election, now.saturating_add(LONGEST_COOL_DOWN));
+    }
+
+    fn remember(&mut self, election: NameHash, until: Mark) {
         self.handed_on.insert((election, 0), ());
-        self.forgets_at = now.saturating_add(LONGEST_COOL_DOWN);
+        self.forgets_at = self.forgets_at.max(until);
     }
 
     /// Whether a term of this election stays if it comes back, or has come back.

@@ -5,6 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::priority::Priority;
+use super::round::Round;
 use crate::cleanup::{AbandonedKey, Cleanup};
 use crate::context::{Answer, Context, Purpose, WatchHandle};
 use crate::layout::{Layout, check_value, hash};
@@ -181,6 +182,7 @@ pub struct Common {
     /// yet.
     pub hands_over: bool,
     pub priority: Priority,
+    pub round: Round,
 }
 
 impl Common {
@@ -418,10 +420,18 @@ impl CandidateContext<'_> {
 
     /// Whether it lets others lead, because its session leads enough.
     pub fn gives_way(&mut self) -> bool {
-        let election = hash(self.common.layout.name.as_bytes());
-        let gives_way = self.context.leads_enough() && !self.common.has_handed_on(self.context);
+        if !self.context.leads_enough() {
+            return false;
+        }
+        let now = self.context.now;
+        let round = core::mem::take(&mut self.common.round);
+        let gives_way = !round.is_on(now);
         if gives_way {
-            self.context.share.give_way(election, self.context.now);
+            self.common.round = Round::begin(now);
+        } else if !round.is_open() {
+            // All others in line lead enough as well.
+            let election = hash(self.common.layout.name.as_bytes());
+            self.context.share.keep(election, now);
         }
         gives_way
     }

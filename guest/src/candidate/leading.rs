@@ -188,7 +188,8 @@ impl Inputs for Leading {
 
     fn hand_over(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         cx.common.hands_over = true;
-        cx.context.share.hand_on(hash(cx.common.layout.name.as_bytes()));
+        let election = hash(cx.common.layout.name.as_bytes());
+        cx.context.share.hand_on(election, cx.context.now);
         self.tell_to_hand_over(cx);
         Next::Stay
     }

@@ -7,6 +7,9 @@ use crate::context::{Answer, WatchHandle, snapshot};
 use crate::layout::point;
 use crate::types::{Change, Entry, Failure, Revision, Selection, WriteOutcome};
 
+/// So many rivals a race may have. Nobody counts them.
+const RIVALS: usize = 16;
+
 /// Lost the race, and waits for the rival's key to go.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LostRace {
@@ -25,6 +28,9 @@ impl LostRace {
         seen: Revision,
     ) -> LostRace {
         cx.common.failed = 0;
+        if cx.common.round.is_open() {
+            cx.common.round.set_end(cx.context.now, RIVALS);
+        }
         cx.announce(&key, 0);
         cx.tell_leader(Some(rival));
         let mut lost = LostRace { key, watch, check: Check::new(seen) };

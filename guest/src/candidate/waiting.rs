@@ -83,6 +83,7 @@ impl Waiting {
         cx.context.timers.cancel(cx.timer());
         let layout = &cx.common.layout;
         let mut selections = place::selections(layout, &self.own, &search);
+        selections.extend(layout.newest().filter(|_| cx.common.round.is_open()));
         if !cx.common.layouts_compared {
             selections.push(layout.other_layout());
         }
@@ -194,6 +195,12 @@ impl Waiting {
                 return cx.try_later(failure);
             }
         };
+        if cx.common.round.is_open() && cx.common.layout.contest == Contest::Queue {
+            let in_line = beside.next().unwrap_or_default();
+            if matches!(place, Place::Behind(_)) {
+                cx.common.round.set_end(cx.context.now, in_line.len());
+            }
+        }
         if !cx.common.layouts_compared {
             compare_layouts(cx, &beside.next().unwrap_or_default());
         }

@@ -46,8 +46,9 @@ pub struct Plan {
     pub priorities: Vec<i32>,
     /// After which time those with a priority want to lead themselves, if they do.
     pub preempt_after: Option<Duration>,
-    /// How much each process leads; as much as comes, if that is not limited.
-    pub limit: Option<Limit>,
+    /// How much the processes lead: each of these is for every so many-th of them. As much as comes,
+    /// if there are none.
+    pub limits: Vec<Limit>,
     /// What is wrong with the hosts; nothing, unless a test wants to see it found.
     pub flaw: Option<Flaw>,
     /// What goes wrong.
@@ -253,9 +254,13 @@ impl Plan {
             }
         }
         if rng.u8(..4) == 0 {
-            let at_most = [1, 2, self.elections.len() as u32 / 2, u32::MAX][rng.usize(..4)].max(1);
-            let (is_fair, at_once) = (rng.bool(), rng.u32(1..8));
-            self.limit = Some(Limit { at_most, is_fair, at_once });
+            let half = (self.elections.len() as u32 / 2).max(1);
+            self.limits = (0..rng.usize(1..3))
+                .map(|_| {
+                    let at_most = [1, 2, half, u32::MAX][rng.usize(..4)];
+                    Limit { at_most, is_fair: rng.bool(), at_once: rng.u32(1..8) }
+                })
+                .collect();
         }
     }
 
@@ -370,7 +375,7 @@ impl Plan {
             stopping: 100 * MILLISECOND,
             priorities: Vec::new(),
             preempt_after: None,
-            limit: None,
+            limits: Vec::new(),
             flaw: None,
             faults: Vec::new(),
             unrest: 60 * SECOND,

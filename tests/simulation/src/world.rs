@@ -321,7 +321,7 @@ impl<'a> World<'a> {
         self.processes[process].drop_elector();
         self.processes[process].elector = Some(elector);
         self.laws.opened(process);
-        if self.is_active(Kind::Drain(process)) || self.plan.limit.is_some() {
+        if self.is_active(Kind::Drain(process)) || !self.plan.limits.is_empty() {
             self.tell_limit(process);
         }
         for part in 0..self.plan.elections.len() {

@@ -451,7 +451,7 @@ fn fair_parts_are_found_and_kept() {
         let plan = |seed, at_most, unrest| Plan {
             processes,
             elections: elections.clone(),
-            limit: Some(Limit { at_most, is_fair: true, at_once: 8 }),
+            limits: vec![Limit { at_most, is_fair: true, at_once: 8 }],
             writes: false,
             // Nobody resigns by itself.
             term: 100_000_000 * SECOND,
@@ -480,7 +480,7 @@ fn fair_parts_are_found_again() {
         let plan = |seed| Plan {
             processes,
             elections: elections.clone(),
-            limit: Some(Limit { at_most: u32::MAX, is_fair: true, at_once: 8 }),
+            limits: vec![Limit { at_most: u32::MAX, is_fair: true, at_once: 8 }],
             writes: false,
             term: 100_000_000 * SECOND,
             faults: vec![
@@ -508,7 +508,7 @@ fn fair_parts_are_kept_where_lines_differ_in_length() {
         let plan = |unrest| Plan {
             processes: 3,
             elections: elections.clone(),
-            limit: Some(Limit { at_most: u32::MAX, is_fair: true, at_once: 8 }),
+            limits: vec![Limit { at_most: u32::MAX, is_fair: true, at_once: 8 }],
             writes: false,
             term: 100_000_000 * SECOND,
             faults: leaves.clone().map(|election| fault(10, 0, Kind::Leave(2, election))).collect(),
@@ -521,6 +521,29 @@ fn fair_parts_are_kept_where_lines_differ_in_length() {
     }
 }
 
+/// One has room beyond its fair part, and the other ones do not have it up to theirs.
+#[test]
+fn a_limit_does_not_give_way_to_the_fair_part_of_others() {
+    for (processes, at_most, most) in [(2, 12, 28), (3, 4, 32)] {
+        for seed in 0..SEEDS / 8 {
+            let fair = |at_most| Limit { at_most, is_fair: true, at_once: 8 };
+            let plan = |unrest| Plan {
+                processes,
+                elections: alike(40, Contest::Queue),
+                limits: [fair(u32::MAX), fair(at_most), fair(at_most)][..processes].into(),
+                writes: false,
+                term: 100_000_000 * SECOND,
+                unrest,
+                ..Plan::quiet(seed)
+            };
+            for unrest in [60, 200] {
+                let run = run(&plan(unrest * SECOND)).expect("keeps the laws");
+                assert_eq!(run.led, (at_most as usize, most), "seed {seed}, after {unrest} s");
+            }
+        }
+    }
+}
+
 /// All sessions lead as much as they may, and the lead goes round once, however long that takes.
 #[test]
 fn a_round_of_sessions_that_lead_enough_has_an_end() {
@@ -529,7 +552,7 @@ fn a_round_of_sessions_that_lead_enough_has_an_end() {
         let plan = Plan {
             processes: 10,
             elections: elections.clone(),
-            limit: Some(Limit { at_most: 1, is_fair: false, at_once: 8 }),
+            limits: vec![Limit { at_most: 1, is_fair: false, at_once: 8 }],
             lease_ttl: 6 * SECOND,
             writes: false,
             faults: vec![fault(5, 200, Kind::Slow(SECOND / 2)), fault(10, 195, Kind::Crash(0))],
@@ -548,7 +571,7 @@ fn a_session_that_leads_enough_does_not_take_the_lead_over() {
     let plan = Plan {
         processes: 2,
         elections,
-        limit: Some(Limit { at_most: 1, is_fair: false, at_once: 1 }),
+        limits: vec![Limit { at_most: 1, is_fair: false, at_once: 1 }],
         priorities: vec![0, 1],
         preempt_after: Some(3 * SECOND),
         writes: false,
@@ -563,8 +586,8 @@ fn a_session_that_leads_enough_does_not_take_the_lead_over() {
 #[test]
 fn a_limit_is_for_what_others_would_lead() {
     let elections = alike(20, Contest::Queue);
-    let limit = Some(Limit { at_most: 4, is_fair: false, at_once: 2 });
-    let plan = Plan { processes: 3, elections, limit, writes: false, ..Plan::quiet(1) };
+    let limits = vec![Limit { at_most: 4, is_fair: false, at_once: 2 }];
+    let plan = Plan { processes: 3, elections, limits, writes: false, ..Plan::quiet(1) };
     // Eight of them have nobody whose limit they fit in.
     let run = run(&plan).expect("keeps the laws");
     let (least, most) = run.led;

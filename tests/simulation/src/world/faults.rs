@@ -167,7 +167,11 @@ impl World<'_> {
     pub(super) fn tell_limit(&mut self, process: usize) {
         let is_drained = self.is_active(Kind::Drain(process));
         let drained = Limit { at_most: 0, is_fair: false, at_once: 1 };
-        let limit = if is_drained { Some(drained) } else { self.plan.limit };
+        let limit = if is_drained {
+            Some(drained)
+        } else {
+            self.plan.limits.iter().cycle().nth(process).copied()
+        };
         self.tell(process, Event::Limit(limit));
     }
 

@@ -1,0 +1,42 @@
+//! The round in which a candidate lets others lead, because its session leads enough.
+//!
+//! It gets back in line when it comes first. Where all others do the same, the lead goes round once,
+//! and then the candidate leads after all: a limit is no reason to have no leader. If it comes first
+//! later than that, somebody has led meanwhile, and it lets others lead again.
+
+use crate::timers::FAR;
+use crate::types::Mark;
+
+/// So much longer than its own turn may the turns of others take.
+const LONGER: u64 = 4;
+
+/// When it began, and when it is over at the latest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Round {
+    began: Mark,
+    ends: Mark,
+}
+
+impl Round {
+    /// Its candidate leaves the first place.
+    pub fn begin(now: Mark) -> Round {
+        Round { began: now, ends: FAR }
+    }
+
+    /// Whether its candidate comes back to the first place before it is over.
+    pub fn is_on(&self, now: Mark) -> bool {
+        now < self.ends
+    }
+
+    /// Whether its candidate has not been behind anybody since. If it comes first then, nobody else is
+    /// in line, and the term goes on to the next one who comes.
+    pub fn is_open(&self) -> bool {
+        self.ends == FAR
+    }
+
+    /// Its candidate is in line again, among so many.
+    pub fn set_end(&mut self, now: Mark, in_line: usize) {
+        let turn = LONGER * now.saturating_sub(self.began);
+        self.ends = now.saturating_add(turn.saturating_mul(in_line as u64));
+    }
+}
