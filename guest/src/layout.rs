@@ -23,7 +23,7 @@ const LONGEST_ID: usize = 16;
 const OTHER_LAYOUT_LIMIT: u32 = 16;
 
 /// How many keys show whether anybody is in line behind a leader.
-const NEWEST: u32 = 64;
+pub const NEWEST: u32 = 64;
 
 /// How many wishes a candidate that may have missed some asks for.
 const MOST_WISHES: u32 = 128;

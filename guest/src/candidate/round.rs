@@ -4,11 +4,14 @@
 //! and then the candidate leads after all: a limit is no reason to have no leader. If it comes first
 //! later than that, somebody has led meanwhile, and it lets others lead again.
 
+use crate::layout::NEWEST;
 use crate::timers::FAR;
 use crate::types::Mark;
 
 /// So much longer than its own turn may the turns of others take.
 const LONGER: u64 = 4;
+/// There may be so many in line where no more of them are counted.
+const MANY: u64 = 10_000;
 
 /// When it began, and when it is over at the latest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,7 +39,8 @@ impl Round {
 
     /// Its candidate is in line again, among so many.
     pub fn set_end(&mut self, now: Mark, in_line: usize) {
+        let in_line = if in_line < NEWEST as usize { in_line as u64 } else { MANY };
         let turn = LONGER * now.saturating_sub(self.began);
-        self.ends = now.saturating_add(turn.saturating_mul(in_line as u64));
+        self.ends = now.saturating_add(turn.saturating_mul(in_line));
     }
 }

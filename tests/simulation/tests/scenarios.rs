@@ -564,6 +564,28 @@ fn a_round_of_sessions_that_lead_enough_has_an_end() {
     }
 }
 
+/// Each leads an election of its own, and all wait in one more.
+#[test]
+fn a_round_has_an_end_in_a_long_line() {
+    let processes = 700;
+    let leaves = |process| {
+        (0..processes)
+            .filter(move |other| *other != process)
+            .map(move |other| fault(0, 0, Kind::Leave(process, 1 + other)))
+    };
+    let plan = Plan {
+        processes,
+        elections: alike(processes + 1, Contest::Queue),
+        limits: vec![Limit { at_most: 1, is_fair: false, at_once: 8 }],
+        writes: false,
+        faults: (0..processes).flat_map(leaves).collect(),
+        unrest: 60 * SECOND,
+        ..Plan::quiet(1)
+    };
+    let vacancy = run(&plan).expect("keeps the laws").vacancy;
+    assert!(vacancy < 20 * SECOND, "nobody led for {vacancy} ns");
+}
+
 /// It would give way, and the leader lead again.
 #[test]
 fn a_session_that_leads_enough_does_not_take_the_lead_over() {
