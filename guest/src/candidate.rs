@@ -85,7 +85,6 @@ impl Candidate {
             newest: 0,
             layouts_compared: false,
             failed: 0,
-            is_awaited: false,
             named_until: 0,
             hands_over: false,
             priority: Priority::new(priority, preempt_after),

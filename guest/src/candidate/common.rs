@@ -174,9 +174,7 @@ pub struct Common {
     pub layouts_compared: bool,
     /// Failures in a row.
     pub failed: u32,
-    /// An operator waits to see that it leads.
-    pub is_awaited: bool,
-    /// Until when it keeps its place, because an operator named it.
+    /// Until when it keeps its place, and shows that it leads, because an operator named it.
     pub named_until: Mark,
     /// Its term is handed over because the session is drained, or has been, and its key is not gone
     /// yet.
@@ -193,6 +191,10 @@ impl Common {
 
     pub fn timer(&self) -> Timer {
         Timer::Election(self.election)
+    }
+
+    pub fn is_named(&self, now: Mark) -> bool {
+        now < self.named_until
     }
 }
 

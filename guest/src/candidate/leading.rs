@@ -10,11 +10,17 @@ use crate::context::{Answer, Context, snapshot, unfit};
 use crate::layout::{hash, point_of_key};
 use crate::search::Search;
 use crate::session::Validity;
+use crate::timers::SECOND;
 use crate::types::{
-    Change, Entry, Epoch, Guard, Leadership, Mark, Notice, Reason, Revision, Selection, Snapshot,
-    Term,
+    Change, Duration, Entry, Epoch, Guard, Leadership, Mark, Notice, Reason, Revision, Selection,
+    Snapshot, Term,
 };
 use crate::wish::Wish;
+
+/// For how long a leader looks whether the candidate that should lead next comes next.
+const LOOK: Duration = SECOND / 10;
+/// How long it waits before it looks once more.
+const LOOK_AGAIN: Duration = SECOND / 1_000;
 
 /// Leads until the lease's deadline. The term's epoch is the key's create revision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +34,10 @@ pub struct Leading {
     /// Of our key, and of who is in front.
     check: Check,
     search: Search,
+    /// The candidate that an operator wants next.
+    target: Revision,
+    /// Until when it looks whether that one comes next.
+    looks_until: Mark,
 }
 
 impl Leading {
@@ -48,11 +58,13 @@ impl Leading {
         }
         share.gain(cx.common.election, *leaders, *candidacies);
         let (check, search) = (Check::new(seen), Search::First);
-        let mut leading = Leading { own, deadlines_passed, danger: None, check, search };
+        let (danger, target, looks_until) = (None, 0, 0);
+        let mut leading =
+            Leading { own, deadlines_passed, danger, check, search, target, looks_until };
         cx.context.notify(Notice::Elected(leading.leadership(cx, until)));
         // Renewals may fail already.
         leading.tell_danger(cx, validity);
-        if core::mem::take(&mut cx.common.is_awaited) {
+        if cx.common.is_named(cx.context.now) {
             leading.show(cx);
         }
         let _stay = leading.cover(cx);
@@ -150,7 +162,10 @@ impl Leading {
 
     /// Reads our key, and whom a restored backup may have put in front of it.
     fn check(&mut self, cx: &mut CandidateContext<'_>) -> Next {
-        let selections = place::selections(&cx.common.layout, &self.own, &self.search);
+        let mut selections = place::selections(&cx.common.layout, &self.own, &self.search);
+        if cx.context.now < self.looks_until {
+            selections.push(cx.common.layout.newest_two(self.target));
+        }
         self.check.start(cx, selections)
     }
 
@@ -162,6 +177,9 @@ impl Leading {
         match place {
             Some(Place::First) => {
                 self.search = Search::First;
+                if let Some(behind) = found.next() {
+                    self.look_behind(cx, &behind);
+                }
                 self.cover(cx)
             }
             Some(Place::Behind(_)) => {
@@ -174,12 +192,29 @@ impl Leading {
             None => cx.try_later(unfit("read")),
         }
     }
+
+    /// Hands over if nobody is left between this candidate and the target, of the newest two keys up
+    /// to the target's. Otherwise it looks again soon.
+    fn look_behind(&self, cx: &mut CandidateContext<'_>, newest_two: &[Entry]) {
+        if let [newest, next] = newest_two
+            && (newest.created, next.created) == (self.target, self.own.created)
+        {
+            self.tell_to_hand_over(cx);
+        } else {
+            cx.context.set_timer(cx.timer(), LOOK_AGAIN);
+        }
+    }
 }
 
 impl Inputs for Leading {
     fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
-        if wish.now && wish.epoch == self.own.created && cx.common.priority.hands_over(wish) {
+        let is_of_term = wish.epoch == self.own.created;
+        if wish.now && is_of_term && cx.common.priority.hands_over(wish) {
             self.tell_to_hand_over(cx);
+        } else if is_of_term && wish.priority.is_none() {
+            self.target = wish.target;
+            self.looks_until = cx.context.now.saturating_add(LOOK);
+            return self.check(cx);
         } else if wish.now && wish.target == self.own.created && wish.priority.is_none() {
             self.show(cx);
         }

@@ -13,7 +13,7 @@ impl CandidateContext<'_> {
     /// Whether this candidate, whose key was created then, makes room as is wished. One that an
     /// operator named does not, unless the operator names another one.
     pub fn makes_room(&self, wish: &Wish<'_>, created: Revision) -> bool {
-        (wish.priority.is_none() || self.common.named_until <= self.context.now)
+        (wish.priority.is_none() || !self.common.is_named(self.context.now))
             && self.common.priority.makes_room(wish, created)
     }
 

@@ -116,7 +116,7 @@ impl Waiting {
             Some(validity) if validity.until > cx.context.now => {
                 let now = cx.context.now;
                 if cx.context.share.is_drained()
-                    || !cx.common.is_awaited
+                    || !cx.common.is_named(now)
                         && !self.is_late
                         && (cx.gives_way() || cx.common.priority.gives_way(now, validity))
                 {
@@ -274,7 +274,6 @@ impl Inputs for Waiting {
             if wish.priority.is_none() {
                 cx.common.named_until = cx.context.now.saturating_add(NAMED);
             }
-            cx.common.is_awaited |= wish.now && wish.priority.is_none();
             // The leader is about to go, and the watches may be silent.
             if wish.now && !cx.context.timers.is_set(cx.timer()) {
                 cx.context.set_timer(cx.timer(), SECOND);

@@ -386,6 +386,15 @@ fn wishes_leave_no_election_without_a_leader() {
     assert!(run.vacancy < lease + EXPIRY_TICK + handover, "nobody led for {} ns", run.vacancy);
 }
 
+/// It needs no word from the operator for that.
+#[test]
+fn a_leader_hands_over_once_nobody_is_between_it_and_the_wanted_one() {
+    let wishes: Vec<Fault> = (0..10).map(|n| fault(5 + 5 * n, 3, Kind::Wish(0))).collect();
+    let run = play(with(&wishes));
+    // Half of them are when the fault ends, with a word.
+    assert!(run.hand_overs > 15 * SEEDS, "{} hand overs", run.hand_overs);
+}
+
 /// A preferred candidate that fails again and again takes the lead over once for each of its starts,
 /// and only if it was in line for long enough.
 #[test]

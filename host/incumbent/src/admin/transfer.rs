@@ -2,9 +2,9 @@
 //!
 //! The operator's program writes a wish, which `wit/README.md` describes, under a lease of its own.
 //! First, the candidates in front of the target get back in line behind it, while the leader
-//! leads on. Once they have made room, the wish says `now`, and the leader stops its work and
-//! resigns. A candidate that does not know wishes, such as one of another client, stays where it
-//! is, and leads next. The target writes its value once more as soon as it leads.
+//! leads on. Once they have made room, the leader sees that for itself, or the wish says `now`, and it
+//! stops its work and resigns. A candidate that does not know wishes, such as one of another client,
+//! stays where it is, and leads next. The target writes its value once more as soon as it leads.
 //!
 //! Nobody waits for a wish, and all of it ends with its lease. A candidate takes a wish when its
 //! watch tells of it, so it is written again for watches that were broken.
@@ -29,6 +29,9 @@ use crate::types::{
 /// How long candidates in front of the target may take to get out of its way, from the last one on
 /// that did, before their leases are looked at.
 const ROOM: Duration = Duration::from_secs(1);
+/// How long a leader may take to go by itself, before the wish says that it should go now: what is
+/// written meanwhile would be in its way.
+const BY_ITSELF: Duration = Duration::from_millis(50);
 /// A client renews its lease after a third of its time, and etcd tells whole seconds.
 const LATE: Duration = Duration::from_millis(1_500);
 /// How long the target may take to show that it leads, once the last leader's key is gone.
@@ -111,7 +114,7 @@ struct Progress {
     /// The candidates between the two, by key.
     in_front: BTreeMap<Vec<u8>, Entry>,
     began: Instant,
-    /// When the last one of them went.
+    /// When the last one of them, or the leader, went.
     moved: Instant,
     /// When it was last asked whether they live.
     asked: Instant,
@@ -225,8 +228,7 @@ impl Admin<'_> {
                 });
             }
             let was_urgent = wish.is_urgent;
-            wish.is_urgent |=
-                progress.vacated.is_some() || self.has_room(&mut progress, now, wait).await;
+            wish.is_urgent = was_urgent || self.has_room(&mut progress, now, wait).await;
             if (wish.is_urgent && !was_urgent || now >= wish.written + AGAIN)
                 && !self.repeat(&mut wish, &mut progress).await?
             {
@@ -252,11 +254,11 @@ impl Admin<'_> {
         }
     }
 
-    /// Whether the leader may resign: nobody stands in front of the target who would move, and
-    /// nobody who is dead, and would hold the election up until its lease runs out.
+    /// Whether the leader has to be told to resign: nobody stands in front of the target who would
+    /// move, and nobody who is dead, and would hold the election up until its lease runs out.
     async fn has_room(self, progress: &mut Progress, now: Instant, wait: Duration) -> bool {
-        if progress.in_front.is_empty() {
-            return true;
+        if progress.is_open() {
+            return now >= progress.moved + BY_ITSELF;
         }
         if now < progress.moved.max(progress.asked) + ROOM {
             return false;
@@ -360,14 +362,18 @@ impl Admin<'_> {
 }
 
 impl Progress {
+    /// Whether nobody is left whom the leader has to wait for, or it has gone.
+    fn is_open(&self) -> bool {
+        self.in_front.is_empty() || self.vacated.is_some()
+    }
+
     /// When to look again.
     fn wake(&self, wish: &Wish) -> Instant {
-        let again = wish.written + AGAIN;
-        match self.vacated {
-            Some(vacated) => again.min(vacated + SHOWN),
-            None if wish.is_urgent => again,
-            None => again.min(self.moved.max(self.asked) + ROOM),
-        }
+        let (again, shows) = (wish.written + AGAIN, self.vacated.map(|vacated| vacated + SHOWN));
+        let room =
+            if self.is_open() { self.moved + BY_ITSELF } else { self.moved.max(self.asked) + ROOM };
+        let urgent = (!wish.is_urgent).then_some(room);
+        [shows, urgent].into_iter().flatten().fold(again, Instant::min)
     }
 
     /// Takes what the watch tells: perhaps it is the end.
@@ -387,8 +393,9 @@ impl Progress {
                 if goes(&self.target.key, self.target.created) {
                     return Ok(Some(Transferred::Gone));
                 }
-                if goes(&self.leader.key, self.leader.created) {
-                    self.vacated.get_or_insert_with(Instant::now);
+                if self.vacated.is_none() && goes(&self.leader.key, self.leader.created) {
+                    self.moved = Instant::now();
+                    self.vacated = Some(self.moved);
                 }
                 if self.in_front.get(&deletion.key).is_some_and(|it| it.created < deletion.at) {
                     self.in_front.remove(&deletion.key);
