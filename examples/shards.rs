@@ -55,7 +55,8 @@ async fn main() -> anyhow::Result<()> {
 }
 
 fn number(given: &str) -> anyhow::Result<u32> {
-    given.parse().with_context(|| format!("`{given}` has to be a whole number, as in 100"))
+    let number = given.parse().ok().filter(|number| *number > 0);
+    number.with_context(|| format!("`{given}` has to be a whole number from 1 on, as in 100"))
 }
 
 /// The work of one shard. Here it only waits, and is dropped when the term ends.
