@@ -167,6 +167,25 @@ namespaces() {
     || tests_lack 'ip, nft and unshare (iproute2, nftables and util-linux)'
 }
 
+has_postgresql() {
+  compgen -G "${INCUMBENT_POSTGRES:-/usr/lib/postgresql/*/bin}/initdb" >/dev/null && [[ -x /usr/sbin/pgbouncer ]] && has faketime
+}
+
+# The tests start servers of their own: what Debian would start of it stays off.
+postgresql() {
+  has_postgresql && return
+  if on_debian; then
+    local policy=/usr/sbin/policy-rc.d made=
+    if [[ ! -e $policy ]]; then
+      printf '#!/bin/sh\nexit 101\n' | as_root install -m 755 /dev/stdin "$policy" && made=$policy
+    fi
+    install_packages 'is the database in the tests' postgresql pgbouncer faketime || true
+    if [[ $made ]]; then as_root rm "$made"; fi
+    if [[ -d /run/systemd/system ]]; then as_root systemctl --quiet disable postgresql pgbouncer || true; fi
+  fi
+  has_postgresql || tests_lack 'PostgreSQL with the programs of its server, whose directory INCUMBENT_POSTGRES is, pgbouncer and faketime'
+}
+
 cargo_is_new_enough() {
   local version
   has cargo && version=$(cargo --version | cut -d' ' -f2) \
@@ -487,6 +506,7 @@ artifact_example() {
 compiler
 protobuf
 namespaces
+postgresql
 cargo_and_rustc
 wasm
 just_the_runner

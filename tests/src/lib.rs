@@ -25,10 +25,14 @@ pub mod job;
 pub mod line_process;
 #[cfg(feature = "component")]
 pub mod load;
+#[cfg(feature = "component")]
+pub mod model;
 #[cfg(feature = "etcd")]
 pub mod netns;
 #[cfg(feature = "component")]
 pub mod operations;
+#[cfg(feature = "etcd")]
+pub mod postgres;
 #[cfg(feature = "etcd")]
 pub mod program;
 pub mod properties;

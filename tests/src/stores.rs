@@ -1,5 +1,6 @@
 //! Stores that do no more than grant leases, or say too much.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -10,6 +11,8 @@ use futures_util::future::{BoxFuture, ready};
 use incumbent::types::{Answer, Change, Entry, Operation, RequestId, Response, Watch, Watched};
 use incumbent::{Clock, Failure, ManualClock, Store, Watches};
 use parking_lot::Mutex;
+
+use crate::wait::soon;
 
 /// A store that grants leases and takes them back. All else fails, and its watches see nothing.
 #[derive(Clone, Debug, Default)]
@@ -117,4 +120,17 @@ impl Watches for Loud {
             Watched { change: Change::Put(entry), ..watched }
         })
     }
+}
+
+/// A watch of all keys of a store, from a revision or from now on.
+pub fn watch(store: &impl Store, since: Option<i64>) -> Box<dyn Watches> {
+    let mut watches = store.watches();
+    watches.open(Watch { id: 1, key: Vec::new(), prefix: true, since });
+    watches
+}
+
+/// The next change that it tells.
+pub async fn next(watches: &mut Box<dyn Watches>) -> Change {
+    let told = poll_fn(|context| watches.poll_next(context));
+    soon("a watch tells", told).await.change
 }

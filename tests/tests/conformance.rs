@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use incumbent::{
-    Clock as _, Credentials, EtcdStore, ManualClock, Mark, MemoryStore, Revision, SqliteStore,
-    Store,
+    Clock as _, Credentials, EtcdStore, ManualClock, Mark, MemoryStore, PostgresStore, Revision,
+    SqliteStore, Store,
 };
 use incumbent_conformance::{Place, Report};
 use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
+use incumbent_tests::postgres::Postgres;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
@@ -60,6 +61,64 @@ async fn etcd(version: Version) {
     if !report.conforms() {
         // Whether it is etcd that failed.
         println!("{}", etcd.log());
+    }
+    conforms(&report, &[]);
+}
+
+/// A schema of its own in one PostgreSQL.
+struct Schema {
+    postgres: Arc<Postgres>,
+    name: String,
+    /// What has the locks in our place.
+    lock: Mutex<Option<tokio_postgres::Client>>,
+}
+
+impl Place for Schema {
+    async fn open(&self) -> Arc<dyn Store> {
+        let url = format!("{}?schema={}", self.postgres.url(), self.name).parse().unwrap();
+        let store = PostgresStore::connect(&url, &Credentials::default(), self.timeout()).await;
+        Arc::new(store.unwrap())
+    }
+
+    async fn compact(&self, revision: Revision) -> bool {
+        let name = &self.name;
+        self.postgres.sql(&format!(
+            "BEGIN; SELECT FROM {name}.meta FOR UPDATE;
+             DELETE FROM {name}.history WHERE revision < {revision};
+             UPDATE {name}.meta SET compacted = {revision};
+             COMMIT"
+        ));
+        true
+    }
+
+    async fn stall(&self, stalled: bool) -> bool {
+        if !stalled {
+            self.lock.lock().take();
+            return true;
+        }
+        let (client, connection) =
+            tokio_postgres::connect(&self.postgres.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let tables = ["meta", "leases", "keys", "history"].map(|it| format!("{}.{it}", self.name));
+        let lock = format!("BEGIN; LOCK {} IN ACCESS EXCLUSIVE MODE", tables.join(", "));
+        client.batch_execute(&lock).await.unwrap();
+        *self.lock.lock() = Some(client);
+        true
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn postgres() {
+    let postgres = Arc::new(Postgres::start());
+    let places = AtomicU32::new(0);
+    let report = incumbent_conformance::check(|| {
+        let name = format!("place_{}", places.fetch_add(1, Ordering::Relaxed));
+        let postgres = Arc::clone(&postgres);
+        async move { Schema { postgres, name, lock: Mutex::default() } }
+    });
+    let report = report.await;
+    if !report.conforms() {
+        println!("{}", postgres.log());
     }
     conforms(&report, &[]);
 }

@@ -231,6 +231,15 @@ pub enum Command {
         Exits with 0 if there is no fault; with 2 if a flag, this system or a file is at fault; with \
         4 if the store is, or cannot be reached.")]
     Doctor(Doctor),
+    /// Print the statements that make the schema of a store in PostgreSQL
+    #[command(
+        after_help = "Example: the schema, made by its owner, for candidates that are worker\n  \
+        incumbent sql --role worker | psql postgres://owner@db/jobs\n\n\
+        The first candidate makes the schema by itself, if its user may. Otherwise somebody who may \
+        applies these statements once. For a schema of another name, give the --store with its \
+        ?schema=NAME. It connects to nothing."
+    )]
+    Sql(Sql),
     /// Print which build this is: its version, its component's hash, its features
     Version,
     /// Print the completions of this command line for a shell
@@ -245,22 +254,23 @@ pub enum Command {
 /// The flags of every command.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// The store: etcd://HOST:PORT[,HOST:PORT…][/PREFIX], etcds:// for TLS; for
-    /// this machine only: local, or sqlite:PATH [default: etcd://127.0.0.1:2379]
+    /// The store: etcd://HOST:PORT[,HOST:PORT…][/PREFIX], etcds:// for TLS;
+    /// postgres://USER@HOST[:PORT][,HOST…]/DATABASE[?schema=NAME]; for this machine only: local,
+    /// or sqlite:PATH [default: etcd://127.0.0.1:2379]
     #[arg(
         long, value_name = "URL", value_parser = Checked::unshown(store_url), help_heading = STORE
     )]
     pub store: Option<StoreUrl>,
-    /// Certificate of the authority that etcd's certificate must be signed by
+    /// Certificate of the authority that the server's certificate must be signed by
     #[arg(long, value_name = "FILE", help_heading = STORE)]
     pub cacert: Option<PathBuf>,
-    /// The certificate that we show to etcd
+    /// The certificate that we show to the server
     #[arg(long, value_name = "FILE", help_heading = STORE)]
     pub cert: Option<PathBuf>,
     /// The private key of --cert
     #[arg(long = "key", id = "private-key", value_name = "FILE", help_heading = STORE)]
     pub key: Option<PathBuf>,
-    /// The user to log in to etcd as
+    /// The user to log in as
     #[arg(long, value_name = "NAME", help_heading = STORE)]
     pub user: Option<String>,
     /// A file whose first line is the password of --user
@@ -484,6 +494,13 @@ pub struct Doctor {
     pub election: Option<String>,
     #[command(flatten)]
     pub lease: Lease,
+}
+
+#[derive(Debug, Args)]
+pub struct Sql {
+    /// The role that candidates log in as: it is given the least that they need
+    #[arg(long, value_name = "ROLE")]
+    pub role: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -81,11 +81,10 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
         ("--user (INCUMBENT_USER)", common.user.is_some()),
         ("--password-file (INCUMBENT_PASSWORD_FILE)", common.password_file.is_some()),
     ];
-    if let (false, Some((flag, _))) =
-        (matches!(store, StoreUrl::Etcd(_)), given.iter().find(|(_, is_given)| *is_given))
-    {
+    let has_servers = matches!(store, StoreUrl::Etcd(_) | StoreUrl::Postgres(_));
+    if let (false, Some((flag, _))) = (has_servers, given.iter().find(|(_, is_given)| *is_given)) {
         return Err(bad_input(format!(
-            "{flag} is for etcd, and --store {store} is a file or memory: leave it out"
+            "{flag} is for etcd and PostgreSQL, and --store {store} is a file or memory: leave it out"
         )));
     }
     for (flag, file) in
@@ -107,9 +106,12 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
         (None, Some(_)) => return Err(bad_input("--key needs its certificate: add --cert FILE")),
         (Some(_), Some(_)) | (None, None) => {}
     }
-    match (&common.user, &common.password_file) {
+    // PostgreSQL may let a user in without a password, whom the URL may name.
+    let (needs_password, named) =
+        if let StoreUrl::Postgres(url) = &store { (false, url.user()) } else { (true, None) };
+    match (common.user.as_deref().or(named), &common.password_file) {
         (Some(_), Some(file)) => check_secret("--password-file", file, "password")?,
-        (Some(user), None) => {
+        (Some(user), None) if needs_password => {
             return Err(bad_input(format!(
                 "--user {user:?} needs a password: add --password-file FILE"
             )));
@@ -119,7 +121,7 @@ pub fn credentials(common: &Common) -> Result<Credentials, End> {
                 "--password-file needs the user whose password it is: add --user NAME",
             ));
         }
-        (None, None) => {}
+        (Some(_) | None, None) => {}
     }
     let mut credentials = Credentials::default();
     credentials.ca = common.cacert.clone();

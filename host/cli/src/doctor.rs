@@ -44,6 +44,12 @@ const LEAST_IN_A_FILE: Least = Least(
      no time for a second",
 );
 
+const LEAST_IN_A_DATABASE: Least = Least(
+    Duration::from_secs(5),
+    "a leader goes on for two thirds of its lease without an answer, and a database may take seconds \
+     for a restart or a checkpoint",
+);
+
 pub async fn doctor(common: &Common, doctor: &Doctor) -> Result<Status, End> {
     check_lease(&doctor.lease)?;
     if let StoreUrl::Memory(_) = common.store() {
@@ -59,7 +65,7 @@ pub async fn doctor(common: &Common, doctor: &Doctor) -> Result<Status, End> {
     if let StoreUrl::Etcd(url) = common.store() {
         etcd(&mut report, common, doctor, &url).await?;
     } else {
-        one_machine(&mut report, common, doctor).await?;
+        one_store(&mut report, common, doctor).await?;
     }
     report.end()
 }
@@ -127,11 +133,26 @@ async fn etcd(
     ))
 }
 
-async fn one_machine(report: &mut Report, common: &Common, doctor: &Doctor) -> Result<(), End> {
+/// A file, or a database.
+async fn one_store(report: &mut Report, common: &Common, doctor: &Doctor) -> Result<(), End> {
+    let (check, whose, clock, least) = if let StoreUrl::Postgres(_) = common.store() {
+        (
+            "database",
+            "the database",
+            "each candidate counts time by its own clock, and never by the database's",
+            &LEAST_IN_A_DATABASE,
+        )
+    } else {
+        ("file", "the file", "the store counts time by the clock of this machine", &LEAST_IN_A_FILE)
+    };
     let store = match store(common).await {
         Ok(store) => store,
-        Err(end) => return report.tell(Finding::end("file", &end)),
+        Err(end) => return report.tell(Finding::end(check, &end)),
     };
+    if let StoreUrl::Postgres(url) = common.store() {
+        let text = format!("the store is the schema {} of {url}, which takes writes", url.schema());
+        report.tell(Finding::fine(check, text))?;
+    }
     for finding in file::findings(&common.store()) {
         report.tell(finding)?;
     }
@@ -141,19 +162,13 @@ async fn one_machine(report: &mut Report, common: &Common, doctor: &Doctor) -> R
     let measured = match measured {
         Ok(measured) => measured,
         Err(failure) => {
-            return report.tell(round_trips::failed(&common.store(), "the file", &failure));
+            return report.tell(round_trips::failed(&common.store(), whose, &failure));
         }
     };
-    report.tell(measured.finding("the file"))?;
-    report.tell(Finding::fine("clock", "the store counts time by the clock of this machine"))?;
+    report.tell(measured.finding(whose))?;
+    report.tell(Finding::fine("clock", clock))?;
     let granted = lease::granted(&store, &doctor.lease, common.command_timeout).await;
-    report.tell(lease::finding(
-        &common.store(),
-        granted,
-        &doctor.lease,
-        measured.worst(),
-        &LEAST_IN_A_FILE,
-    ))
+    report.tell(lease::finding(&common.store(), granted, &doctor.lease, measured.worst(), least))
 }
 
 /// Tries what an election needs. None if it cannot be done.
@@ -177,7 +192,7 @@ fn alone(url: &EtcdUrl, address: &str) -> Result<EtcdUrl, End> {
 
 /// What to do about a store that answers late, or wrongly.
 fn where_to_look(store: &StoreUrl) -> &'static str {
-    if let StoreUrl::Etcd(_) = store {
+    if let StoreUrl::Etcd(_) | StoreUrl::Postgres(_) = store {
         "look into its log, and at its disk and the network to it"
     } else {
         "see whether another program has the file locked, and how its disk is"

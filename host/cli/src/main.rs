@@ -37,6 +37,7 @@ mod replay;
 mod run;
 mod session;
 mod signals;
+mod sql;
 mod stdout;
 mod systemd;
 mod text;
@@ -103,6 +104,7 @@ async fn perform(cli: &Cli) -> Result<Status, End> {
         Command::Transfer(transfer) => transfer::transfer(common, transfer).await,
         Command::Drain(drain) => drain::drain(common, drain).await,
         Command::Replay(replay) => replay::replay(common, replay),
+        Command::Sql(sql) => sql::sql(common, sql),
         Command::Version => version::version(common),
         Command::Completions(shell) => completions::completions(shell),
         Command::Man(pages) => completions::manual_pages(pages),

@@ -280,7 +280,7 @@ impl Instance<'_> {
     fn lease(&self, leadership: &Leadership) -> Lease {
         Lease {
             id: leadership.lease().into(),
-            store: self.store.to_string(),
+            store: self.store.with_password(),
             credentials: self.credentials.clone(),
             dial_timeout: self.common.dial_timeout,
             command_timeout: self.common.command_timeout,
@@ -299,7 +299,7 @@ fn store_of_others(common: &Common) -> Result<StoreUrl, End> {
     }
     let store = store.absolute().map_err(|error| bad_input(error.to_string()))?;
     // They get it as text.
-    if store.to_string().parse::<StoreUrl>().ok().as_ref() != Some(&store) {
+    if store.with_password().parse::<StoreUrl>().ok().as_ref() != Some(&store) {
         return Err(bad_input(format!(
             "--store {store} is in a directory whose name is not plain text: give a file in another"
         )));
@@ -350,7 +350,7 @@ fn environment(
         ("INCUMBENT_EPOCH", leadership.epoch().to_string().into()),
         ("INCUMBENT_LEADER_KEY", OsString::from_vec(leadership.key().to_vec())),
         ("INCUMBENT_ID", identity(common).into()),
-        ("INCUMBENT_STORE", store.to_string().into()),
+        ("INCUMBENT_STORE", store.with_password().into()),
         ("INCUMBENT_CONTEST", common.contest.name().into()),
     ];
     for (name, path) in [

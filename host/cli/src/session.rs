@@ -63,6 +63,16 @@ pub fn admin<'a>(common: &Common, store: &'a dyn Store, election: &'a str) -> Ad
 /// An operator's role may not reach what it has to write. It has to be allowed `also`.
 pub fn denied(common: &Common, text: &str, also: &str) -> End {
     let store = common.store();
+    if let StoreUrl::Postgres(url) = &store {
+        return End::new(
+            Status::Store,
+            format!(
+                "{text}: have the GRANT statements run that `incumbent sql --role ROLE` prints for the \
+                 schema {}",
+                url.schema()
+            ),
+        );
+    }
     let prefix = if let StoreUrl::Etcd(url) = &store { url.prefix() } else { "" };
     let wishes = word(&format!("{prefix}incumbent-wishes/"));
     End::new(
@@ -201,7 +211,7 @@ fn options(common: &Common) -> Result<Options, End> {
 
 async fn connect(common: &Common, options: Options) -> Result<Session, End> {
     let store = common.store();
-    let session = Session::connect(&store.to_string(), options).await;
+    let session = Session::connect(&store.with_password(), options).await;
     let session = session.map_err(|error| not_connected(common, error))?;
     if let Some(reach) = reach(&store) {
         say(&reach);
@@ -222,7 +232,7 @@ fn reach(store: &StoreUrl) -> Option<String> {
             Some(reach)
         }
         StoreUrl::Memory(_) => Some("this election is for this process only".into()),
-        StoreUrl::Etcd(_) => None,
+        StoreUrl::Etcd(_) | StoreUrl::Postgres(_) => None,
         _ => None,
     }
 }

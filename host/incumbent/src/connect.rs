@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{SqliteError, SqliteStore};
-use crate::store::url::{EtcdUrl, StoreUrl};
+use crate::store::url::{EtcdUrl, PostgresUrl, StoreUrl};
 
 /// Opens the store that a URL names, with the credentials and the dial time-out of the options.
 /// The store needs tokio's runtime, and lives on it. Cancel safe.
@@ -19,11 +19,12 @@ use crate::store::url::{EtcdUrl, StoreUrl};
 /// # Errors
 ///
 /// [`Error::Url`] if the URL names no store, [`Error::Configuration`] if the library was built
-/// without the store, [`Error::Connect`] if no etcd answers or it refuses the connection,
+/// without the store, [`Error::Connect`] if no etcd or PostgreSQL answers, or it refuses the connection,
 /// [`Error::Sqlite`] if the file cannot be a store.
 pub async fn connect(url: &StoreUrl, options: &Options) -> Result<Arc<dyn Store>, Error> {
     match url {
         StoreUrl::Etcd(url) => etcd(url, options).await,
+        StoreUrl::Postgres(url) => postgres(url, options).await,
         StoreUrl::Memory(name) => Ok(Arc::new(memory(name))),
         StoreUrl::Local | StoreUrl::Sqlite(_) => file(url).await,
     }
@@ -39,6 +40,18 @@ async fn etcd(url: &EtcdUrl, options: &Options) -> Result<Arc<dyn Store>, Error>
 #[cfg(not(feature = "etcd"))]
 async fn etcd(url: &EtcdUrl, _options: &Options) -> Result<Arc<dyn Store>, Error> {
     Err(left_out(url, "etcd"))
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &PostgresUrl, options: &Options) -> Result<Arc<dyn Store>, Error> {
+    let Options { credentials, dial_timeout, .. } = options;
+    let store = crate::store::postgres::PostgresStore::shared(url, credentials, *dial_timeout);
+    Ok(Arc::new(store.await?))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn postgres(url: &PostgresUrl, _options: &Options) -> Result<Arc<dyn Store>, Error> {
+    Err(left_out(url, "postgres"))
 }
 
 #[cfg(feature = "sqlite")]
@@ -65,7 +78,7 @@ async fn file(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
     Err(left_out(url, "sqlite"))
 }
 
-#[cfg(not(all(feature = "etcd", feature = "sqlite")))]
+#[cfg(not(all(feature = "etcd", feature = "postgres", feature = "sqlite")))]
 fn left_out(url: &impl std::fmt::Display, feature: &str) -> Error {
     Error::Configuration(format!(
         "the store {url} needs the feature `{feature}` of the library: add it to incumbent's \

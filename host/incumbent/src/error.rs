@@ -3,8 +3,8 @@
 use std::io;
 
 use crate::elector::ComponentError;
-#[cfg(feature = "etcd")]
-use crate::store::etcd::ConnectError;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+use crate::store::connect_error::ConnectError;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::SqliteError;
 use crate::store::url::StoreUrlError;
@@ -25,7 +25,7 @@ pub enum Error {
     #[error("cannot compile the elector: no thread could be started: {0}")]
     Thread(#[source] io::Error),
     /// There is no connection to the store.
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "postgres"))]
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The store's file cannot serve.

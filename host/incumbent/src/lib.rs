@@ -70,7 +70,7 @@ mod election;
 mod elector;
 mod error;
 mod event;
-#[cfg(any(feature = "etcd", feature = "sqlite"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "sqlite"))]
 mod explained;
 mod leadership;
 mod limit;
@@ -112,14 +112,20 @@ pub use limit::Limit;
 pub use observer::Leaders;
 pub use options::Options;
 pub use session::Session;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+pub use store::connect_error::ConnectError;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+pub use store::credentials::Credentials;
 #[cfg(feature = "etcd")]
-pub use store::etcd::{ConnectError, Credentials, EtcdStore, ListedMember, MemberStatus};
+pub use store::etcd::{EtcdStore, ListedMember, MemberStatus};
 pub use store::memory::MemoryStore;
 #[doc(hidden)]
 pub use store::memory::{Contents, Rules};
+#[cfg(feature = "postgres")]
+pub use store::postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{SharedWith, SqliteError, SqliteStore};
-pub use store::url::{EtcdUrl, StoreUrl, StoreUrlError};
+pub use store::url::{EtcdUrl, PostgresUrl, StoreUrl, StoreUrlError};
 pub use store::{LeaseLeft, Store, Watches};
 pub use term::Standing;
 pub use terms::Terms;

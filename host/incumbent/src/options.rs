@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::clock::{BootClock, Clock};
 #[cfg(feature = "record")]
 use crate::recording::Recording;
-#[cfg(feature = "etcd")]
-use crate::store::etcd::Credentials;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+use crate::store::credentials::Credentials;
 
 /// How a session is set up.
 ///
@@ -34,8 +34,8 @@ pub struct Options {
     pub request_timeout: Duration,
     /// How long to wait for a connection at the start, 5 s by default.
     pub dial_timeout: Duration,
-    /// For etcd.
-    #[cfg(feature = "etcd")]
+    /// For etcd and PostgreSQL.
+    #[cfg(any(feature = "etcd", feature = "postgres"))]
     pub credentials: Credentials,
     /// Another elector instead of the library's own: see
     /// [`Component::from_bytes`](crate::Component::from_bytes).
@@ -55,7 +55,7 @@ impl Default for Options {
             margin: Duration::ZERO,
             request_timeout: Duration::from_secs(5),
             dial_timeout: Duration::from_secs(5),
-            #[cfg(feature = "etcd")]
+            #[cfg(any(feature = "etcd", feature = "postgres"))]
             credentials: Credentials::default(),
             component: None,
             clock: Arc::new(BootClock),
@@ -74,7 +74,7 @@ impl fmt::Debug for Options {
             .field("margin", &self.margin)
             .field("request_timeout", &self.request_timeout)
             .field("dial_timeout", &self.dial_timeout);
-        #[cfg(feature = "etcd")]
+        #[cfg(any(feature = "etcd", feature = "postgres"))]
         options.field("credentials", &self.credentials);
         #[cfg(feature = "record")]
         options.field("recording", &self.recording);

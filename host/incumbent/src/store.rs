@@ -14,14 +14,26 @@ use futures_util::future::BoxFuture;
 
 use crate::types::{Answer, Entry, Operation, RequestId, Watch, Watched};
 
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+pub(crate) mod connect_error;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+pub(crate) mod credentials;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod following;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod limits;
 pub(crate) mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod read;
-#[cfg(any(feature = "etcd", feature = "sqlite"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "sqlite"))]
 pub(crate) mod sharing;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod time;
 pub(crate) mod url;
 
 /// A place that holds leases and keys: etcd, or a store that behaves as etcd does.
@@ -156,7 +168,7 @@ pub trait Watches: Send {
 }
 
 /// The first key after all keys that begin with `prefix`, if there is one.
-#[cfg(any(feature = "etcd", feature = "sqlite"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "sqlite"))]
 pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut end: Vec<u8> = prefix.iter().take(last + 1).copied().collect();
@@ -166,7 +178,7 @@ pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-#[cfg(all(test, any(feature = "etcd", feature = "sqlite")))]
+#[cfg(all(test, any(feature = "etcd", feature = "postgres", feature = "sqlite")))]
 mod tests {
     use super::*;
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use incumbent::types::*;
 use incumbent::{Failure, ManualClock, SharedWith, SqliteStore, Store, Watches};
 use incumbent_tests::operations::{SECOND, all, claim, grant, guarded, put};
+use incumbent_tests::stores::{next, watch};
 use incumbent_tests::wait::{ExpectSoon, LIMIT, soon, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
@@ -155,17 +156,6 @@ async fn claimed(store: &SqliteStore, key: &str, lease: i64) -> Entry {
         Response::Claimed(claimed) => claimed.entry,
         other => panic!("{other:?}"),
     }
-}
-
-fn watch(store: &impl Store, since: Option<i64>) -> Box<dyn Watches> {
-    let mut watches = store.watches();
-    watches.open(Watch { id: 1, key: Vec::new(), prefix: true, since });
-    watches
-}
-
-async fn next(watches: &mut Box<dyn Watches>) -> Change {
-    let told = poll_fn(|context| watches.poll_next(context));
-    soon("a watch tells", told).await.change
 }
 
 /// The revision and the key of the next change.

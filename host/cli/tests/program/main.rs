@@ -14,6 +14,7 @@
 //! | `systemd` | the unit, under a systemd in a container of its own |
 //! | `job` | `incumbent run --component`: work that cannot outlive its leadership |
 //! | `one_machine` | the program without etcd, on the store of one machine |
+//! | `postgres` | the program on PostgreSQL |
 //! | `released` | the program of the last release, in elections with this one |
 //! | `replay` | recordings, and what is told of them |
 //! | `doctor` | what it says of stores that serve, and of each that does not |
@@ -58,6 +59,7 @@ mod lost_packets;
 mod notification;
 mod one_machine;
 mod page;
+mod postgres;
 mod priority;
 mod released;
 mod replay;

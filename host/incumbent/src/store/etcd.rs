@@ -3,9 +3,8 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `failure` | what etcd's errors mean |
-//! | `error` | why there is no connection |
 //! | `keyspace` | the prefix of all keys |
-//! | `credentials`, `access` | the credentials that the user gives, and as they are on disk now |
+//! | `secrets`, `access` | the credentials as etcd's client takes them, and as they are on disk now |
 //! | `diagnosis` | why a connection failed |
 //! | `connection`, `executor` | a connection to one member, and what runs it |
 //! | `endpoint` | one member, and the renewal of its credentials |
@@ -20,11 +19,9 @@
 mod access;
 mod batch;
 mod connection;
-mod credentials;
 mod diagnosis;
 mod endpoint;
 mod endpoints;
-mod error;
 mod executor;
 mod failure;
 mod inspection;
@@ -32,6 +29,7 @@ mod joint;
 mod keep_alive;
 mod keyspace;
 mod request;
+mod secrets;
 mod stream_pool;
 mod version;
 mod watch;
@@ -47,16 +45,16 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::{Handle, Id};
 
 use self::batch::Batches;
-pub use self::credentials::Credentials;
 use self::endpoint::Contact;
 use self::endpoints::Endpoints;
-pub use self::error::ConnectError;
 pub use self::inspection::{ListedMember, MemberStatus};
 use self::joint::Joint;
 use self::keep_alive::Renewals;
 use self::keyspace::Keyspace;
 use self::stream_pool::StreamPool;
 use self::watch::EtcdWatches;
+use super::connect_error::ConnectError;
+use super::credentials::Credentials;
 use super::memory::keys_of;
 use super::sharing::Opened;
 use super::url::EtcdUrl;

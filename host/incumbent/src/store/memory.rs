@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 #[doc(hidden)]
 pub use self::contents::{Contents, Rules};
-#[cfg(any(feature = "etcd", feature = "sqlite"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "sqlite"))]
 pub(super) use self::contents::{Together, keys_of};
 use self::watches::{MemoryWatches, Seen};
 use super::{Store, Watches};

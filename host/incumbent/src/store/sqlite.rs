@@ -7,9 +7,7 @@
 //! | --- | --- |
 //! | `error` | why a file cannot be a store, and what SQLite's errors mean |
 //! | `place` | where a store's file may be, what lies beside it, and who may reach it |
-//! | `time` | the clock that all processes of a machine share |
 //! | `database` | the open file, its tables, and whether it is a store |
-//! | `limits` | the limits of etcd |
 //! | `quota` | how much the store may hold |
 //! | `reading`, `writing` | the operations |
 //! | `waker`, `hub` | how the thread that serves the watches is reached and woken |
@@ -21,12 +19,10 @@
 mod database;
 mod error;
 mod hub;
-mod limits;
 mod notification;
 mod place;
 mod quota;
 mod reading;
-mod time;
 mod waker;
 mod watch;
 mod watcher;
@@ -49,11 +45,11 @@ use self::hub::Hub;
 use self::place::Identity;
 pub use self::place::SharedWith;
 use self::quota::QUOTA;
-use self::time::Time;
 use self::watch::SqliteWatches;
 use self::writer::{Job, Writer, WriterRequest};
 use super::sharing::Opened;
-use super::{Store, Watches};
+use super::time::Time;
+use super::{Store, Watches, limits};
 use crate::clock::Clock;
 use crate::types::{Answer, Failure, Operation};
 
@@ -133,7 +129,8 @@ impl SqliteStore {
         path: impl Into<PathBuf>,
         quota: u64,
     ) -> Result<Self, SqliteError> {
-        Self::start(path.into(), Time::of_this_machine()?, quota).await
+        Self::start(path.into(), Time::of_this_machine().map_err(SqliteError::NoBootId)?, quota)
+            .await
     }
 
     /// The same by another clock, since another start of the machine, for tests.

@@ -6,12 +6,17 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 mod etcd;
+mod postgres;
 
 pub use self::etcd::EtcdUrl;
+#[cfg(feature = "postgres")]
+pub(crate) use self::postgres::PostgresHost;
+pub use self::postgres::PostgresUrl;
 
 /// The URL of a store:
 ///
 /// - `etcd://HOST[:PORT][,HOST[:PORT]…][/PREFIX]`, or `etcds://…` for TLS: an etcd;
+/// - `postgres://[USER@]HOST[:PORT][,HOST[:PORT]…]/DATABASE[?schema=NAME]`: a PostgreSQL database;
 /// - `local`: a file of this user, for the processes of this machine;
 /// - `sqlite:PATH`: any other file, for the same;
 /// - `memory:` or `memory:NAME`: this process's memory, one store for each name.
@@ -30,6 +35,8 @@ pub use self::etcd::EtcdUrl;
 pub enum StoreUrl {
     /// An etcd.
     Etcd(EtcdUrl),
+    /// A PostgreSQL database.
+    Postgres(PostgresUrl),
     /// The file of this user on this machine: see [`path`](Self::path).
     Local,
     /// A file, for the processes of this machine.
@@ -47,6 +54,14 @@ impl Default for StoreUrl {
 }
 
 impl StoreUrl {
+    /// The URL with its password, which is not printed otherwise.
+    pub fn with_password(&self) -> String {
+        match self {
+            Self::Postgres(url) => url.with_password(),
+            Self::Etcd(_) | Self::Local | Self::Sqlite(_) | Self::Memory(_) => self.to_string(),
+        }
+    }
+
     /// The file of a store in a file; none for others.
     ///
     /// The file of `local` is `incumbent/local.db` in the user's directory for state:
@@ -61,7 +76,7 @@ impl StoreUrl {
         match self {
             Self::Local => Ok(Some(state_directory()?.join("incumbent").join("local.db"))),
             Self::Sqlite(path) => Ok(Some(path.clone())),
-            Self::Etcd(_) | Self::Memory(_) => Ok(None),
+            Self::Etcd(_) | Self::Postgres(_) | Self::Memory(_) => Ok(None),
         }
     }
 
@@ -121,6 +136,7 @@ impl FromStr for StoreUrl {
                 Err(fault("holds a control character: give the file another name"))
             }
             Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
+            Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.parse()?)),
             Some(_) | None => Ok(Self::Etcd(text.parse()?)),
         }
     }
@@ -131,6 +147,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Etcd(url) => write!(f, "{url}"),
+            Self::Postgres(url) => write!(f, "{url}"),
             Self::Local => f.write_str("local"),
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
             Self::Memory(name) => write!(f, "memory:{name}"),

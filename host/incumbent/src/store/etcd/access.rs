@@ -10,9 +10,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::credentials::{Credentials, Files, Secrets};
-use super::error::ConnectError;
 use super::keyspace::Keyspace;
+use super::secrets::{Secrets, check};
+use crate::store::connect_error::ConnectError;
+use crate::store::credentials::{Credentials, Files};
 use crate::store::url::EtcdUrl;
 
 /// How often the files are read, at the most.
@@ -54,7 +55,7 @@ impl Access {
         dial_timeout: Duration,
     ) -> Result<Self, ConnectError> {
         let with_tls = url.tls();
-        credentials.check(with_tls)?;
+        check(credentials, with_tls)?;
         let files = Files::read(credentials).await?;
         let secrets = Secrets::new(credentials, with_tls, files.clone()).await?;
         let mut probe = keyspace.wire(b"");

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use tonic::transport::Endpoint;
 
 use super::access::Access;
-use super::credentials::Secrets;
 use super::executor::OneTask;
 use super::failure::{failure, is_key_forbidden, is_without_users};
+use super::secrets::Secrets;
 use super::version::Version;
 use crate::types::Failure;
 

@@ -17,10 +17,10 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, rustls};
 
 use super::access::Access;
-use super::credentials::Files;
-use super::error::ConnectError;
 use super::failure::{chain, failure, is_from_another_service, tls_objection};
 use crate::explained::Explained;
+use crate::store::connect_error::ConnectError;
+use crate::store::credentials::Files;
 use crate::types::Failure;
 
 /// How long each attempt may take.
@@ -45,11 +45,11 @@ pub(super) async fn objection(address: &str, access: &Access, error: Error) -> C
             ConnectError::refused(address, Explained::new(check, error))
         }
         Failure::Unavailable if said.contains("etcdserver:") => {
-            ConnectError::unreachable(address, Explained::new(said, error))
+            ConnectError::unreachable("etcd", address, Explained::new(said, error))
         }
         Failure::Unavailable => diagnose(address, access, tls).await,
         Failure::Timeout | Failure::Compacted(_) | Failure::Invalid(_) | Failure::Other(_) => {
-            ConnectError::unreachable(address, Explained::new(said, error))
+            ConnectError::unreachable("etcd", address, Explained::new(said, error))
         }
     }
 }
@@ -62,7 +62,7 @@ pub(super) async fn silence(address: &str, within: Duration) -> ConnectError {
             format!("it takes connections, but gave no answer within {within:.1?}").into()
         }
     };
-    ConnectError::unreachable(address, reason)
+    ConnectError::unreachable("etcd", address, reason)
 }
 
 /// Why a member took no connection, or closed it. `objection` is what TLS on our side found
@@ -83,7 +83,7 @@ async fn diagnose(
         Some(_) | None => {}
     }
     match look(address).await {
-        Look::Closed(reason) => ConnectError::unreachable(address, reason),
+        Look::Closed(reason) => ConnectError::unreachable("etcd", address, reason),
         // With TLS 1.3, a server's alert about our certificate comes after our side has
         // finished the handshake, and etcd-client does not see it.
         Look::SpeaksTls if access.with_tls => {

@@ -16,11 +16,11 @@ use tokio::time::{Instant, timeout};
 
 use super::access::Access;
 use super::connection::{Connection, dial, prove};
-use super::credentials::Secrets;
 use super::diagnosis::{objection, silence};
-use super::error::ConnectError;
 use super::failure::{failure, is_login_outdated, is_login_refused};
+use super::secrets::Secrets;
 use crate::backoff::Backoff;
+use crate::store::connect_error::ConnectError;
 use crate::types::{Answer, Failure};
 
 /// How long a member that did not answer is the last to be asked.

@@ -20,10 +20,10 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::access::Access;
-use super::credentials::Credentials;
 use super::endpoint::{Contact, Endpoint};
-use super::error::ConnectError;
 use super::keyspace::Keyspace;
+use crate::store::connect_error::ConnectError;
+use crate::store::credentials::Credentials;
 use crate::store::url::EtcdUrl;
 use crate::types::{Answer, Failure};
 

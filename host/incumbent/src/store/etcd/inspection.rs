@@ -9,11 +9,11 @@ use tokio::time::timeout;
 
 use super::access::Access;
 use super::connection::{dial, prove};
-use super::credentials::Credentials;
 use super::diagnosis::{objection, silence};
-use super::error::ConnectError;
 use super::keyspace::Keyspace;
 use super::version::known_faults;
+use crate::store::connect_error::ConnectError;
+use crate::store::credentials::Credentials;
 use crate::store::url::EtcdUrl;
 
 /// What one member of an etcd says of itself.

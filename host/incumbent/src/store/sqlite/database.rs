@@ -10,7 +10,7 @@ use rusqlite::{Connection, Error, OpenFlags, Transaction, TransactionBehavior};
 
 use super::error::{SqliteError, is_busy};
 use super::place::{self, Identity, MEMORY, beside};
-use super::time::Time;
+use crate::store::time::Time;
 
 /// "Incu", in the head of the file.
 const APPLICATION_ID: i64 = 0x496e_6375;

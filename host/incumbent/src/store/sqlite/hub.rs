@@ -4,18 +4,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::waker::Waker;
-use crate::types::{Change, Failure, RequestId, Watch, Watched};
-
-/// A request of a set to the thread.
-#[derive(Debug)]
-pub(super) enum WatchRequest {
-    Open { set: u64, watch: Watch, tell: UnboundedSender<Watched> },
-    Close { set: u64, id: RequestId },
-    Leave { set: u64 },
-}
+use crate::store::following::WatchRequest;
 
 /// What all sets, the writer and the thread share.
 #[derive(Debug)]
@@ -104,23 +95,8 @@ impl Hub {
     }
 }
 
-impl WatchRequest {
-    fn refuse(self, reason: &str) {
-        match self {
-            Self::Open { watch, tell, .. } => {
-                let change = Change::Ended(Failure::Other(reason.into()));
-                // The set may be gone.
-                let _ = tell.send(Watched { id: watch.id, change });
-            }
-            Self::Close { .. } | Self::Leave { .. } => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc::unbounded_channel;
-
     use super::*;
 
     #[test]
@@ -136,14 +112,5 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(30));
         hub.leave(set);
         assert!(hub.wait(None).is_none());
-    }
-
-    #[test]
-    fn a_watch_that_no_thread_can_serve_ends() {
-        let (tell, mut told) = unbounded_channel();
-        let watch = Watch { id: 7, key: b"key".to_vec(), prefix: false, since: None };
-        WatchRequest::Open { set: 1, watch, tell }.refuse("why");
-        let change = Change::Ended(Failure::Other("why".into()));
-        assert_eq!(told.try_recv(), Ok(Watched { id: 7, change }));
     }
 }

@@ -8,9 +8,9 @@ use std::thread;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::Shared;
-use super::hub::WatchRequest;
 use super::watcher::Watcher;
 use crate::store::Watches;
+use crate::store::following::WatchRequest;
 use crate::types::{Change, RequestId, Watch, Watched};
 
 /// A set of watches. One thread of the store's serves all sets.

@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 use super::database::Database;
 use super::error::{failure, is_busy};
 use super::hub::Hub;
-use super::limits;
 use super::notification::Notifier;
 use super::quota::Quota;
 use super::reading;
-use super::time::Time;
 use super::writing::Writing;
+use crate::store::limits;
+use crate::store::time::Time;
 use crate::types::{Answer, Failure, Operation};
 
 /// How many operations share a commit at most.

@@ -4,10 +4,10 @@
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, params};
 
-use super::limits;
 use super::quota::Quota;
 use super::reading::{entry, head, read};
-use super::time::Time;
+use crate::store::limits;
+use crate::store::time::Time;
 use crate::types::{Answer, Claim, Claimed, Entry, Grant, Guarded, Mutation, Operation, Response};
 
 /// The shortest lease, in nanoseconds.

@@ -1,10 +1,10 @@
-//! Why there is no connection to an etcd.
+//! Why there is no connection to the servers of a store.
 
 use std::error;
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no connection to an etcd: one sentence each, which says what to
+/// Why there is no connection to an etcd or a PostgreSQL: one sentence each, which says what to
 /// do about it.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
@@ -35,10 +35,12 @@ pub enum ConnectError {
     Mismatched(&'static str),
     /// Nothing answers in time.
     #[error(
-        "no etcd answers at {endpoint} ({reason}): is it running, and is the URL \
+        "no {server} answers at {endpoint} ({reason}): is it running, and is the URL \
          (--store) right?"
     )]
     Unreachable {
+        /// `etcd` or `PostgreSQL`.
+        server: &'static str,
         /// `HOST:PORT`
         endpoint: String,
         /// What happened.
@@ -53,6 +55,14 @@ pub enum ConnectError {
         /// What is wrong, and what to do.
         #[source]
         reason: Box<dyn error::Error + Send + Sync>,
+    },
+    /// The database lets us in, and cannot serve.
+    #[error("the store {store} cannot be used: {reason}")]
+    NoStore {
+        /// The URL of the store.
+        store: String,
+        /// What is wrong, and what to do.
+        reason: String,
     },
     /// Something answers, and it is no etcd.
     #[error("what answers at {endpoint} is no etcd ({reason}): is the URL (--store) right?")]
@@ -69,25 +79,30 @@ impl ConnectError {
     pub fn is_configuration(&self) -> bool {
         match self {
             Self::Unreadable { .. } | Self::Unusable { .. } | Self::Mismatched(_) => true,
-            Self::Unreachable { .. } | Self::Refused { .. } | Self::NotAnEtcd { .. } => false,
+            Self::Unreachable { .. }
+            | Self::Refused { .. }
+            | Self::NoStore { .. }
+            | Self::NotAnEtcd { .. } => false,
         }
     }
 
-    pub(super) fn unreachable(
+    pub(crate) fn unreachable(
+        server: &'static str,
         endpoint: &str,
         reason: impl Into<Box<dyn error::Error + Send + Sync>>,
     ) -> Self {
-        Self::Unreachable { endpoint: endpoint.to_owned(), reason: reason.into() }
+        Self::Unreachable { server, endpoint: endpoint.to_owned(), reason: reason.into() }
     }
 
-    pub(super) fn refused(
+    pub(crate) fn refused(
         endpoint: &str,
         reason: impl Into<Box<dyn error::Error + Send + Sync>>,
     ) -> Self {
         Self::Refused { endpoint: endpoint.to_owned(), reason: reason.into() }
     }
 
-    pub(super) fn not_an_etcd(endpoint: &str, reason: &'static str) -> Self {
+    #[cfg(feature = "etcd")]
+    pub(crate) fn not_an_etcd(endpoint: &str, reason: &'static str) -> Self {
         Self::NotAnEtcd { endpoint: endpoint.to_owned(), reason }
     }
 }

@@ -1,10 +1,10 @@
 //! The clock that all processes of a machine share.
 
+use std::error::Error;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::fs;
 use std::sync::Arc;
 
-use super::error::SqliteError;
 use crate::clock::{BootClock, Clock};
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
 use crate::explained::Explained;
@@ -14,18 +14,18 @@ use crate::types::Mark;
 /// The time since the machine was started, and which of its starts that was: leases run on
 /// while the machine is suspended, and end when it is started anew.
 #[derive(Clone, Debug)]
-pub(super) struct Time {
+pub(crate) struct Time {
     clock: Arc<dyn Clock>,
-    pub(super) boot: Arc<str>,
+    pub(crate) boot: Arc<str>,
 }
 
 impl Time {
-    pub(super) fn new(clock: Arc<dyn Clock>, boot: &str) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, boot: &str) -> Self {
         Self { clock, boot: boot.into() }
     }
 
-    /// Nanoseconds, as SQLite holds them: for 292 years.
-    pub(super) fn now(&self) -> i64 {
+    /// Nanoseconds, as databases hold them: for 292 years.
+    pub(crate) fn now(&self) -> i64 {
         self.clock.now().try_into().unwrap_or(i64::MAX)
     }
 }
@@ -38,25 +38,27 @@ const OFFSETS: &str = "/proc/self/timens_offsets";
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const PROC: u64 = 0x9fa0;
 
-/// What did not tell of this start.
+/// Why it is not known which start of the machine this is.
+type Unknown = Box<dyn Error + Send + Sync>;
+
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
-fn unknown(source: &str, error: std::io::Error) -> SqliteError {
-    SqliteError::NoBootId(Explained::new(format!("{source}: {error}"), error).into())
+fn unknown(source: &str, error: std::io::Error) -> Unknown {
+    Explained::new(format!("{source}: {error}"), error).into()
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn read(path: &str) -> Result<String, SqliteError> {
+fn read(path: &str) -> Result<String, Unknown> {
     fs::read_to_string(path).map_err(|error| unknown(path, error))
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Time {
-    pub(super) fn of_this_machine() -> Result<Self, SqliteError> {
+    pub(crate) fn of_this_machine() -> Result<Self, Unknown> {
         let boot = read(BOOT_ID)?;
         // A container may have a boot id of its own, mounted over the machine's: containers
         // would end one another's leases.
         if rustix::fs::statfs(BOOT_ID).is_ok_and(|found| found.f_type as u64 != PROC) {
-            return Err(SqliteError::NoBootId("this container has a boot id of its own".into()));
+            return Err("this container has a boot id of its own".into());
         }
         // Without time namespaces there is no such file.
         let has_offsets = std::path::Path::new(OFFSETS).exists();
@@ -68,7 +70,7 @@ impl Time {
 
 #[cfg(target_os = "macos")]
 impl Time {
-    pub(super) fn of_this_machine() -> Result<Self, SqliteError> {
+    pub(crate) fn of_this_machine() -> Result<Self, Unknown> {
         let asked = std::process::Command::new("/usr/sbin/sysctl")
             .args(["-n", "kern.bootsessionuuid"])
             .output();
@@ -77,7 +79,7 @@ impl Time {
             Err(error) => return Err(unknown("sysctl", error)),
         };
         if boot.is_empty() {
-            return Err(SqliteError::NoBootId("sysctl: no kern.bootsessionuuid".into()));
+            return Err("sysctl: no kern.bootsessionuuid".into());
         }
         Ok(Self::new(Arc::new(BootClock), &boot))
     }
@@ -85,8 +87,8 @@ impl Time {
 
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
 impl Time {
-    pub(super) fn of_this_machine() -> Result<Self, SqliteError> {
-        Err(SqliteError::NoBootId("only Linux and macOS are known to tell".into()))
+    pub(crate) fn of_this_machine() -> Result<Self, Unknown> {
+        Err("only Linux and macOS are known to tell".into())
     }
 }
 

@@ -1,0 +1,119 @@
+//! The schema that holds the store: whether it is there, and how it is made.
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+
+use super::failure::Trouble;
+use crate::store::connect_error::ConnectError;
+use crate::store::url::PostgresUrl;
+
+const SCHEMA: &str = include_str!("schema.sql");
+/// That of `schema.sql`. Another one is of another version of Incumbent.
+const FORMAT: i32 = 1;
+
+/// Statements for another schema than that of `schema.sql`.
+pub(super) fn in_schema(statements: &str, schema: &str) -> String {
+    let statements = statements.replace("incumbent.", &format!("{schema}."));
+    let statements = statements.replace("SCHEMA incumbent", &format!("SCHEMA {schema}"));
+    statements.replace("'incumbent'", &format!("'{schema}'"))
+}
+
+/// The statements that make the schema.
+pub(super) fn statements(schema: &str) -> String {
+    in_schema(SCHEMA, schema)
+}
+
+/// The statements that give a role what a candidate needs, and no more.
+pub(super) fn grants(schema: &str, role: &str) -> String {
+    let role = format!("\"{}\"", role.replace('"', "\"\""));
+    format!(
+        "GRANT USAGE ON SCHEMA {schema} TO {role};\n\
+         GRANT SELECT, UPDATE ON {schema}.meta TO {role};\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.leases, {schema}.keys TO {role};\n\
+         GRANT SELECT, INSERT, DELETE ON {schema}.history TO {role};\n\
+         GRANT SELECT, USAGE, UPDATE ON SEQUENCE {schema}.renewals TO {role};\n"
+    )
+}
+
+/// Makes the schema if it is not there and the user may, and makes sure that it can be used.
+pub(super) async fn prepare(client: &Client, url: &PostgresUrl) -> Result<(), Trouble> {
+    let schema = url.schema();
+    let unfit = |reason| ConnectError::NoStore { store: url.to_string(), reason };
+    let there = format!(
+        "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace \
+         WHERE nspname = '{schema}' AND relname = 'meta'), current_user::text"
+    );
+    let row = client.query_typed_one(&there, &[]).await?;
+    let (is_there, user): (bool, String) = (row.try_get(0)?, row.try_get(1)?);
+    if !is_there {
+        make(client, schema).await.map_err(|error| match error.code() {
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Trouble::from(unfit(format!(
+                "there is no schema {schema}, and the user {user} may not make it: have the \
+                 statements run that `incumbent sql --role {user}` prints for this --store"
+            ))),
+            // The schema is there, with other things in it.
+            Some(&SqlState::DUPLICATE_SCHEMA) => unfit(format!(
+                "its schema {schema} holds no store: name another one in the URL, as in \
+                 ?schema=incumbent, or drop it if nothing uses it"
+            ))
+            .into(),
+            _ => error.into(),
+        })?;
+    }
+    let format = client.query_typed_one(&format!("SELECT format FROM {schema}.meta"), &[]).await;
+    let format: i32 = match format {
+        Ok(row) => row.try_get(0)?,
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            return Err(denied(&user, schema, &unfit));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if format != FORMAT {
+        return Err(unfit(format!(
+            "its schema {schema} is of another version of Incumbent (its format is {format}, and \
+             this program's {FORMAT}): use that version, or name another schema in the URL, as in \
+             ?schema=incumbent{FORMAT}"
+        ))
+        .into());
+    }
+    let may = format!(
+        "SELECT has_table_privilege('{schema}.meta', 'UPDATE') \
+         AND has_table_privilege('{schema}.leases', 'INSERT') \
+         AND has_table_privilege('{schema}.leases', 'UPDATE') \
+         AND has_table_privilege('{schema}.leases', 'DELETE') \
+         AND has_table_privilege('{schema}.keys', 'INSERT') \
+         AND has_table_privilege('{schema}.keys', 'UPDATE') \
+         AND has_table_privilege('{schema}.keys', 'DELETE') \
+         AND has_table_privilege('{schema}.history', 'INSERT') \
+         AND has_table_privilege('{schema}.history', 'DELETE') \
+         AND has_sequence_privilege('{schema}.renewals', 'UPDATE')"
+    );
+    if client.query_typed_one(&may, &[]).await?.try_get(0)? {
+        Ok(())
+    } else {
+        Err(denied(&user, schema, &unfit))
+    }
+}
+
+fn denied(user: &str, schema: &str, unfit: &impl Fn(String) -> ConnectError) -> Trouble {
+    unfit(format!(
+        "the user {user} may not use its schema {schema}: have the statements run that `incumbent \
+         sql --role {user}` prints for this --store as its GRANT lines"
+    ))
+    .into()
+}
+
+/// One of several that try makes it.
+async fn make(client: &Client, schema: &str) -> Result<(), Error> {
+    let locked = format!(
+        "BEGIN; SELECT pg_advisory_xact_lock(hashtext('incumbent {schema}')); \
+         DO $do$ BEGIN IF to_regclass('{schema}.meta') IS NULL THEN EXECUTE $incumbent${}$incumbent$; \
+         END IF; END $do$; COMMIT",
+        statements(schema)
+    );
+    let made = client.batch_execute(&locked).await;
+    if made.is_err() {
+        let _ = client.batch_execute("ROLLBACK").await;
+    }
+    made
+}
