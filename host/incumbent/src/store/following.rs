@@ -1,6 +1,6 @@
 //! The watches of a store that keeps its history in tables, by what each of them has been told.
 //!
-//! Whoever reads the history hands over all changes after a revision, and the watches hear theirs.
+//! The store reads the history, hands over all changes after a revision, and each watch is told its own.
 
 use std::collections::BTreeMap;
 

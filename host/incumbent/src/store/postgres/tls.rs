@@ -21,7 +21,7 @@ use crate::store::credentials::{Files, NamedFile};
 /// What is asked of the server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
-    /// Nothing: whoever listens on the way must take part in it.
+    /// Nothing. This protects against listeners, but not against a server that pretends to be this one.
     Nothing,
     /// An authority that we know has signed it.
     Authority,
