@@ -247,10 +247,10 @@ just_the_runner() {
     || lacks 'just (https://just.systems)'
 }
 
-# keep_etcd SERIES DIRECTORY: links the etcd and etcdctl that are in DIRECTORY.
+# keep_etcd VERSION DIRECTORY: links the etcd and etcdctl that are in DIRECTORY.
 keep_etcd() {
   local kept=$tools/etcd-$1 program
-  [[ $("$2/etcd" --version 2>/dev/null) == "etcd Version: $1."* && -x $2/etcdctl ]] || return 1
+  [[ $("$2/etcd" --version 2>/dev/null) =~ ^"etcd Version: $1"[^0-9] && -x $2/etcdctl ]] || return 1
   mkdir -p "$kept"
   for program in etcd etcdctl; do
     if [[ $2 == "$scratch"/* ]]; then install -m 755 "$2/$program" "$kept/$program"
@@ -258,24 +258,27 @@ keep_etcd() {
   done
 }
 
-# have_etcd SERIES: there already, or to be had without a download.
+# have_etcd VERSION: there already, or to be had without a download.
 have_etcd() {
-  local named=INCUMBENT_ETCD_${1/./_} found
+  local named=INCUMBENT_ETCD_${1//./_} found
   [[ ${!named-} || ( -x $tools/etcd-$1/etcd && -x $tools/etcd-$1/etcdctl ) ]] && return
   found=$(command -v etcd) && keep_etcd "$1" "$(dirname "$found")"
 }
 
-# Unpacked beside the project and not installed: an installed etcd-server starts
-# a service.
+# unpack_etcd APT-OPTION…: leaves Debian's programs in $scratch/debian/usr/bin. They are not
+# installed: an installed etcd-server starts a service.
+unpack_etcd() (
+  cd "$scratch" || return 1
+  rm -rf debian etcd-*.deb
+  apt-get -qq -o APT::Sandbox::User=root "$@" download etcd-server etcd-client || return 1
+  for package in etcd-*.deb; do dpkg-deb --extract "$package" debian || return 1; done
+)
+
 etcd_3_4() {
   have_etcd 3.4 && return
   if on_debian && refresh_apt; then
     say "fetching Debian's etcd 3.4 into .tools"
-    if (
-      cd "$scratch"
-      apt-get -qq -o APT::Sandbox::User=root download etcd-server etcd-client
-      for package in etcd-*.deb; do dpkg-deb --extract "$package" debian; done
-    ) && keep_etcd 3.4 "$scratch/debian/usr/bin"; then return; fi
+    unpack_etcd && keep_etcd 3.4 "$scratch/debian/usr/bin" && return
   fi
   tests_lack 'etcd 3.4, with etcdctl, in a directory that INCUMBENT_ETCD_3_4 names'
 }
@@ -289,6 +292,24 @@ etcd_3_5() {
     keep_etcd 3.5 "$programs" && return
   fi
   tests_lack 'etcd 3.5, with etcdctl, in a directory that INCUMBENT_ETCD_3_5 names'
+}
+
+# What the soak kills: members of 3.5.1 that were killed come to differ (etcd#13766). From
+# Debian 13, by lists of its own: this machine's sources stay as they are.
+etcd_3_5_16() {
+  have_etcd 3.5.16 && return
+  local apt=$scratch/trixie archive
+  if on_debian && refresh_apt; then
+    say "fetching Debian 13's etcd 3.5.16 into .tools"
+    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
+    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive trixie main" >"$apt/sources.list"
+    local options=(-o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=-
+      -o Dir::State::Lists="$apt/lists" -o Dir::Cache="$apt/cache")
+    apt-get -qq -o APT::Sandbox::User=root "${options[@]}" update \
+      && unpack_etcd "${options[@]}" && keep_etcd 3.5.16 "$scratch/debian/usr/bin" && return
+  fi
+  tests_lack 'etcd 3.5.16, with etcdctl, in a directory that INCUMBENT_ETCD_3_5_16 names'
 }
 
 # The service runs under it in the tests, in namespaces of its own: nothing is started.
@@ -512,6 +533,7 @@ wasm
 just_the_runner
 etcd_3_4
 etcd_3_5
+etcd_3_5_16
 service_manager
 curl_and_prometheus
 browser_and_axe

@@ -118,6 +118,14 @@ impl Cluster {
         self.members[member].etcd.metrics()
     }
 
+    /// A member's revision, as it says itself: all have the same, soon after the last write.
+    pub fn revision(&self, member: usize) -> String {
+        let metrics = self.members[member].etcd.get("/metrics").unwrap_or_default();
+        let of =
+            |line: &str| Some(line.strip_prefix("etcd_debugging_mvcc_current_revision ")?.into());
+        metrics.lines().find_map(of).unwrap_or_else(|| "none".into())
+    }
+
     /// Makes a member fail, until [`recover`](Self::recover).
     pub fn fail(&mut self, member: usize, failure: Failure) {
         match failure {

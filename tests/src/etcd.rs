@@ -22,8 +22,11 @@ use crate::wait::LIMIT;
 pub enum Version {
     /// 3.4, as Debian 12 has it.
     V3_4,
-    /// 3.5.
+    /// 3.5, one that has the faults of its first releases.
     V3_5,
+    /// 3.5, as Debian 13 has it. Its members may be killed: those of the first releases come
+    /// to differ then (etcd#13766).
+    V3_5_16,
 }
 
 impl fmt::Display for Version {
@@ -31,6 +34,7 @@ impl fmt::Display for Version {
         f.write_str(match self {
             Self::V3_4 => "3.4",
             Self::V3_5 => "3.5",
+            Self::V3_5_16 => "3.5.16",
         })
     }
 }
@@ -40,20 +44,23 @@ impl FromStr for Version {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_it = |version: &Self| version.to_string() == text;
-        Self::ALL.into_iter().find(is_it).ok_or("the versions are 3.4 and 3.5")
+        let all = [Self::V3_4, Self::V3_5, Self::V3_5_16];
+        all.into_iter().find(is_it).ok_or("the versions are 3.4, 3.5 and 3.5.16")
     }
 }
 
 impl Version {
-    /// Both, for tests that go through them by themselves.
+    /// The two of most tests, for those that go through them by themselves.
     pub const ALL: [Self; 2] = [Self::V3_4, Self::V3_5];
 
-    /// The directory of `etcd` and `etcdctl`: what `INCUMBENT_ETCD_3_4` or
-    /// `INCUMBENT_ETCD_3_5` says, else what setup.sh has put into `.tools`.
+    /// The directory of `etcd` and `etcdctl`: what `INCUMBENT_ETCD_3_4`,
+    /// `INCUMBENT_ETCD_3_5` or `INCUMBENT_ETCD_3_5_16` says, else what setup.sh has put into
+    /// `.tools`.
     pub fn programs(self) -> PathBuf {
         let (variable, tools) = match self {
             Self::V3_4 => ("INCUMBENT_ETCD_3_4", ".tools/etcd-3.4"),
             Self::V3_5 => ("INCUMBENT_ETCD_3_5", ".tools/etcd-3.5"),
+            Self::V3_5_16 => ("INCUMBENT_ETCD_3_5_16", ".tools/etcd-3.5.16"),
         };
         let root =
             Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate is in the workspace");

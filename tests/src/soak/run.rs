@@ -41,8 +41,8 @@ pub struct Options {
     /// How long.
     #[arg(long = "minutes", value_name = "MINUTES", default_value = "2", value_parser = minutes)]
     pub length: Duration,
-    /// Which etcd: 3.4 or 3.5.
-    #[arg(long = "etcd", value_name = "VERSION", default_value = "3.5")]
+    /// Which etcd: 3.4, 3.5.16, or 3.5, of which members that are killed may come to differ.
+    #[arg(long = "etcd", value_name = "VERSION", default_value = "3.5.16")]
     pub version: Version,
     /// What the faults are drawn from; a new one unless given. The times at which they
     /// come are real: no two runs are the same.
@@ -198,7 +198,11 @@ impl Run {
                 return Ok(());
             }
             if since.elapsed() > LEADER_TIMEOUT {
-                return Err(io::Error::other("not every election has a leader"));
+                let members = 0..self.cluster.members();
+                let revisions: Vec<_> = members.map(|at| self.cluster.revision(at)).collect();
+                let revisions = revisions.join(", ");
+                let sentence = "not every election has a leader; the members' revisions:";
+                return Err(io::Error::other(format!("{sentence} {revisions}")));
             }
             sleep(Duration::from_millis(20)).await;
         }

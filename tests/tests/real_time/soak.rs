@@ -1,4 +1,4 @@
-//! A minute of what `just soak` does for hours, on each version of etcd.
+//! A minute of what `just soak` does for hours, on etcd 3.4 and 3.5.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use tempfile::TempDir;
 /// Enough that terms of several elections are lost and taken over together.
 const ELECTIONS: u32 = 10;
 
-on_each_version! { terms_do_not_overlap_and_every_loss_has_a_cause }
+on_each_version! { @ v3_4, V3_4, terms_do_not_overlap_and_every_loss_has_a_cause }
+on_each_version! { @ v3_5, V3_5_16, terms_do_not_overlap_and_every_loss_has_a_cause }
 
 async fn terms_do_not_overlap_and_every_loss_has_a_cause(version: Version) {
     let logs = TempDir::with_prefix("incumbent-soak-").expect("a directory");
