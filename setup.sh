@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Brings this machine to where everything builds and all tests run. Says what it
 # does, does nothing twice, and starts no service. What a known system lacks is
-# installed; for any other, it is named. `./setup.sh node python job kubernetes` brings what these
-# examples need as well (examples/node, examples/python, examples/job, examples/kubernetes),
+# installed; for any other, it is named. `./setup.sh node python job kubernetes postgres` brings what
+# these examples need as well (examples/node, examples/python, …),
 # `./setup.sh compare`, `dist` and `artifact` what `just bench compare`, `just dist` and `just artifact`
 # do.
 set -euo pipefail
@@ -25,8 +25,8 @@ has() { command -v "$1" >/dev/null; }
 
 for example; do
   case $example in
-    node | python | job | kubernetes | compare | dist | artifact) ;;
-    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job kubernetes compare dist artifact"; exit 2 ;;
+    node | python | job | kubernetes | postgres | compare | dist | artifact) ;;
+    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job kubernetes postgres compare dist artifact"; exit 2 ;;
   esac
 done
 
@@ -454,6 +454,11 @@ python_example() {
   is_made "$wasm" && return
   say "making the component, as $wasm"
   just component >/dev/null || lacks "the component, for $host (just component)"
+}
+
+# The worker in Python.
+postgres_example() {
+  python_packages examples/postgres/requirements.txt examples/postgres/.venv examples/postgres || return 0
 }
 
 # The schemas of Kubernetes' API, and what validates.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -16,6 +16,8 @@ use tempfile::TempDir;
 use crate::certificates::Certificates;
 use crate::wait::LIMIT;
 
+/// In a server's directory, where its own disk is.
+const DISK: &str = "disk";
 /// The user who owns the database, and may do everything.
 const OWNER: &str = "owner";
 
@@ -26,9 +28,19 @@ pub struct Postgres {
     directory: TempDir,
     port: u16,
     settings: Vec<String>,
-    /// Debian's `faketime`, and how it changes the server's clock.
-    clock: Option<String>,
+    machine: Machine,
     child: Child,
+}
+
+/// What the server runs on.
+#[derive(Clone, Debug, Default)]
+enum Machine {
+    #[default]
+    This,
+    /// Debian's `faketime` changes its clock, by as much as this says.
+    WithClock(String),
+    /// Its data are copied to a disk of so many megabytes, which is there as long as it runs.
+    WithDisk(u32),
 }
 
 impl Postgres {
@@ -48,7 +60,28 @@ impl Postgres {
             .output()
             .expect("initdb runs: ./setup.sh brings it");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        Self::open(directory, settings)
+        Self::open(directory, free_port(), Machine::This, settings)
+    }
+
+    /// One whose disk has room for so many megabytes. Not to be killed: the disk goes with it.
+    pub fn start_on_disk(megabytes: u32) -> Self {
+        let mut postgres = Self::start();
+        postgres.machine = Machine::WithDisk(megabytes);
+        postgres.restart();
+        postgres
+    }
+
+    /// Fills its disk with a table, of which no log is written.
+    pub fn fill_disk(&self) {
+        self.sql("CREATE UNLOGGED TABLE filler (x text)");
+        let more = "INSERT INTO filler SELECT repeat('x', 1000) FROM generate_series(1, 100);\n";
+        let (_, said) = self.psql(&more.repeat(10_000));
+        assert!(said.contains("No space left on device"), "{said}");
+    }
+
+    /// Makes room again.
+    pub fn free_disk(&self) {
+        self.sql("DROP TABLE filler");
     }
 
     /// The same, and it speaks TLS.
@@ -77,6 +110,15 @@ impl Postgres {
 
     /// A standby that follows this one.
     pub fn standby(&self, settings: &[&str]) -> Self {
+        self.follower(free_port(), Machine::This, settings)
+    }
+
+    /// The same on this port, with a clock that is ahead or behind, as `+1h` or `-10m`.
+    pub fn standby_on(&self, port: u16, ahead: &str, settings: &[&str]) -> Self {
+        self.follower(port, Machine::WithClock(ahead.into()), settings)
+    }
+
+    fn follower(&self, port: u16, machine: Machine, settings: &[&str]) -> Self {
         let directory = directory();
         let copied = command("pg_basebackup")
             .arg("--pgdata")
@@ -86,14 +128,13 @@ impl Postgres {
             .output()
             .expect("pg_basebackup runs");
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-        Self::open(directory, settings)
+        Self::open(directory, port, machine, settings)
     }
 
-    fn open(directory: TempDir, settings: &[&str]) -> Self {
-        let port = free_port();
+    fn open(directory: TempDir, port: u16, machine: Machine, settings: &[&str]) -> Self {
         let settings: Vec<_> = settings.iter().map(ToString::to_string).collect();
-        let child = spawn(&directory, port, &settings, None);
-        let mut postgres = Self { directory, port, settings, clock: None, child };
+        let child = spawn(&directory, port, &settings, &machine);
+        let mut postgres = Self { directory, port, settings, machine, child };
         postgres.expect_ready();
         postgres
     }
@@ -141,6 +182,12 @@ impl Postgres {
         let ran = psql.wait_with_output().expect("psql ends");
         let text = if ran.status.success() { ran.stdout } else { ran.stderr };
         (ran.status.success(), String::from_utf8_lossy(&text).trim().to_owned())
+    }
+
+    /// How many transactions have ended in the database, soon after they have.
+    pub fn transactions(&self) -> u64 {
+        let sum = "SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database";
+        self.sql(sum).parse().expect("a number")
     }
 
     /// All that the database holds, as statements.
@@ -198,13 +245,13 @@ impl Postgres {
     /// answers.
     pub fn restart(&mut self) {
         self.kill();
-        self.child = spawn(&self.directory, self.port, &self.settings, self.clock.as_deref());
+        self.child = spawn(&self.directory, self.port, &self.settings, &self.machine);
         self.expect_ready();
     }
 
     /// The same, with a clock that is ahead or behind, as `+1h` or `-10m`.
     pub fn restart_at(&mut self, ahead: &str) {
-        self.clock = Some(ahead.to_owned());
+        self.machine = Machine::WithClock(ahead.to_owned());
         self.restart();
     }
 
@@ -232,8 +279,7 @@ impl Postgres {
             assert!(since.elapsed() < LIMIT, "PostgreSQL does not start:\n{}", self.log());
             if self.child.try_wait().expect("PostgreSQL is ours").is_some() {
                 // What it was killed with may still hold its memory, or somebody its port.
-                let clock = self.clock.as_deref();
-                self.child = spawn(&self.directory, self.port, &self.settings, clock);
+                self.child = spawn(&self.directory, self.port, &self.settings, &self.machine);
             }
             sleep(Duration::from_millis(20));
         }
@@ -340,6 +386,32 @@ fn servant() -> Option<(u32, u32)> {
     Some((fields.next().expect("a user"), fields.next().expect("a group")))
 }
 
+/// A program in a namespace of its own, with a disk in this directory, and a copy of the data on it. It
+/// runs as the server's user in the end; who is not root is root for the namespace alone.
+fn on_disk(disk: &Path, megabytes: u32, data: &Path) -> Command {
+    let (user, group) = servant().unwrap_or_else(|| {
+        (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
+    });
+    let (root, servant) = if rustix::process::getuid().is_root() {
+        ("unshare --mount", format!("setpriv --reuid {user} --regid {group} --clear-groups"))
+    } else {
+        (
+            "unshare --user --map-root-user --mount",
+            format!("unshare --user --map-user={user} --map-group={group}"),
+        )
+    };
+    let owner = if rustix::process::getuid().is_root() { (user, group) } else { (0, 0) };
+    let mount =
+        format!("mount -t tmpfs -o size={megabytes}m,mode=700,uid={},gid={}", owner.0, owner.1);
+    let script = format!(
+        "exec {root} sh -c '{mount} tmpfs \"$0\" && cp -a \"$1\" \"$0/data\" && shift && exec {servant} \"$@\"' \"$@\""
+    );
+    let mut command = Command::new("sh");
+    command.env_clear().env("LC_ALL", "C").current_dir("/");
+    command.args(["-c", &script, "sh"]).arg(disk).arg(data);
+    command
+}
+
 /// One of its programs.
 fn command(name: &str) -> Command {
     let mut command = Command::new(programs().join(name));
@@ -354,25 +426,34 @@ fn as_servant(command: &mut Command) {
     }
 }
 
-fn spawn(directory: &TempDir, port: u16, settings: &[String], clock: Option<&str>) -> Child {
+fn spawn(directory: &TempDir, port: u16, settings: &[String], machine: &Machine) -> Child {
     let path = directory.path();
     let log = File::options().create(true).append(true).open(path.join("log")).expect("a log");
     let server = programs().join("postgres");
-    let mut command = match clock {
-        Some(ahead) => {
+    let mut data = path.join("data");
+    let mut command = match machine {
+        Machine::This => Command::new(server),
+        Machine::WithClock(ahead) => {
             let mut command = Command::new("faketime");
             command.args(["--exclude-monotonic", "-f", ahead]).arg(server);
             command
         }
-        None => Command::new(server),
+        Machine::WithDisk(megabytes) => {
+            let disk = path.join(DISK);
+            fs::create_dir_all(&disk).expect("a directory");
+            let mut command = on_disk(&disk, *megabytes, &data);
+            data = disk.join("data");
+            command.arg(server);
+            command
+        }
     };
-    as_servant(&mut command);
-    if clock.is_some() {
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    if !matches!(machine, Machine::WithDisk(_)) {
+        as_servant(&mut command);
     }
     command
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .arg("-D")
-        .arg(path.join("data"))
+        .arg(data)
         .args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"])
         .arg("-k")
         .arg(path)

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use incumbent::{Credentials, EtcdStore, admin};
 use incumbent_tests::etcd::{Etcd, SYNCED, Version};
+use incumbent_tests::postgres::Postgres;
 use incumbent_tests::program::parent;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -37,25 +38,35 @@ fn main() -> Result<()> {
     for version in Version::ALL {
         let etcd = Etcd::start_with(version, SYNCED);
         println!("etcd {version:?}, {rounds} rounds each");
-        let round_trip = round_trip(&etcd)?;
-        for (victim, promised) in [
-            (Victim::Supervisor, Duration::from_millis(250)),
-            (Victim::Guard, Duration::from_millis(250)),
-            (Victim::Worker, Duration::from_millis(50)),
-            (Victim::All, LEASE + TICK + 3 * round_trip),
-        ] {
-            let mut times = Vec::new();
-            for _ in 0..rounds {
-                times.push(round(&etcd, victim)?);
-            }
-            print(victim, &mut times, promised);
+        let crash = LEASE + TICK + 3 * round_trip(&etcd)?;
+        measure(&etcd.url(), Duration::from_millis(250), crash, rounds)?;
+    }
+    let postgres = Postgres::start_with(&["fsync=on"]);
+    println!("PostgreSQL, {rounds} rounds each");
+    let crash = LEASE + Duration::from_secs(1);
+    measure(&postgres.url(), Duration::from_millis(50), crash, rounds)
+}
+
+/// With a store that promises a next leader within these times: where a part of `run` is killed, and
+/// where all of it is.
+fn measure(store: &str, part: Duration, all: Duration, rounds: usize) -> Result<()> {
+    for (victim, promised) in [
+        (Victim::Supervisor, part),
+        (Victim::Guard, part),
+        (Victim::Worker, Duration::from_millis(50)),
+        (Victim::All, all),
+    ] {
+        let mut times = Vec::new();
+        for _ in 0..rounds {
+            times.push(round(store, victim)?);
         }
+        print(victim, &mut times, promised);
     }
     Ok(())
 }
 
 /// From the kill to the next leader.
-fn round(etcd: &Etcd, victim: Victim) -> Result<Duration> {
+fn round(store: &str, victim: Victim) -> Result<Duration> {
     let script = ["sh", "-c", "echo $$; exec sleep 1000"];
     let ttl = match victim {
         Victim::All => "2s",
@@ -63,11 +74,11 @@ fn round(etcd: &Etcd, victim: Victim) -> Result<Duration> {
         Victim::Supervisor | Victim::Guard | Victim::Worker => "1m",
     };
     let run = ["run", "killed", "--ttl", ttl, "--restart-delay", "1m", "--"];
-    let mut leader = Program::start(etcd, &[&run[..], &script].concat())?;
+    let mut leader = Program::start(store, &[&run[..], &script].concat())?;
     let worker: i32 = leader.line()?.parse()?;
     let guard = parent(worker);
 
-    let mut successor = Program::start(etcd, &["campaign", "killed", "-o", "json"])?;
+    let mut successor = Program::start(store, &["campaign", "killed", "-o", "json"])?;
     while !successor.line()?.contains("\"joined\"") {}
     sleep(SETTLED);
     let victims = match victim {
@@ -108,10 +119,10 @@ struct Program {
 }
 
 impl Program {
-    fn start(etcd: &Etcd, arguments: &[&str]) -> Result<Self> {
+    fn start(store: &str, arguments: &[&str]) -> Result<Self> {
         let mut child = Command::new(env!("CARGO_BIN_EXE_incumbent"))
             .args(arguments)
-            .env("INCUMBENT_STORE", etcd.url())
+            .env("INCUMBENT_STORE", store)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -139,7 +139,9 @@ pub enum Command {
         The command finds in its environment INCUMBENT_ELECTION, INCUMBENT_EPOCH, \
         INCUMBENT_LEADER_KEY, INCUMBENT_ID, INCUMBENT_STORE, INCUMBENT_CONTEST and the TLS \
         paths. So the command can write like this, and is refused when its epoch is over:\n  \
-        incumbent put /data/result 42 --fence my-service\n\n\
+        incumbent put /data/result 42 --fence my-service\n\
+        In PostgreSQL there are INCUMBENT_DATABASE_URL and INCUMBENT_FENCE_SQL as well: a \
+        transaction that executes this statement commits only while the epoch stands.\n\n\
         With --component the work is a WASI component (world wasi:cli/command). It needs no guard, \
         because it runs in this process. It reaches only what flags grant:\n  \
         incumbent run my-service --component job.wasm --dir ./data::/data -- --fast\n\

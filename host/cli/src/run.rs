@@ -353,6 +353,10 @@ fn environment(
         ("INCUMBENT_STORE", store.with_password().into()),
         ("INCUMBENT_CONTEST", common.contest.name().into()),
     ];
+    if let (StoreUrl::Postgres(url), Some(fence)) = (store, leadership.fence().postgres()) {
+        environment.push(("INCUMBENT_DATABASE_URL", url.libpq().into()));
+        environment.push(("INCUMBENT_FENCE_SQL", fence.to_string().into()));
+    }
     for (name, path) in [
         ("INCUMBENT_CACERT", &common.cacert),
         ("INCUMBENT_CERT", &common.cert),

@@ -10,6 +10,8 @@ use crate::error::Error;
 use crate::event::KeyValue;
 use crate::metrics;
 use crate::observable::Observable;
+#[cfg(feature = "postgres")]
+use crate::postgres_fence::PostgresFence;
 use crate::term::{Standing, Term};
 use crate::types::{Epoch, Failure, LeaseId, Mark, Reason, Revision};
 use crate::write::{Write, WriteError};
@@ -359,6 +361,17 @@ impl Fence {
     /// What the store says instead of an answer.
     pub async fn get(&self, key: impl Into<Vec<u8>>) -> Result<Option<KeyValue>, Failure> {
         Ok(self.handle.get(key.into()).await?.map(KeyValue::from))
+    }
+
+    /// The fence in SQL: a statement for the transactions of the user in the same PostgreSQL. None on
+    /// other stores, and once the session is closed.
+    #[cfg(feature = "postgres")]
+    pub fn postgres(&self) -> Option<PostgresFence> {
+        Some(PostgresFence {
+            statement: self.handle.store()?.0.fence_statement(self.term.lease().into())?,
+            election: self.term.election.to_string(),
+            epoch: self.epoch().into(),
+        })
     }
 
     /// Sets a key, under no lease, and returns the revision of the change.

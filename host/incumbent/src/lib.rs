@@ -79,6 +79,8 @@ pub mod metrics;
 mod observable;
 mod observer;
 mod options;
+#[cfg(feature = "postgres")]
+mod postgres_fence;
 #[cfg(feature = "record")]
 pub mod recording;
 mod session;
@@ -111,6 +113,8 @@ pub use leadership::{Fence, Leadership};
 pub use limit::Limit;
 pub use observer::Leaders;
 pub use options::Options;
+#[cfg(feature = "postgres")]
+pub use postgres_fence::PostgresFence;
 pub use session::Session;
 #[cfg(any(feature = "etcd", feature = "postgres"))]
 pub use store::connect_error::ConnectError;

@@ -117,6 +117,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         async { Ok(None) }.boxed()
     }
 
+    /// The statement that calls the fence in SQL for a term that this lease holds, with two parameters:
+    /// the election's name and the epoch. None for a store that is no database into which its users
+    /// write by themselves.
+    fn fence_statement(&self, _lease: i64) -> Option<String> {
+        None
+    }
+
     /// A new set of watches. The set has a stream and ids of its own, and nothing of it
     /// outlives it.
     fn watches(&self) -> Box<dyn Watches>;
@@ -137,6 +144,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         within: Duration,
     ) -> BoxFuture<'static, Answer<Option<LeaseLeft>>> {
         (**self).lease_left(lease, within)
+    }
+
+    fn fence_statement(&self, lease: i64) -> Option<String> {
+        (**self).fence_statement(lease)
     }
 
     fn watches(&self) -> Box<dyn Watches> {

@@ -99,7 +99,7 @@ async fn a_role_with_the_least_rights_campaigns() {
     // In a new era as well.
     postgres.sql("UPDATE incumbent.meta SET cluster = 1");
     assert_eq!(ask(&store, grant(2, SECOND)).await, Response::Granted(SECOND));
-    assert_eq!(store.call(claim("held", 2), LIMIT).await, Err(Failure::Unavailable));
+    assert!(is_later(&store.call(claim("held", 2), LIMIT).await));
     until("a lease time is over", async || {
         matches!(store.call(claim("held", 9), LIMIT).await, Ok(Response::Expired))
     })

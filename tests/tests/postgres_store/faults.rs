@@ -165,6 +165,25 @@ async fn a_pooler_between_holds_up_nobody() {
     }
 }
 
+/// Row 50 of the edge cases: renewals do not wait for what others wait for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_go_on_while_others_wait() {
+    let postgres = Postgres::start();
+    let store = open(&postgres.url()).await;
+    campaign(&store, "held", 1, 600 * SECOND).await;
+    let (other, connection) =
+        tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    other.batch_execute("BEGIN; SELECT FROM incumbent.meta FOR UPDATE").await.unwrap();
+    let waiting = tokio::spawn(store.call(grant(2, SECOND), LIMIT));
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    until("the grant waits", async || postgres.sql(waits) != "0").await;
+    assert_eq!(renew(&store, 1).await, Response::Renewed(600 * SECOND));
+    assert!(!waiting.is_finished());
+    other.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(waiting.await.unwrap(), Ok(Response::Granted(SECOND)));
+}
+
 /// It would fail for all that wait in the same transaction.
 #[tokio::test]
 async fn a_key_that_is_too_long_fails_alone() {
@@ -212,4 +231,32 @@ async fn other_work_in_the_database_holds_up_nobody_for_long() {
     });
     assert!(rise(&epochs), "{epochs:?}");
     assert_eq!(renew(&store, 1).await, Response::Renewed(600 * SECOND));
+}
+
+/// Nothing that is held is lost, and nobody hears that it was done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_said_and_ends_no_lease() {
+    let postgres = Postgres::start_on_disk(120);
+    let store = open(&postgres.url()).await;
+    campaign(&store, "held", 1, 600 * SECOND).await;
+    // The log of the next writes has its room already, and their tables have none.
+    postgres.sql("CHECKPOINT; SELECT pg_switch_wal(); CHECKPOINT");
+    postgres.fill_disk();
+    let mut granted = Vec::new();
+    let refused = loop {
+        let lease = i64::try_from(granted.len()).unwrap() + 2;
+        match store.call(grant(lease, 600 * SECOND), LIMIT).await {
+            Ok(_) => granted.push(lease),
+            Err(failure) => break failure,
+        }
+        assert!(granted.len() < 5_000, "the disk is not full");
+    };
+    assert!(refused.to_string().contains("No space left on device"), "{refused}");
+    assert_eq!(renew(&store, 1).await, Response::Renewed(600 * SECOND));
+    postgres.free_disk();
+    assert_eq!(ask(&store, grant(100_000, SECOND)).await, Response::Granted(SECOND));
+    assert_eq!(read_keys(&store).await, ["held"]);
+    for lease in granted {
+        assert_eq!(renew(&store, lease).await, Response::Renewed(600 * SECOND));
+    }
 }

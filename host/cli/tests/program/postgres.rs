@@ -104,3 +104,46 @@ fn bad_input_is_answered_in_a_sentence() {
         assert!(!ended.stderr.contains("secret"), "{ended:?}");
     }
 }
+
+/// What calls the fence in `examples/postgres` does all jobs, each once, while leaders are killed and
+/// paused.
+fn jobs_are_done_once(worker: &[&str]) {
+    let postgres = Postgres::start();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/postgres");
+    postgres.sql(&fs::read_to_string(format!("{example}/schema.sql")).unwrap());
+    let start = || {
+        let arguments = [&["run", "jobs", "--ttl", "3s", "--"], worker].concat();
+        let mut command = on_postgres(&postgres.url(), &arguments);
+        command.current_dir(example);
+        Running::start(command)
+    };
+    let (one, two) = (start(), start());
+    let add = "INSERT INTO jobs (what) SELECT 'number ' || n FROM generate_series(1, 20) n";
+    let all_are_done = || postgres.sql("SELECT count(*) FROM jobs WHERE done_in IS NULL") == "0";
+    postgres.sql(add);
+    until("the first jobs are done", all_are_done);
+    one.signal(Signal::KILL);
+    postgres.sql(add);
+    until("the others are done", all_are_done);
+    let falls = "SELECT count(*) FROM (SELECT done_in < lag(done_in) OVER (ORDER BY id) AS falls FROM jobs) j WHERE falls";
+    assert_eq!(postgres.sql(falls), "0");
+    two.stop();
+}
+
+#[test]
+fn the_worker_in_sql_does_each_job_once() {
+    let psql = r#"exec psql -Xqt -v ON_ERROR_STOP=1 -f worker.sql "$INCUMBENT_DATABASE_URL""#;
+    jobs_are_done_once(&["sh", "-c", psql]);
+}
+
+#[test]
+fn the_worker_in_python_does_each_job_once() {
+    let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/postgres/.venv/bin/python");
+    if !fs::exists(python).unwrap() {
+        let wanted = std::env::var_os("INCUMBENT_ALL_EXAMPLES").is_some();
+        assert!(!wanted, "psycopg is not there: run ./setup.sh postgres");
+        println!("skipped: psycopg is not there: run ./setup.sh postgres");
+        return;
+    }
+    jobs_are_done_once(&[python, "worker.py"]);
+}

@@ -52,7 +52,7 @@ use super::url::PostgresUrl;
 use super::{Store, Watches, limits};
 use crate::types::{Answer, Change, Failure, Operation, RequestId, Watch, Watched};
 
-/// Leases and keys in a PostgreSQL database. A cheap clone: all clones share two connections. Lives on
+/// Leases and keys in a PostgreSQL database. A cheap clone: all clones share three connections. Lives on
 /// the tokio runtime that it was made on.
 ///
 /// It behaves as etcd, with these differences: a lease lives for exactly the requested time, from 1 s
@@ -67,8 +67,10 @@ pub struct PostgresStore {
 #[derive(Debug)]
 struct Channels {
     writer: UnboundedSender<WriterRequest>,
+    renewer: UnboundedSender<WriterRequest>,
     watcher: UnboundedSender<WatchRequest>,
     last_set: AtomicU64,
+    schema: String,
 }
 
 /// What the tasks share.
@@ -162,12 +164,14 @@ impl PostgresStore {
         })?;
         let shared = Arc::new(Shared { access, time, sightings: Mutex::default() });
         let (writer, jobs) = unbounded_channel();
+        let (renewer, renewals) = unbounded_channel();
         let (watcher, requests) = unbounded_channel();
         let weak = writer.downgrade();
-        tokio::spawn(Writer::new(Arc::clone(&shared), jobs, client).run());
+        tokio::spawn(Writer::new(Arc::clone(&shared), jobs, Some(client)).run());
+        tokio::spawn(Writer::new(Arc::clone(&shared), renewals, None).run());
         tokio::spawn(Watcher::new(shared, requests, weak).run());
-        let last_set = AtomicU64::new(0);
-        Ok(Self { channels: Arc::new(Channels { writer, watcher, last_set }) })
+        let (last_set, schema) = (AtomicU64::new(0), url.schema().to_owned());
+        Ok(Self { channels: Arc::new(Channels { writer, renewer, watcher, last_set, schema }) })
     }
 }
 
@@ -197,7 +201,8 @@ impl Store for PostgresStore {
             let (reply, answered) = oneshot::channel();
             let renewal = matches!(operation, Operation::KeepAlive(_));
             let job = Job { operation, give_up: Instant::now().checked_add(within), reply };
-            if channels.writer.send(WriterRequest::Perform(job)).is_err() {
+            let writer = if renewal { &channels.renewer } else { &channels.writer };
+            if writer.send(WriterRequest::Perform(job)).is_err() {
                 return Err(Failure::Unavailable);
             }
             let answer = answered.map(|answer| answer.unwrap_or(Err(Failure::Unavailable)));
@@ -209,6 +214,10 @@ impl Store for PostgresStore {
             }
         }
         .boxed()
+    }
+
+    fn fence_statement(&self, lease: i64) -> Option<String> {
+        Some(format!("SELECT {}.fence($1, $2, {lease})", self.channels.schema))
     }
 
     fn watches(&self) -> Box<dyn Watches> {

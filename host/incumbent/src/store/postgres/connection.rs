@@ -64,7 +64,7 @@ pub(super) async fn write(
     let begin = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL statement_timeout = {}; \
          SET LOCAL lock_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {}",
-        within.as_millis().clamp(1, i32::MAX.unsigned_abs().into()),
+        (within.as_millis() + 1).min(i32::MAX.unsigned_abs().into()),
         IDLE.as_millis(),
     );
     let begin = client.batch_execute(&begin);

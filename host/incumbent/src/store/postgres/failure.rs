@@ -190,6 +190,10 @@ pub(super) fn failure(trouble: &Trouble) -> Failure {
     if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         return Failure::Denied(sentence());
     }
+    // We give each statement its time, and the caller the same.
+    if *code == SqlState::QUERY_CANCELED {
+        return Failure::Timeout;
+    }
     if [SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY].contains(code) {
         return Failure::Other(sentence());
     }

@@ -72,8 +72,19 @@ fn selection(selection: &Selection) -> Value {
 pub(super) fn response(operation: &Operation, answer: &Value) -> Answer {
     let word = answer.as_str();
     if word == Some("later") {
-        // A lease that was lost with a server may still live.
-        return Err(Failure::Unavailable);
+        return Err(Failure::Other(
+            "another server has become the primary, or a backup was restored: nobody new gets in line \
+             before the leases that may be lost are over"
+                .into(),
+        ));
+    }
+    if word == Some("fenced") {
+        return Err(Failure::Other(
+            "a transaction that has called the fence of this epoch is open, and cannot be ended: it is \
+             prepared (see pg_prepared_xacts), or another role's (GRANT pg_signal_backend, and a \
+             superuser's only a superuser ends)"
+                .into(),
+        ));
     }
     let read = || {
         Some(match operation {

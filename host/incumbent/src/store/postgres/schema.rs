@@ -15,6 +15,7 @@ const FORMAT: i32 = 1;
 pub(super) fn in_schema(statements: &str, schema: &str) -> String {
     let statements = statements.replace("incumbent.", &format!("{schema}."));
     let statements = statements.replace("SCHEMA incumbent", &format!("SCHEMA {schema}"));
+    let statements = statements.replace("NOTIFY incumbent", &format!("NOTIFY {schema}"));
     statements.replace("'incumbent'", &format!("'{schema}'"))
 }
 
@@ -31,6 +32,7 @@ pub(super) fn grants(schema: &str, role: &str) -> String {
          GRANT SELECT, UPDATE ON {schema}.meta TO {role};\n\
          GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.leases, {schema}.keys TO {role};\n\
          GRANT SELECT, INSERT, DELETE ON {schema}.history TO {role};\n\
+         GRANT SELECT, INSERT, DELETE ON {schema}.fences TO {role};\n\
          GRANT SELECT, USAGE, UPDATE ON SEQUENCE {schema}.renewals TO {role};\n"
     )
 }

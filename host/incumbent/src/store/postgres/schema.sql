@@ -16,8 +16,9 @@ CREATE TABLE incumbent.meta (
     -- revisions of an era are above those of the eras before.
     cluster bigint NOT NULL,
     eras bigint NOT NULL,
-    -- The longest time to live that any lease has had.
+    -- The longest time to live of the leases since the last compaction but one, and since the last one.
     longest bigint NOT NULL DEFAULT 0,
+    granted bigint NOT NULL DEFAULT 0,
     -- When history was compacted last, by the database's clock.
     cleaned bigint NOT NULL DEFAULT 0
 );
@@ -36,7 +37,9 @@ CREATE TABLE incumbent.leases (
     boot text NOT NULL,
     mark bigint NOT NULL,
     wall bigint NOT NULL,
-    at bigint NOT NULL
+    at bigint NOT NULL,
+    -- When a transaction with its fence could not be ended, by the database's clock.
+    fenced bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 CREATE TABLE incumbent.keys (
@@ -47,6 +50,7 @@ CREATE TABLE incumbent.keys (
     modified bigint NOT NULL
 );
 CREATE INDEX keys_by_lease ON incumbent.keys (lease) WHERE lease <> 0;
+CREATE INDEX keys_by_creation ON incumbent.keys (created);
 
 -- Without a value: the key was deleted.
 CREATE TABLE incumbent.history (
@@ -92,8 +96,8 @@ BEGIN
     DELETE FROM incumbent.history;
     PERFORM setval('incumbent.renewals', greatest(nextval('incumbent.renewals'), head.revision));
     UPDATE incumbent.leases SET renewed = nextval('incumbent.renewals'), boot = '';
-    INSERT INTO incumbent.leases SELECT 0, head.longest, nextval('incumbent.renewals'), '', 0, 0, 0
-        WHERE head.longest > 0
+    INSERT INTO incumbent.leases SELECT 0, longest, nextval('incumbent.renewals'), '', 0, 0, 0
+        FROM greatest(head.longest, head.granted) longest WHERE longest > 0
         ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, renewed = excluded.renewed;
     RETURN head;
 END $$;
@@ -109,7 +113,8 @@ END $$;
 CREATE FUNCTION incumbent.entry(it incumbent.keys, keys_only boolean DEFAULT false) RETURNS jsonb LANGUAGE sql IMMUTABLE
     AS $$ SELECT jsonb_build_array(encode(it.key, 'hex'), CASE WHEN keys_only THEN '' ELSE encode(it.value, 'hex') END, it.lease, it.created, it.modified) $$;
 
--- One selection: {"key", "prefix", "from", "before", "order", "limit", "bare"}.
+-- One selection, always by the key's index: that of the creation would be read from one end to the other
+-- for the first key of one election. {"key", "prefix", "from", "before", "order", "limit", "bare"}.
 CREATE FUNCTION incumbent.find(selection jsonb) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE
     k bytea := decode(selection->>'key', 'hex');
@@ -117,7 +122,8 @@ DECLARE
     below bigint := coalesce((selection->>'before')::bigint, 9223372036854775807);
     most bigint := nullif((selection->>'limit')::bigint, 0);
     start bytea := greatest(k, decode(coalesce(selection->>'from', selection->>'key'), 'hex'));
-    stop bytea := decode(selection->>'end', 'hex');
+    -- Without an end, one that is above all keys: a plan for any range uses the index only with both.
+    stop bytea := coalesce(decode(selection->>'end', 'hex'), decode(repeat('ff', 2601), 'hex'));
     found jsonb;
 BEGIN
     IF NOT (selection->>'prefix')::boolean THEN
@@ -125,16 +131,16 @@ BEGIN
             WHERE key = k AND key >= start AND created < below;
     ELSIF selection->>'order' = 'key' THEN
         SELECT jsonb_agg(incumbent.entry(it, bare) ORDER BY key) INTO found FROM (
-            SELECT * FROM incumbent.keys WHERE key >= start AND (stop IS NULL OR key < stop) AND created < below
+            SELECT * FROM incumbent.keys WHERE key >= start AND key < stop AND created < below
             ORDER BY key LIMIT most) it;
     ELSIF selection->>'order' = 'oldest' THEN
         SELECT jsonb_agg(incumbent.entry(it, bare) ORDER BY created, key) INTO found FROM (
-            SELECT * FROM incumbent.keys WHERE key >= start AND (stop IS NULL OR key < stop) AND created < below
-            ORDER BY created, key LIMIT most) it;
+            SELECT * FROM incumbent.keys WHERE key >= start AND key < stop AND created < below
+            ORDER BY created + 0, key LIMIT most) it;
     ELSE
         SELECT jsonb_agg(incumbent.entry(it, bare) ORDER BY created DESC, key) INTO found FROM (
-            SELECT * FROM incumbent.keys WHERE key >= start AND (stop IS NULL OR key < stop) AND created < below
-            ORDER BY created DESC, key LIMIT most) it;
+            SELECT * FROM incumbent.keys WHERE key >= start AND key < stop AND created < below
+            ORDER BY created + 0 DESC, key LIMIT most) it;
     END IF;
     RETURN coalesce(found, '[]');
 END $$;
@@ -147,6 +153,141 @@ CREATE FUNCTION incumbent.put(revision bigint, part int, k bytea, v bytea, l big
     )
     INSERT INTO incumbent.history SELECT revision, part, incumbent.now(), k, v, l, created FROM made
 $$;
+
+-- The fence: a transaction that calls it shares two locks with others until it ends, that of the epoch
+-- and that of its lease. What ends an epoch takes one of them alone, before it deletes the key, and keeps
+-- it until its own commit. So a fenced transaction commits before an epoch ends, or sees that it has
+-- ended.
+CREATE FUNCTION incumbent.epoch_lock(epoch bigint) RETURNS bigint LANGUAGE sql IMMUTABLE
+    AS $$ SELECT hashtextextended('incumbent', epoch) $$;
+CREATE FUNCTION incumbent.lease_lock(lease bigint) RETURNS bigint LANGUAGE sql IMMUTABLE
+    AS $$ SELECT ~hashtextextended('incumbent', lease) $$;
+
+-- Whether it is the key of a candidate of this election: its name, or that and a part more.
+CREATE FUNCTION incumbent.is_of(election text, key bytea) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT key = convert_to(election, 'UTF8')
+        OR substr(key, 1, octet_length(election) + 1) = convert_to(election || '/', 'UTF8')
+            AND position('/'::bytea IN substr(key, octet_length(election) + 2)) = 0
+$$;
+
+-- Fails unless this is the standing epoch of the election, and will be when this transaction commits.
+-- Who knows the lease that holds it spares a look. Each expression costs the transaction something, so
+-- this does what is needed nearly always, and leaves the rest to another function.
+CREATE FUNCTION incumbent.fence(election text, epoch bigint, holder bigint DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF holder IS NULL THEN
+        SELECT lease INTO holder FROM incumbent.keys WHERE created = epoch;
+    END IF;
+    IF pg_try_advisory_xact_lock_shared(incumbent.lease_lock(holder))
+        AND pg_try_advisory_xact_lock_shared(incumbent.epoch_lock(epoch))
+    THEN
+        -- Now that it cannot be deleted any more.
+        PERFORM FROM incumbent.keys WHERE created = epoch AND lease = holder AND holder <> 0 AND incumbent.is_of(election, key)
+            AND current_setting('transaction_isolation') = 'read committed'
+            AND current_setting('max_prepared_transactions') = '0';
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    PERFORM incumbent.fence_with_care(election, epoch);
+END $$;
+
+-- The same where a takeover is under way, at each isolation level, and where transactions can be prepared.
+CREATE FUNCTION incumbent.fence_with_care(election text, epoch bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    holder bigint;
+BEGIN
+    SELECT lease INTO holder FROM incumbent.keys WHERE created = epoch AND lease <> 0 AND incumbent.is_of(election, key);
+    -- Waits only while a takeover is under way.
+    IF FOUND AND NOT pg_try_advisory_xact_lock_shared(incumbent.lease_lock(holder)) THEN
+        PERFORM pg_advisory_xact_lock_shared(incumbent.lease_lock(holder));
+    END IF;
+    IF FOUND AND NOT pg_try_advisory_xact_lock_shared(incumbent.epoch_lock(epoch)) THEN
+        PERFORM pg_advisory_xact_lock_shared(incumbent.epoch_lock(epoch));
+    END IF;
+    IF current_setting('max_prepared_transactions') <> '0' AND current_setting('transaction_read_only') = 'off' THEN
+        INSERT INTO incumbent.fences VALUES (pg_backend_pid());
+    END IF;
+    -- Once more, now that it cannot be deleted any more. One that only reads may not lock a row.
+    IF holder IS NOT NULL AND (current_setting('transaction_isolation') = 'read committed'
+        OR current_setting('transaction_read_only') = 'on')
+    THEN
+        PERFORM FROM incumbent.keys WHERE created = epoch AND lease = holder;
+    ELSIF holder IS NOT NULL THEN
+        -- This transaction sees the past: only a lock fails where the key is gone by now.
+        BEGIN
+            PERFORM FROM incumbent.keys WHERE created = epoch AND lease = holder FOR KEY SHARE;
+        EXCEPTION WHEN serialization_failure THEN
+            holder := NULL;
+        END;
+    END IF;
+    IF NOT FOUND OR holder IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'IN001',
+            MESSAGE = format('epoch %s of %s does not stand: this transaction cannot commit', epoch, election),
+            HINT = 'Another instance leads by now, or nobody: end this work.';
+    END IF;
+END $$;
+
+-- Where transactions can be prepared, one with a fence is refused: it would hold up every takeover.
+CREATE UNLOGGED TABLE incumbent.fences (backend int NOT NULL);
+CREATE FUNCTION incumbent.refuse_to_prepare() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_query() ~* '(^|;)(\s|/\*.*?\*/|--.*?\n)*prepare(\s|/\*.*?\*/|--.*?\n)+transaction\M' THEN
+        RAISE EXCEPTION USING ERRCODE = 'IN002',
+            MESSAGE = 'a transaction with a fence cannot be prepared: it would hold up the next leader',
+            HINT = 'Commit it, or leave the fence out.';
+    END IF;
+    DELETE FROM incumbent.fences WHERE backend = NEW.backend;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON incumbent.fences DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION incumbent.refuse_to_prepare();
+
+-- Takes such locks alone, and returns those that it has. Transactions that share them are waited for, half
+-- a second for all together, and then ended. One cannot be ended that has been prepared, or whose role the
+-- role of this candidate has no power over: its lock is left out.
+CREATE FUNCTION incumbent.lock_out(numbers bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    held bigint[] := '{}';
+    waited_for bigint[] := '{}';
+    number bigint;
+    backend int;
+    until timestamptz;
+BEGIN
+    FOREACH number IN ARRAY numbers LOOP
+        IF pg_try_advisory_xact_lock(number) THEN
+            held := held || number;
+        ELSE
+            waited_for := waited_for || number;
+        END IF;
+    END LOOP;
+    FOR round IN 1..2 LOOP
+        until := clock_timestamp() + interval '500 milliseconds';
+        FOREACH number IN ARRAY waited_for LOOP
+            PERFORM set_config('lock_timeout', ceil(greatest(1, 1000 * extract(epoch FROM until - clock_timestamp())))::text, true);
+            BEGIN
+                PERFORM pg_advisory_xact_lock(number);
+                held := held || number;
+                waited_for := array_remove(waited_for, number);
+            EXCEPTION WHEN lock_not_available THEN
+            END;
+        END LOOP;
+        PERFORM set_config('lock_timeout', '0', true);
+        EXIT WHEN waited_for = '{}' OR round = 2;
+        FOR backend IN SELECT DISTINCT pid FROM pg_locks
+            WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND pid <> pg_backend_pid()
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND (classid::bigint << 32 | objid::bigint) = ANY (waited_for)
+        LOOP
+            BEGIN
+                PERFORM pg_terminate_backend(backend);
+            EXCEPTION WHEN insufficient_privilege THEN
+                RAISE WARNING 'the backend % has called the fence of an epoch that is over, and may not be ended by %', backend, current_user;
+            END;
+        END LOOP;
+    END LOOP;
+    RETURN held;
+END $$;
 
 -- Whether there was such a key.
 CREATE FUNCTION incumbent.remove(revision bigint, part int, k bytea) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -189,6 +330,9 @@ BEGIN
         SELECT revision FROM incumbent.history WHERE revision < kept ORDER BY revision LIMIT 5000) it;
     IF wanted IS NULL THEN
         head.cleaned := time;
+        -- A lease that was much longer than the others, and is gone, counts no more.
+        head.longest := greatest(head.granted, (SELECT max(ttl) FROM incumbent.leases WHERE id <> 0), 0);
+        head.granted := 0;
     ELSE
         DELETE FROM incumbent.history WHERE revision < wanted;
         head.compacted := greatest(head.compacted, wanted);
@@ -209,6 +353,8 @@ DECLARE
     present incumbent.keys;
     l bigint;
     number bigint;
+    wanted bigint[];
+    locks bigint[];
     part int;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -218,9 +364,21 @@ BEGIN
     SELECT * INTO STRICT head FROM incumbent.meta FOR UPDATE;
     before := head;
     head := incumbent.begin_era(head);
+    wanted := ARRAY(
+        SELECT incumbent.lease_lock(id) FROM jsonb_array_elements(over) lease
+        JOIN incumbent.leases ON id = (lease->>0)::bigint AND renewed = (lease->>1)::bigint
+        WHERE abs(incumbent.now() - fenced) > 5000000000);
+    locks := incumbent.lock_out(wanted);
+    IF cardinality(locks) < cardinality(wanted) THEN
+        -- They are not waited for again and again: all others would wait as well.
+        UPDATE incumbent.leases SET fenced = incumbent.now()
+            WHERE incumbent.lease_lock(id) = ANY (wanted) AND incumbent.lease_lock(id) <> ALL (locks);
+    END IF;
     FOR it IN SELECT jsonb_array_elements(over) LOOP
         l := (it->>0)::bigint;
-        DELETE FROM incumbent.leases WHERE id = l AND renewed = (it->>1)::bigint;
+        -- One that cannot be had ends later: the others have their elections.
+        DELETE FROM incumbent.leases
+            WHERE id = l AND renewed = (it->>1)::bigint AND incumbent.lease_lock(l) = ANY (locks);
         IF FOUND THEN
             head.revision := incumbent.end_keys(head.revision, l);
         END IF;
@@ -233,12 +391,17 @@ BEGIN
                 nextval('incumbent.renewals'), me->>'boot', (me->>'mark')::bigint, (me->>'wall')::bigint, incumbent.now())
             ON CONFLICT DO NOTHING RETURNING renewed INTO number;
             answer := CASE WHEN FOUND THEN jsonb_build_object('granted', number) ELSE '"exists"' END;
-            IF FOUND AND (it->>'ttl')::bigint > head.longest THEN
-                head.longest := (it->>'ttl')::bigint;
+            IF FOUND AND (it->>'ttl')::bigint > head.granted THEN
+                head.granted := (it->>'ttl')::bigint;
                 -- One that was lost may have been as long.
-                UPDATE incumbent.leases SET ttl = head.longest, renewed = nextval('incumbent.renewals') WHERE id = 0;
+                UPDATE incumbent.leases SET ttl = head.granted, renewed = nextval('incumbent.renewals')
+                    WHERE id = 0 AND ttl < head.granted;
             END IF;
         WHEN 'revoke' THEN
+            IF incumbent.lock_out(ARRAY[incumbent.lease_lock((it->>'lease')::bigint)]) = '{}' THEN
+                answers := answers || '"fenced"'::jsonb;
+                CONTINUE;
+            END IF;
             DELETE FROM incumbent.leases WHERE id = (it->>'lease')::bigint AND id <> 0;
             answer := to_jsonb(CASE WHEN FOUND THEN 'revoked' ELSE 'expired' END);
             IF FOUND THEN
@@ -280,6 +443,14 @@ BEGIN
             THEN
                 answer := '"conflict"';
             ELSE
+                wanted := ARRAY(
+                    SELECT incumbent.epoch_lock(k.created) FROM jsonb_array_elements(it->'changes') change
+                    JOIN incumbent.keys k ON k.key = decode(change->>1, 'hex') AND k.lease <> 0
+                    WHERE change->>0 = 'delete');
+                IF cardinality(incumbent.lock_out(wanted)) < cardinality(wanted) THEN
+                    answers := answers || '"fenced"'::jsonb;
+                    CONTINUE;
+                END IF;
                 part := 0;
                 -- ["put", key, value], ["proclaim", value], ["delete", key]
                 DECLARE
@@ -311,7 +482,7 @@ BEGIN
     END IF;
     IF head <> before THEN
         UPDATE incumbent.meta SET revision = head.revision, compacted = head.compacted, cluster = head.cluster,
-            eras = head.eras, longest = head.longest, cleaned = head.cleaned;
+            eras = head.eras, longest = head.longest, granted = head.granted, cleaned = head.cleaned;
     END IF;
     RETURN to_jsonb(answers);
 END $$;

@@ -19,6 +19,12 @@ use crate::types::Mark;
 /// How much two wall clocks, or one and the database's, may be apart.
 const APART: u64 = 1_000_000_000;
 
+/// How many leases end in one transaction at most: each takes a lock in the server's memory.
+const TOGETHER: usize = 256;
+/// How long after a lease could not be ended it is tried again: somebody has a transaction with its fence
+/// open that may not be ended.
+const AGAIN: u64 = 5_000_000_000;
+
 /// The leases of the store, as far as this process knows.
 #[derive(Debug, Default)]
 pub(super) struct Sightings {
@@ -31,8 +37,15 @@ pub(super) struct Sightings {
 struct Sighting {
     number: i64,
     over: Mark,
-    /// The database was asked to end it.
-    asked: bool,
+    /// When the database was asked to end it.
+    asked: Option<Mark>,
+}
+
+impl Sighting {
+    /// When to ask that it ends.
+    fn ask_at(&self) -> Mark {
+        self.asked.map_or(self.over, |asked| asked.saturating_add(AGAIN))
+    }
 }
 
 /// The clocks of this process.
@@ -55,7 +68,7 @@ impl Sightings {
     /// The number of the last renewal that was seen, and the leases that it does not tell of: those
     /// that should have ended. A renewal can be committed after one with a higher number was seen.
     pub(super) fn question(&self) -> (i64, Vec<i64>) {
-        let doubted = self.leases.iter().filter(|(_, sighting)| sighting.asked);
+        let doubted = self.leases.iter().filter(|(_, sighting)| sighting.asked.is_some());
         (self.heard, doubted.map(|(lease, _)| *lease).collect())
     }
 
@@ -75,18 +88,19 @@ impl Sightings {
     /// This process has renewed a lease itself.
     pub(super) fn renewed(&mut self, lease: i64, number: i64, over: Mark) {
         if self.leases.get(&lease).is_none_or(|known| known.number < number) {
-            self.leases.insert(lease, Sighting { number, over, asked: false });
+            self.leases.insert(lease, Sighting { number, over, asked: None });
         }
     }
 
     /// The leases that are over, in the order in which they ended, each with its last renewal, for
     /// the database to end them.
     pub(super) fn ask_to_end(&mut self, now: Mark) -> Vec<(i64, i64)> {
-        let over = self.leases.iter_mut().filter(|(_, it)| it.over <= now && !it.asked);
+        let over = self.leases.iter_mut().filter(|(_, it)| it.ask_at() <= now);
         let mut over: Vec<_> = over.collect();
         over.sort_by_key(|(lease, sighting)| (sighting.over, **lease));
+        over.truncate(TOGETHER);
         let ask = |(lease, sighting): (&i64, &mut Sighting)| {
-            sighting.asked = true;
+            sighting.asked = Some(now);
             (*lease, sighting.number)
         };
         over.into_iter().map(ask).collect()
@@ -95,13 +109,13 @@ impl Sightings {
     /// The database may not have heard.
     pub(super) fn ask_again(&mut self) {
         for sighting in self.leases.values_mut() {
-            sighting.asked = false;
+            sighting.asked = None;
         }
     }
 
-    /// When the next one is over.
+    /// When to ask for the next one.
     pub(super) fn next(&self) -> Option<Mark> {
-        self.leases.values().filter(|it| !it.asked).map(|sighting| sighting.over).min()
+        self.leases.values().map(Sighting::ask_at).min()
     }
 }
 
@@ -168,9 +182,10 @@ mod tests {
         assert_eq!(sightings.question(), (3, vec![]));
         assert_eq!(sightings.ask_to_end(HERE.mark), []);
         assert_eq!(sightings.ask_to_end(HERE.mark + 6 * SECOND), [(7, 3)]);
-        // Asked once, and again if the database did not hear.
-        assert_eq!(sightings.ask_to_end(HERE.mark + 6 * SECOND), []);
-        assert_eq!(sightings.next(), None);
+        // Asked once, and again if it could not be ended, or the database did not hear.
+        assert_eq!(sightings.ask_to_end(HERE.mark + 11 * SECOND - 1), []);
+        assert_eq!(sightings.next(), Some(HERE.mark + 11 * SECOND));
+        assert_eq!(sightings.ask_to_end(HERE.mark + 11 * SECOND), [(7, 3)]);
         sightings.ask_again();
         assert_eq!(sightings.ask_to_end(HERE.mark + 6 * SECOND), [(7, 3)]);
         // A renewal that was committed late, with a lower number than another one's.

@@ -1,4 +1,5 @@
-//! The task that does the operations, all that wait in one transaction.
+//! The tasks that do the operations, all that wait in one transaction. Renewals have a task and a
+//! connection of their own: whatever the others wait for, a lease is renewed in time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,9 @@ const TOGETHER: usize = 512;
 const TOGETHER_BYTES: usize = 4 << 20;
 /// How long to wait for a sweep.
 const SWEEP: Duration = Duration::from_secs(5);
+
+/// How long the server may take to say that it has given up in time: the connection is kept then.
+const GRACE: Duration = Duration::from_millis(100);
 
 const PERFORM: &str = "SELECT incumbent.perform($1, $2, $3)";
 const READ: &str = "SELECT incumbent.read($1)";
@@ -69,13 +73,15 @@ impl Writer {
     pub(super) fn new(
         shared: Arc<Shared>,
         requests: mpsc::UnboundedReceiver<WriterRequest>,
-        client: Client,
+        client: Option<Client>,
     ) -> Self {
-        Self { shared, requests, client: Some(client) }
+        Self { shared, requests, client }
     }
 
     /// Until the store and all its watches are dropped.
     pub(super) async fn run(mut self) {
+        // At once: later the server may have no connection left.
+        let _ = timeout(SWEEP, self.client()).await;
         while let Some(first) = self.requests.recv().await {
             let (mut jobs, mut sweep, mut notify, mut bytes) = (Vec::new(), false, false, 0);
             let mut next = Some(first);
@@ -98,10 +104,13 @@ impl Writer {
             if !jobs.is_empty() || sweep {
                 self.perform(jobs).await;
             }
-            if notify && let Some(client) = &self.client {
-                let notify = format!("NOTIFY {}", self.shared.access.url.schema());
+            if notify {
+                let statement = self.in_schema("NOTIFY incumbent");
                 // Where it fails, nothing is heard, which is expected.
-                let _ = timeout(SWEEP, client.batch_execute(&notify)).await;
+                let _ = timeout(SWEEP, async {
+                    self.client().await?.batch_execute(&statement).await.map_err(Trouble::from)
+                })
+                .await;
             }
         }
     }
@@ -121,7 +130,7 @@ impl Writer {
             // The clocks of this process, as the functions take them.
             let me = json!({"boot": here.boot, "mark": here.mark, "wall": here.wall});
             let call = Call { me, until };
-            let told = timeout_at(until.into(), async {
+            let told = timeout_at((until + GRACE).into(), async {
                 if are_renewals {
                     self.renew(&jobs, &call).await
                 } else {

@@ -94,6 +94,11 @@ impl PostgresUrl {
         self.text(true)
     }
 
+    /// The URL as clients of libpq take it, with its password and without the schema.
+    pub fn libpq(&self) -> String {
+        Self { schema: SCHEMA.into(), ..self.clone() }.text(true)
+    }
+
     #[cfg_attr(not(any(test, feature = "postgres")), expect(dead_code, reason = "for the store"))]
     pub(crate) fn password(&self) -> Option<&str> {
         self.password.as_deref()
