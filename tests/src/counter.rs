@@ -1,5 +1,5 @@
-//! A counter in etcd that leaders count up together: each reads it, and writes it one
-//! higher, guarded by its term and only if nobody has written it since.
+//! A counter that leaders count up together: each reads it, and writes it one higher, guarded by its
+//! term. In etcd, it does so only if nobody has written it since.
 
 use std::time::Duration;
 
@@ -9,43 +9,71 @@ use incumbent::{
 
 use incumbent_simulation::history::Outcome;
 
+use self::postgres::Table;
+
+pub mod postgres;
+
 /// A counter, and the way to it. A cheap clone.
 #[derive(Clone, Debug)]
-pub struct Counter {
-    store: EtcdStore,
-    key: String,
+pub struct Counter(Way);
+
+#[derive(Clone, Debug)]
+enum Way {
+    Etcd { store: EtcdStore, key: String },
+    Postgres(Table),
 }
 
 /// How long a connection, and a read, may take.
 const WITHIN: Duration = Duration::from_secs(5);
 
 impl Counter {
-    /// The counter of the leaders of `election`, on the etcd at `url`. Fails where no etcd
-    /// answers within 5 s.
+    /// The counter of the leaders of `election`, in the store at `url`. Fails where no etcd answers
+    /// within 5 s.
     pub async fn connect(url: &str, election: &str) -> Result<Self, Failure> {
+        if url.starts_with("postgres:") {
+            let table = Table::new(url, election).expect("is a URL");
+            return Ok(Self(Way::Postgres(table)));
+        }
         let key = key(election);
         let url: EtcdUrl = url.parse().expect("is a URL");
         let store = EtcdStore::connect(&url, &Credentials::default(), WITHIN).await;
-        store.map(|store| Self { store, key }).map_err(|error| Failure::Other(error.to_string()))
+        store
+            .map(|store| Self(Way::Etcd { store, key }))
+            .map_err(|error| Failure::Other(error.to_string()))
     }
 
-    /// The counter of another election's leaders, on the same etcd.
+    /// The counter of another election's leaders, in the same store.
     #[must_use]
     pub fn of(&self, election: &str) -> Self {
-        Self { store: self.store.clone(), key: key(election) }
+        Self(match &self.0 {
+            Way::Etcd { store, .. } => Way::Etcd { store: store.clone(), key: key(election) },
+            Way::Postgres(table) => Way::Postgres(table.of(election)),
+        })
     }
 
-    /// Its value. Fails where etcd does not answer.
+    /// Its value. Fails where the store does not answer.
     pub async fn value(&self) -> Result<u64, Failure> {
-        self.read().await.map(|(value, _)| value)
+        match &self.0 {
+            Way::Etcd { store, key } => read(store, key).await.map(|(value, _)| value),
+            Way::Postgres(table) => {
+                table.value().await.map_err(|error| Failure::Other(error.to_string()))
+            }
+        }
     }
 
-    /// Counts one up. `seen` is told the value that was read, before it is written one
-    /// higher.
-    pub async fn increment(&self, fence: &Fence, seen: impl FnOnce(u64)) -> Outcome {
-        let Ok((value, modified)) = self.read().await else { return Outcome::Nothing };
-        seen(value);
-        let (key, next) = (self.key.as_str(), (value + 1).to_string());
+    /// Counts one up. `seen` is told the value that was read, before it is written one higher, and on
+    /// PostgreSQL the timeline that it was read on.
+    pub async fn increment(&self, fence: &Fence, seen: impl FnOnce(u64, Option<u32>)) -> Outcome {
+        let (store, key) = match &self.0 {
+            Way::Etcd { store, key } => (store, key.as_str()),
+            Way::Postgres(table) => {
+                let seen = |value, timeline| seen(value, Some(timeline));
+                return table.increment(fence, seen).await;
+            }
+        };
+        let Ok((value, modified)) = read(store, key).await else { return Outcome::Nothing };
+        seen(value, None);
+        let next = (value + 1).to_string();
         let write = Write::new().expect(key, modified).put(key, next);
         match fence.write(write).await {
             Ok(_) => Outcome::Applied,
@@ -55,17 +83,14 @@ impl Counter {
             Err(_) => Outcome::Unknown,
         }
     }
+}
 
-    /// The value, and the revision of its last change.
-    async fn read(&self) -> Result<(u64, Revision), Failure> {
-        Ok(admin::get(&self.store, self.key.as_str(), WITHIN).await?.map_or_else(
-            Default::default,
-            |entry| {
-                let text = String::from_utf8(entry.value).expect("a counter is text");
-                (text.parse().expect("and a number"), entry.modified)
-            },
-        ))
-    }
+/// The value, and the revision of its last change.
+async fn read(store: &EtcdStore, key: &str) -> Result<(u64, Revision), Failure> {
+    Ok(admin::get(store, key, WITHIN).await?.map_or_else(Default::default, |entry| {
+        let text = String::from_utf8(entry.value).expect("a counter is text");
+        (text.parse().expect("and a number"), entry.modified)
+    }))
 }
 
 fn key(election: &str) -> String {

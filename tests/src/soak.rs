@@ -1,4 +1,4 @@
-//! Elections among real processes, on a real cluster, under faults: the programs `soak` and
+//! Elections among real processes, on a real store, under faults: the programs `soak` and
 //! `counter`.
 //!
 //! A run goes by phases: one to three [faults](faults::Fault) come and go, and when all
@@ -9,15 +9,19 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `faults` | what goes wrong, drawn from a seed |
-//! | `run` | a cluster and hosts, and how each fault is made and healed |
+//! | `run` | servers and hosts, and how each fault is made and healed |
+//! | `servers` | a cluster of etcd, or a PostgreSQL and its standby |
 //! | `hosts` | the hosts, as processes, each with its own links to all members |
 //! | `host` | what a host does: it campaigns, counts and logs |
+//! | `advisory` | a host that goes by an advisory lock, to compare |
 //! | `log` | the logs |
 //! | `terms` | what the logs show |
 
+pub mod advisory;
 pub mod faults;
 pub mod host;
 pub mod hosts;
 pub mod log;
 pub mod run;
+pub mod servers;
 pub mod terms;

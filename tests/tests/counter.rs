@@ -107,7 +107,7 @@ async fn work(worker: usize, session: Session, counter: Counter, counting: Arc<C
 
 async fn increment(worker: usize, counter: &Counter, fence: &Fence, counting: &Counting) {
     let increment = counting.note(|history, now| history.begin(worker, 0, now));
-    let seen = |value| counting.note(|history, now| history.read(increment, now, value));
+    let seen = |value, _| counting.note(|history, now| history.read(increment, now, value));
     let outcome = counter.increment(fence, seen).await;
     counting.note(|history, now| history.end(increment, now, outcome));
 }

@@ -10,12 +10,12 @@ use clap::Parser;
 use incumbent_tests::netns;
 use incumbent_tests::soak::host::RECORDINGS;
 use incumbent_tests::soak::log;
-use incumbent_tests::soak::run::{Options, run};
+use incumbent_tests::soak::run::{ADVISORY, Options, run};
 use incumbent_tests::soak::terms::{self, Report};
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Has three hosts count together on an etcd of three members, while hosts, members and links
+/// Has three hosts count together on an etcd of three members, or on a PostgreSQL, while hosts, members and links
 /// fail, and judges their logs. The exit status is 1 if a claim proves false.
 #[derive(Parser)]
 struct Arguments {
@@ -43,7 +43,9 @@ fn main() -> ExitCode {
 /// Whether every claim has held.
 fn soak(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     if let Some(logs) = &arguments.judge {
-        return Ok(judge(logs)?.is_good());
+        let is_good = judge(logs)?.is_good();
+        beside(logs)?;
+        return Ok(is_good);
     }
     // Before there are threads: a namespace is for a whole program.
     if arguments.options.false_alarms && !netns::is_inside() {
@@ -55,6 +57,7 @@ fn soak(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     log::directory(logs)?;
     let result = tokio::runtime::Runtime::new()?.block_on(run_or_signal(&arguments.options, logs));
     let is_good = judge(logs)?.is_good() && !matches!(result, Some(Err(_)));
+    beside(logs)?;
     match &result {
         None => println!("interrupted: the logs were judged as far as they go"),
         Some(Err(error)) => println!("not carried through: {error}"),
@@ -78,6 +81,18 @@ async fn run_or_signal(options: &Options, logs: &Path) -> Option<std::io::Result
         _ = interrupt.recv() => None,
         _ = terminate.recv() => None,
     }
+}
+
+/// The same of the hosts by advisory lock, if there were any: they are counted, and not held to anything.
+fn beside(logs: &Path) -> Result<(), String> {
+    let logs = logs.join(ADVISORY);
+    if logs.is_dir() {
+        println!(
+            "\nbeside it, under the same faults, an election by advisory lock as people write it:"
+        );
+        judge(&logs)?;
+    }
+    Ok(())
 }
 
 /// Judges the logs in a directory, and prints what they show.

@@ -51,9 +51,23 @@ pub enum Fault {
         failure: Failure,
         /// Which.
         members: Vec<usize>,
-        /// etcd's leader is among them.
+        /// etcd's leader, or the primary, is among them.
         leader: bool,
     },
+    /// The primary is killed, and the standby takes its place.
+    Promote {
+        /// How long the standby had not followed before: what was acknowledged then is lost.
+        behind_ms: u64,
+    },
+    /// The primary is killed, and starts again with another clock.
+    StepClock {
+        /// How far it is from the true time.
+        seconds: i64,
+    },
+    /// All connections of others to the primary are ended.
+    Terminate,
+    /// All tables are written anew, and locked meanwhile.
+    Vacuum,
     /// All of etcd's history is dropped.
     Compact,
     /// A member defragments its data, and does nothing else meanwhile.
@@ -109,12 +123,17 @@ impl Fault {
             Self::SlowHost { .. } => "host slowed".into(),
             Self::FailMembers { failure, members, leader } => {
                 let members = match (members.len(), leader) {
-                    (1, false) => "follower",
-                    (1, true) => "etcd's leader",
+                    (1, false) => "following member",
+                    (1, true) => "leading member",
                     _ => "two members",
                 };
                 format!("{members} {failure:?}").to_lowercase()
             }
+            Self::Promote { behind_ms: 0 } => "standby promoted".into(),
+            Self::Promote { .. } => "standby promoted, with commits lost".into(),
+            Self::StepClock { .. } => "database's clock stepped".into(),
+            Self::Terminate => "connections ended".into(),
+            Self::Vacuum => "tables written anew".into(),
             Self::Compact => "compaction".into(),
             Self::Defragment { .. } => "defragmentation".into(),
             Self::Depose { by: Removal::Order, .. } => "operator: depose".into(),
@@ -131,6 +150,10 @@ impl Fault {
             | Self::CutHost { host, .. }
             | Self::SlowHost { host, .. } => Some(host),
             Self::FailMembers { .. }
+            | Self::Promote { .. }
+            | Self::StepClock { .. }
+            | Self::Terminate
+            | Self::Vacuum
             | Self::Compact
             | Self::Defragment { .. }
             | Self::Depose { .. } => None,
@@ -142,15 +165,21 @@ impl Fault {
         let outlives_an_election = Duration::from_nanos(settings.ttl) >= OUTLIVES_AN_ELECTION;
         // A follower that was alone comes back with a higher term of Raft's, and the
         // leader has to go. From 3.5 on, etcd asks before (--pre-vote).
-        let returns_as_a_rival = settings.etcd == Version::V3_4.to_string();
+        let returns_as_a_rival = settings.store == Version::V3_4.to_string();
         match self {
-            Self::KillHost { .. } | Self::PauseHost { .. } => true,
+            Self::KillHost { .. } | Self::PauseHost { .. } | Self::Promote { .. } => true,
+            // Of PostgreSQL there is one server only.
+            Self::FailMembers { leader, .. } if settings.is_postgres() => *leader,
+            Self::CutHost { .. } if settings.is_postgres() => true,
             Self::CutHost { members, .. } => members.len() > 1,
             Self::FailMembers { failure, members, leader } => {
                 let is_rival = *failure == Failure::Isolated && returns_as_a_rival;
                 members.len() > 1 || (*leader || is_rival) && !outlives_an_election
             }
             Self::SlowHost { .. }
+            | Self::StepClock { .. }
+            | Self::Terminate
+            | Self::Vacuum
             | Self::Compact
             | Self::Defragment { .. }
             | Self::Depose { .. } => false,
@@ -167,6 +196,10 @@ pub(super) enum Kind {
     CutHostFromOne(Cut),
     SlowHost,
     Fail(Members, Failure),
+    Promote { behind: bool },
+    StepClock,
+    Terminate,
+    Vacuum,
     Compact,
     Defragment,
     Depose(Removal),
@@ -181,7 +214,7 @@ pub(super) enum Members {
 }
 
 impl Kind {
-    const ALL: [Self; 20] = [
+    const OF_HOSTS: [Self; 10] = [
         Self::KillHost,
         Self::PauseHost { beyond: false },
         Self::PauseHost { beyond: true },
@@ -192,6 +225,8 @@ impl Kind {
         Self::CutHostFromOne(Cut::Both),
         Self::CutHostFromOne(Cut::Replies),
         Self::SlowHost,
+    ];
+    const OF_ETCD: [Self; 10] = [
         Self::Fail(Members::Follower, Failure::Killed),
         Self::Fail(Members::Leader, Failure::Killed),
         Self::Fail(Members::Two, Failure::Killed),
@@ -203,6 +238,18 @@ impl Kind {
         Self::Compact,
         Self::Defragment,
     ];
+    const OF_POSTGRES: [Self; 10] = [
+        Self::Fail(Members::Follower, Failure::Killed),
+        Self::Fail(Members::Follower, Failure::Paused),
+        Self::Fail(Members::Leader, Failure::Killed),
+        Self::Fail(Members::Leader, Failure::Paused),
+        Self::Promote { behind: false },
+        Self::Promote { behind: true },
+        Self::StepClock,
+        Self::StepClock,
+        Self::Terminate,
+        Self::Vacuum,
+    ];
     const OPERATOR: [Self; 3] =
         [Self::Depose(Removal::Order), Self::Depose(Removal::Key), Self::Depose(Removal::Lease)];
 
@@ -212,13 +259,19 @@ impl Kind {
         // meanwhile. Alone, so that this can be told from faults of ours.
         let is_alone = |kind| kind == Self::Fail(Members::Leader, Failure::Paused);
         // What was killed becomes healthy only with a quorum of the others.
-        let both_of_members = matches!((self, other), (Self::Fail(..), Self::Fail(..)));
+        let is_of_members = |kind| {
+            matches!(kind, Self::Fail(..) | Self::Promote { .. } | Self::StepClock | Self::Vacuum)
+        };
+        let both_of_members = is_of_members(self) && is_of_members(other);
         !is_alone(self) && !is_alone(other) && !both_of_members
     }
 
     /// How long it lasts, where leases live for `ttl`.
     fn lasts(self, ttl: Duration, rng: &mut Rng) -> Duration {
         let (least, most) = match self {
+            Self::Promote { .. } | Self::StepClock | Self::Terminate | Self::Vacuum => {
+                return Duration::ZERO;
+            }
             Self::Compact | Self::Defragment | Self::Depose(_) => return Duration::ZERO,
             Self::PauseHost { beyond: false } => (0.05, 0.6),
             Self::PauseHost { beyond: true } => (1.1, 2.0),
@@ -250,11 +303,19 @@ pub(super) struct Planned {
 }
 
 impl Plan {
-    pub(super) fn new(seed: u64, ttl: Duration, operator: bool) -> Self {
-        let mut kinds = Kind::ALL.to_vec();
+    pub(super) fn on_etcd(seed: u64, ttl: Duration, operator: bool) -> Self {
+        let mut kinds = [Kind::OF_HOSTS, Kind::OF_ETCD].concat();
         if operator {
             kinds.extend(Kind::OPERATOR);
         }
+        Self::of(kinds, seed, ttl)
+    }
+
+    pub(super) fn on_postgres(seed: u64, ttl: Duration) -> Self {
+        Self::of([Kind::OF_HOSTS, Kind::OF_POSTGRES].concat(), seed, ttl)
+    }
+
+    fn of(kinds: Vec<Kind>, seed: u64, ttl: Duration) -> Self {
         Self { rng: Rng::with_seed(seed), ttl, kinds, deck: Vec::new() }
     }
 
@@ -332,24 +393,24 @@ mod tests {
     #[test]
     fn all_kinds_come_and_go_together() {
         let ttl = Duration::from_secs(3);
-        let mut plan = Plan::new(1, ttl, true);
-        let mut kinds = Vec::new();
-        for _ in 0..200 {
-            let phase = plan.phase();
-            assert!((1..=3).contains(&phase.len()), "{phase:?}");
-            for (at, one) in phase.iter().enumerate() {
-                let others = phase[..at].iter().all(|other| one.kind.goes_with(other.kind));
-                assert!(others && one.begins <= one.ends && one.ends <= ttl * 3, "{phase:?}");
-                kinds.push(one.kind);
+        for new in [|ttl| Plan::on_etcd(1, ttl, true), |ttl| Plan::on_postgres(1, ttl)] {
+            let mut plan = new(ttl);
+            let mut kinds = Vec::new();
+            for _ in 0..200 {
+                let phase = plan.phase();
+                assert!((1..=3).contains(&phase.len()), "{phase:?}");
+                for (at, one) in phase.iter().enumerate() {
+                    let others = phase[..at].iter().all(|other| one.kind.goes_with(other.kind));
+                    assert!(others && one.begins <= one.ends && one.ends <= ttl * 3, "{phase:?}");
+                    kinds.push(one.kind);
+                }
             }
+            for kind in plan.kinds {
+                let count = kinds.iter().filter(|other| **other == kind).count();
+                assert!(count >= 10, "{kind:?} comes {count} times");
+            }
+            assert_eq!(new(ttl).phase(), new(ttl).phase(), "a seed is a seed");
         }
-        let all = [&Kind::ALL[..], &Kind::OPERATOR].concat();
-        for kind in all {
-            let count = kinds.iter().filter(|other| **other == kind).count();
-            assert!(count >= 10, "{kind:?} comes {count} times");
-        }
-        let again = Plan::new(1, ttl, true).phase();
-        assert_eq!(Plan::new(1, ttl, true).phase(), again, "a seed is a seed");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use tokio::sync::watch::{self, Receiver};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::advisory;
 use super::log::{Event, Log, TermState};
 use crate::counter::Counter;
 
@@ -66,6 +67,9 @@ pub struct Host {
     /// How the leader is chosen: queue or race.
     #[arg(long, default_value = "queue", value_parser = contest)]
     pub contest: Contest,
+    /// Leads by PostgreSQL's advisory lock instead, to compare, in the first election alone.
+    #[arg(long)]
+    pub advisory_lock: bool,
 }
 
 fn contest(text: &str) -> Result<Contest, &'static str> {
@@ -84,6 +88,9 @@ impl Host {
         set_parent_process_death_signal(Some(Signal::KILL)).expect("Linux");
         let mut over = signal(SignalKind::terminate()).expect("a signal");
         let log = Log::create(&self.logs, &self.process).expect("a new log");
+        if self.advisory_lock {
+            return advisory::run(&self.store, &self.elections[0], self.seed, log).await;
+        }
         let (session, counter) = tokio::select! {
             connected = self.connect() => connected,
             _ = over.recv() => return,
@@ -230,8 +237,8 @@ impl Candidacy {
             let leads = fence.is_valid();
             let (election, epoch) = (self.election.clone(), fence.epoch().into());
             self.log.write_at(mark, Event::Invoke { election, increment, epoch, leads });
-            let seen = |value| {
-                self.log.write(Event::Read { increment, value });
+            let seen = |value, timeline| {
+                self.log.write(Event::Read { increment, value, timeline });
             };
             let outcome = self.counter.increment(&fence, seen).await;
             self.log.write(Event::Return { increment, outcome });
@@ -257,7 +264,7 @@ pub fn reason_name(reason: &Reason) -> &str {
 
 /// How long to lead: mostly short, so that there are many elections, and sometimes
 /// until something goes wrong.
-fn leads_for(rng: &mut Rng) -> Duration {
+pub(super) fn leads_for(rng: &mut Rng) -> Duration {
     match rng.u8(..3) {
         0 => Duration::from_millis(rng.u64(100..1_000)),
         1 => Duration::from_millis(rng.u64(1_000..5_000)),

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
 use super::log::{Event, Line};
+use super::servers::Store;
 use crate::relay::Relay;
 
 /// How long a host may take to end in order.
@@ -26,6 +27,8 @@ pub struct Program {
     /// What counts, and the arguments that come before its own: the program `counter`, or
     /// one like it in another language.
     pub command: Vec<OsString>,
+    /// Which kind of store the members are.
+    pub store: Store,
     /// What they campaign for.
     pub elections: Vec<String>,
     /// The directory of its log.
@@ -72,14 +75,13 @@ impl Host {
     pub fn start(&mut self) -> io::Result<()> {
         self.lives += 1;
         let process = format!("{}.{}", self.name, self.lives);
-        let members: Vec<_> = self.links.iter().map(|link| link.address().to_string()).collect();
         let stderr = File::create(self.program.logs.join(&process).with_added_extension("stderr"))?;
-        let Program { command, elections, logs, ttl } = &self.program;
+        let Program { command, store, elections, logs, ttl } = &self.program;
         let (program, first) = command.split_first().expect("a command has a program");
         let mut command = Command::new(program);
         command
             .args(first)
-            .args(["--store", &format!("etcd://{}", members.join(","))])
+            .args(["--store", &store.url(self.links.iter().map(Relay::address))])
             .args(["--process", &process])
             .args(elections.iter().flat_map(|election| ["--election", election]))
             .args(["--ttl", &ttl.as_secs().to_string()])

@@ -1,6 +1,7 @@
 //! The logs of a soak: one JSON object a line, each process in a file of its own, and every mark
 //! by the machine's one clock, `CLOCK_BOOTTIME`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,6 +16,9 @@ use super::faults::Fault;
 use crate::etcd::Version;
 use incumbent_simulation::history::Outcome;
 
+const POSTGRES: &str = "postgres";
+/// The file of the soak itself.
+pub const OF_SOAK: &str = "soak.jsonl";
 /// How the files are named: `*.jsonl`.
 const EXTENSION: &str = "jsonl";
 
@@ -75,6 +79,9 @@ pub enum Event {
         increment: u64,
         /// What it was.
         value: u64,
+        /// On PostgreSQL, the timeline that it was read on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeline: Option<u32>,
     },
     /// The increment is over.
     Return {
@@ -106,6 +113,15 @@ pub enum Event {
         /// Which one.
         id: u64,
     },
+    /// Another PostgreSQL has taken over.
+    TakenOver {
+        /// What was acknowledged since this mark may be lost.
+        since: Mark,
+        /// From now on.
+        timeline: u32,
+        /// What had become of each election's counter until then.
+        counters: BTreeMap<String, u64>,
+    },
     /// So much was lost on the network.
     Lost {
         /// Packets between hosts and members.
@@ -127,8 +143,8 @@ pub enum Event {
 pub struct Settings {
     /// What the faults were drawn from.
     pub seed: u64,
-    /// Which etcd.
-    pub etcd: String,
+    /// The version of etcd, or `postgres`.
+    pub store: String,
     /// The lease time, in nanoseconds.
     pub ttl: u64,
     /// How long an election may be without a leader when nothing is wrong, in
@@ -147,7 +163,21 @@ impl Settings {
         let back_off = Duration::from_secs(1);
         let round_trips = Duration::from_millis(500);
         let bound = nanoseconds(lease + election + back_off + round_trips);
-        Self { seed, etcd: version.to_string(), ttl: nanoseconds(ttl), bound }
+        Self { seed, store: version.to_string(), ttl: nanoseconds(ttl), bound }
+    }
+
+    /// The same on PostgreSQL.
+    pub fn of_postgres(ttl: Duration, seed: u64) -> Self {
+        // A step of the database's clock costs one lease time more.
+        let back_off = Duration::from_secs(1);
+        let round_trips = Duration::from_millis(500);
+        let bound = nanoseconds(2 * ttl + back_off + round_trips);
+        Self { seed, store: POSTGRES.into(), ttl: nanoseconds(ttl), bound }
+    }
+
+    /// Whether the hosts were on PostgreSQL.
+    pub fn is_postgres(&self) -> bool {
+        self.store == POSTGRES
     }
 }
 

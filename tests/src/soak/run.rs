@@ -1,4 +1,4 @@
-//! A run: a cluster, its hosts, and what goes wrong with them.
+//! A run: servers, their hosts, and what goes wrong with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -13,15 +13,21 @@ use incumbent::{Credentials, Epoch, EtcdStore, Failure, Participant};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::advisory;
 use super::faults::{Cut, Fault, Kind, Members, Plan, Planned, Removal};
 use super::hosts::{Host, Program};
-use super::log::{Event, Log, Settings, nanoseconds};
+use super::log::{self, Event, Log, Settings, nanoseconds};
+use super::servers::{Pair, Servers};
 use crate::cluster::Cluster;
 use crate::counter::Counter;
 use crate::etcd::Version;
 use crate::netns;
 
 const MEMBERS: usize = 3;
+/// In the directory of the logs, what the hosts by advisory lock log.
+pub const ADVISORY: &str = "advisory";
+/// How far from the true time a step puts the database's clock, in seconds.
+const STEPS: [i64; 6] = [-86_400, -3_600, -3, 2, 3_600, 86_400];
 /// How long an operation of an operator may take.
 const OPERATOR_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long it may take until somebody leads: far beyond the bound, because the logs are judged.
@@ -41,6 +47,10 @@ pub struct Options {
     /// How long.
     #[arg(long = "minutes", value_name = "MINUTES", default_value = "2", value_parser = minutes)]
     pub length: Duration,
+    /// On a PostgreSQL and its standby, in place of etcd. Beside each host, another one goes by an
+    /// advisory lock, as people write it: what it does wrong is counted.
+    #[arg(long, conflicts_with_all = ["version", "operator", "false_alarms"])]
+    pub postgres: bool,
     /// Which etcd: 3.4, 3.5.16, or 3.5, of which members that are killed may come to differ.
     #[arg(long = "etcd", value_name = "VERSION", default_value = "3.5.16")]
     pub version: Version,
@@ -88,25 +98,25 @@ fn minutes(text: &str) -> Result<Duration, String> {
 /// Where it could not be carried through; the logs until then can be judged.
 pub async fn run(options: &Options, logs: &Path, counter: &Path) -> io::Result<()> {
     let mut run = Run::prepare(options, logs, counter).await?;
-    let result = run.carry_through(options).await;
-    for member in 0..MEMBERS {
-        std::fs::write(logs.join(format!("member-{member}.log")), run.cluster.log(member))?;
-    }
+    let result = run.carry_through(options, logs).await;
+    run.servers.write_logs(logs)?;
     result
 }
 
 struct Run {
     log: Log,
     plan: Plan,
-    cluster: Cluster,
+    servers: Servers,
     elections: Vec<String>,
     hosts: Vec<Host>,
+    /// Beside each host one that goes by an advisory lock, which suffers all that its host suffers.
+    beside: Vec<Host>,
 }
 
 impl Run {
-    /// Starts the cluster. The hosts do not run yet.
+    /// Starts the servers. The hosts do not run yet.
     async fn prepare(options: &Options, logs: &Path, counter: &Path) -> io::Result<Self> {
-        let (elections, hosts, ttl, seed) = if options.false_alarms {
+        let (elections, count, ttl, seed) = if options.false_alarms {
             (4, 8, 5, Some(0))
         } else {
             (options.elections, 3, 3, options.seed)
@@ -114,39 +124,52 @@ impl Run {
         let ttl = Duration::from_secs(options.ttl.unwrap_or(ttl));
         let seed = seed.unwrap_or_else(|| fastrand::u64(..));
         println!("seed {seed}");
-        let mut settings = Settings::new(options.version, ttl, seed);
+        let elections: Vec<_> = (1..=elections).map(|number| format!("jobs-{number}")).collect();
+        let (mut settings, plan) = if options.postgres {
+            (Settings::of_postgres(ttl, seed), Plan::on_postgres(seed, ttl))
+        } else {
+            (Settings::new(options.version, ttl, seed), Plan::on_etcd(seed, ttl, options.operator))
+        };
         settings.bound += nanoseconds(EACH * (options.elections - 1));
         let log = Log::of_soak(logs, settings)?;
-        let cluster = Cluster::start(options.version, MEMBERS).await;
-        let members = [0, 1, 2].map(|member| cluster.address(member));
-        let mut run = Self {
-            log,
-            plan: Plan::new(seed, ttl, options.operator),
-            cluster,
-            elections: (1..=elections).map(|number| format!("jobs-{number}")).collect(),
-            hosts: Vec::new(),
+        let servers = if options.postgres {
+            let advisory = advisory::counter_of(&elections[0]);
+            let counters: Vec<_> = elections.iter().cloned().chain([advisory]).collect();
+            Servers::Postgres(Box::new(block_in_place(|| Pair::start(&counters))))
+        } else {
+            Servers::Etcd(Cluster::start(options.version, MEMBERS).await)
         };
-        for number in 0..hosts {
+        let (hosts, beside) = (Vec::new(), Vec::new());
+        let mut run = Self { log, plan, servers, elections, hosts, beside };
+        let (store, members) = (run.servers.store(), run.servers.addresses());
+        for number in 0..count {
             let elections = if options.false_alarms {
                 // In each election one leads, and one waits.
                 vec![run.elections[number % run.elections.len()].clone()]
             } else {
                 run.elections.clone()
             };
-            let program =
-                Program { command: vec![counter.into()], elections, logs: logs.to_owned(), ttl };
+            let (command, logs) = (vec![counter.into()], logs.to_owned());
+            let program = Program { command, store, elections, logs, ttl };
             let seed = (!options.false_alarms).then(|| run.plan.rng().u64(..));
             let name = format!("worker-{}", number + 1);
+            if options.postgres {
+                let mut program = program.clone();
+                program.command.push("--advisory-lock".into());
+                program.logs.push(ADVISORY);
+                log::directory(&program.logs)?;
+                run.beside.push(Host::new(name.clone(), program, seed, &members).await);
+            }
             run.hosts.push(Host::new(name, program, seed, &members).await);
         }
         Ok(run)
     }
 
-    async fn carry_through(&mut self, options: &Options) -> io::Result<()> {
+    async fn carry_through(&mut self, options: &Options, logs: &Path) -> io::Result<()> {
         if options.false_alarms {
             self.disturb_links();
         }
-        for host in &mut self.hosts {
+        for host in self.hosts.iter_mut().chain(&mut self.beside) {
             host.start()?;
         }
         self.all_elections_have_leaders().await?;
@@ -168,7 +191,23 @@ impl Run {
             }
         }
         self.log.write(Event::Ended);
-        finish(&mut self.hosts, &self.cluster.url(), &self.elections, &self.log).await
+        if options.postgres {
+            self.finish_beside(logs).await?;
+        }
+        finish(&mut self.hosts, &self.servers.url(), &self.elections, &self.log).await
+    }
+
+    /// Ends the hosts by advisory lock, and leaves in their directory what the soak has logged, and what
+    /// their counter has come to.
+    async fn finish_beside(&mut self, logs: &Path) -> io::Result<()> {
+        self.beside.clear();
+        let directory = logs.join(ADVISORY);
+        std::fs::copy(logs.join(log::OF_SOAK), directory.join(log::OF_SOAK))?;
+        let election = advisory::counter_of(&self.elections[0]);
+        let counter = Counter::connect(&self.servers.url(), &election).await;
+        let value = counter.map_err(failed)?.value().await.map_err(failed)?;
+        Log::create(&directory, "counter")?.write(Event::Counted { election, value });
+        Ok(())
     }
 
     /// Loses 1% of the packets between hosts and members, and delays the others. The packets
@@ -198,11 +237,8 @@ impl Run {
                 return Ok(());
             }
             if since.elapsed() > LEADER_TIMEOUT {
-                let members = 0..self.cluster.members();
-                let revisions: Vec<_> = members.map(|at| self.cluster.revision(at)).collect();
-                let revisions = revisions.join(", ");
-                let sentence = "not every election has a leader; the members' revisions:";
-                return Err(io::Error::other(format!("{sentence} {revisions}")));
+                let state = block_in_place(|| self.servers.state());
+                return Err(io::Error::other(format!("not every election has a leader; {state}")));
             }
             sleep(Duration::from_millis(20)).await;
         }
@@ -210,7 +246,7 @@ impl Run {
 
     /// Makes some faults, and heals all of them.
     async fn phase(&mut self) -> io::Result<()> {
-        let leader = block_in_place(|| self.cluster.leader());
+        let leader = block_in_place(|| self.servers.leader());
         let mut steps: Vec<(Duration, usize, Option<Kind>)> = Vec::new();
         for (number, Planned { kind, begins, ends }) in self.plan.phase().into_iter().enumerate() {
             steps.push((begins, number, Some(kind)));
@@ -248,13 +284,14 @@ impl Run {
         let host = if rng.bool() { leads } else { None };
         let host = host.or_else(|| rng.choice(idle.iter().copied()));
         let host = host.map(|host| self.hosts[host].name.clone());
-        let follower = (leader + rng.usize(1..MEMBERS)) % MEMBERS;
-        let one = rng.usize(..MEMBERS);
+        let members = self.servers.addresses().len();
+        let follower = (leader + rng.usize(1..members)) % members;
+        let one = rng.usize(..members);
         Some(match kind {
             Kind::KillHost => Fault::KillHost { host: host? },
             Kind::PauseHost { .. } => Fault::PauseHost { host: host? },
             Kind::CutHost(cut) => {
-                Fault::CutHost { host: host?, members: (0..MEMBERS).collect(), cut }
+                Fault::CutHost { host: host?, members: (0..members).collect(), cut }
             }
             Kind::CutHostFromOne(cut) => Fault::CutHost { host: host?, members: vec![one], cut },
             Kind::SlowHost => Fault::SlowHost {
@@ -270,6 +307,12 @@ impl Run {
                 };
                 Fault::FailMembers { failure, leader: members.contains(&leader), members }
             }
+            Kind::Promote { behind } => {
+                Fault::Promote { behind_ms: if behind { rng.u64(500..3_000) } else { 0 } }
+            }
+            Kind::StepClock => Fault::StepClock { seconds: rng.choice(STEPS)? },
+            Kind::Terminate => Fault::Terminate,
+            Kind::Vacuum => Fault::Vacuum,
             Kind::Compact => Fault::Compact,
             Kind::Defragment => Fault::Defragment { member: one },
             Kind::Depose(by) => Fault::Depose { epoch: self.leader().await?.epoch.into(), by },
@@ -278,26 +321,33 @@ impl Run {
 
     async fn make(&mut self, fault: &Fault) {
         match fault {
-            Fault::KillHost { host } => self.host(host).kill(),
-            Fault::PauseHost { host } => self.host(host).pause(),
+            Fault::KillHost { host } => self.both(host).for_each(Host::kill),
+            Fault::PauseHost { host } => self.both(host).for_each(|host| host.pause()),
             Fault::CutHost { host, members, cut } => {
-                for member in members {
-                    let link = &self.host(host).links[*member];
-                    match cut {
-                        Cut::Requests => link.stall_requests(),
-                        Cut::Replies => link.stall_replies(),
-                        Cut::Both => link.black_hole(),
-                        Cut::Refused => link.refuse(),
+                for host in self.both(host) {
+                    for link in members.iter().map(|member| &host.links[*member]) {
+                        match cut {
+                            Cut::Requests => link.stall_requests(),
+                            Cut::Replies => link.stall_replies(),
+                            Cut::Both => link.black_hole(),
+                            Cut::Refused => link.refuse(),
+                        }
                     }
                 }
             }
             Fault::SlowHost { host, delay_ms, jitter_ms } => {
                 let [delay, jitter] = [delay_ms, jitter_ms].map(|ms| Duration::from_millis(*ms));
-                self.host(host).links.iter().for_each(|link| link.slow(delay, jitter));
+                let links = self.both(host).flat_map(|host| &host.links);
+                links.for_each(|link| link.slow(delay, jitter));
             }
-            Fault::FailMembers { failure, members, .. } => block_in_place(|| {
-                members.iter().for_each(|member| self.cluster.fail(*member, *failure));
-            }),
+            Fault::FailMembers { failure, members, .. } => {
+                block_in_place(|| self.servers.fail(members, *failure));
+            }
+            Fault::Promote { .. } | Fault::StepClock { .. } | Fault::Terminate | Fault::Vacuum => {
+                if let Some(event) = block_in_place(|| self.servers.disturb(fault)) {
+                    self.log.write(event);
+                }
+            }
             Fault::Compact => self.operate(self.compact()).await,
             Fault::Defragment { member } => self.operate(self.defragment(*member)).await,
             Fault::Depose { epoch, by } => self.operate(self.depose((*epoch).into(), *by)).await,
@@ -306,23 +356,31 @@ impl Run {
 
     fn heal(&mut self, fault: &Fault) -> io::Result<()> {
         match fault {
-            Fault::KillHost { host } => self.host(host).start()?,
-            Fault::PauseHost { host } => self.host(host).resume(),
+            Fault::KillHost { host } => {
+                for host in self.both(host) {
+                    host.start()?;
+                }
+            }
+            Fault::PauseHost { host } => self.both(host).for_each(|host| host.resume()),
             Fault::CutHost { host, .. } | Fault::SlowHost { host, .. } => {
-                self.host(host).links.iter().for_each(|link| link.heal());
+                self.both(host).flat_map(|host| &host.links).for_each(|link| link.heal());
             }
             // A phase has one such fault at the most.
-            Fault::FailMembers { .. } => block_in_place(|| self.cluster.recover()),
+            Fault::FailMembers { .. } | Fault::Promote { .. } => {
+                block_in_place(|| self.servers.recover());
+            }
+            Fault::StepClock { .. } | Fault::Terminate | Fault::Vacuum => {}
             Fault::Compact | Fault::Defragment { .. } | Fault::Depose { .. } => {}
         }
         Ok(())
     }
 
-    fn host(&mut self, name: &str) -> &mut Host {
-        self.hosts.iter_mut().find(|host| host.name == name).expect("it is one of them")
+    /// The host of this name, and the one beside it.
+    fn both(&mut self, name: &str) -> impl Iterator<Item = &mut Host> {
+        self.hosts.iter_mut().chain(&mut self.beside).filter(move |host| host.name == name)
     }
 
-    // What an operator does.
+    // What an operator does, to etcd.
 
     /// An operation may fail, because other things are wrong as well.
     async fn operate(&self, operation: impl Future<Output = Result<(), Box<dyn Error>>>) {
@@ -371,7 +429,7 @@ impl Run {
     }
 
     async fn store(&self) -> Result<EtcdStore, Box<dyn Error>> {
-        let url = self.cluster.url().parse()?;
+        let url = self.servers.url().parse()?;
         Ok(EtcdStore::connect(&url, &Credentials::default(), OPERATOR_TIMEOUT).await?)
     }
 
@@ -379,9 +437,14 @@ impl Run {
         &self,
         members: impl IntoIterator<Item = usize>,
     ) -> Result<Client, etcd_client::Error> {
-        let members = members.into_iter().map(|member| self.cluster.address(member).to_string());
+        let addresses = self.servers.addresses();
+        let members = members.into_iter().map(|member| addresses[member].to_string());
         Client::connect(members.collect::<Vec<_>>(), None).await
     }
+}
+
+fn failed(failure: Failure) -> io::Error {
+    io::Error::other(failure.to_string())
 }
 
 /// Ends hosts in order, and logs what the counters of the elections have come to.
@@ -399,7 +462,6 @@ pub async fn finish(
     for host in hosts {
         host.ended().await.map_err(io::Error::other)?;
     }
-    let failed = |failure: Failure| io::Error::other(failure.to_string());
     let counter = Counter::connect(url, &elections[0]).await.map_err(failed)?;
     for election in elections {
         let value = counter.of(election).value().await.map_err(failed)?;

@@ -9,9 +9,9 @@ use incumbent::Mark;
 use super::faults::{self, InForce};
 use super::log::{Event, Line, Settings, TermState, nanoseconds};
 use crate::cluster::Failure;
-use incumbent_simulation::history::{History, Outcome};
 use incumbent_terms::Fault;
 
+mod counters;
 mod report;
 
 pub use report::Report;
@@ -126,7 +126,7 @@ pub fn judge(lines: &[Line]) -> Report {
             Duration::from_nanos(settings.bound)
         ));
     }
-    counted(lines, &mut report);
+    counters::judge(lines, &mut report);
     report
 }
 
@@ -325,85 +325,6 @@ fn longest_calm(faults: &[InForce], since: Mark, until: Mark) -> Duration {
         calm_since = calm_since.max(ends);
     }
     longest.max(span(calm_since, until))
-}
-
-/// Each counter's history has an order, and no increment was made by a term that another
-/// had followed.
-fn counted(lines: &[Line], report: &mut Report) {
-    let mut counters: BTreeMap<&str, Counter> = BTreeMap::new();
-    // By the process and the number that it has there.
-    let mut under_way: BTreeMap<(&str, u64), Increment<'_>> = BTreeMap::new();
-    for Line { process, mark, event } in lines {
-        let process = process.as_str();
-        match event {
-            Event::Invoke { election, increment, epoch, .. } => {
-                let begun = counters.entry(election).or_default().history.begin(0, 0, *mark);
-                let one = Increment { election, begun, epoch: *epoch, read: 0 };
-                under_way.insert((process, *increment), one);
-            }
-            Event::Read { increment, value } => {
-                if let Some(one) = under_way.get_mut(&(process, *increment)) {
-                    one.read = *value;
-                    let counter = counters.entry(one.election).or_default();
-                    counter.history.read(one.begun, *mark, *value);
-                }
-            }
-            Event::Return { increment, outcome } => {
-                if let Some(one) = under_way.remove(&(process, *increment)) {
-                    report.increments[*outcome as usize] += 1;
-                    let counter = counters.entry(one.election).or_default();
-                    counter.history.end(one.begun, *mark, *outcome);
-                    if *outcome == Outcome::Applied {
-                        counter.epochs.insert(one.read, one.epoch);
-                    }
-                }
-            }
-            Event::Counted { election, value } => {
-                counters.entry(election).or_default().came_to = Some(*value);
-            }
-            _ => {}
-        }
-    }
-    for (election, counter) in counters {
-        let epochs: Vec<_> = counter.epochs.into_iter().collect();
-        for pair in epochs.windows(2) {
-            if let [(_, earlier), (value, later)] = pair
-                && later < earlier
-            {
-                report.violations.push(format!(
-                    "epoch {later} of {election} counted from {value} on, \
-                     after epoch {earlier} had counted"
-                ));
-            }
-        }
-        if let Some(value) = counter.came_to
-            && !counter.history.is_linearizable(0, value)
-        {
-            report.violations.push(format!(
-                "no order of all increments by leaders of {election} leads to {value}"
-            ));
-        }
-    }
-}
-
-/// What is known of a counter.
-#[derive(Debug, Default)]
-struct Counter {
-    history: History,
-    /// Which epoch counted from each value on, where that was acknowledged.
-    epochs: BTreeMap<u64, i64>,
-    came_to: Option<u64>,
-}
-
-/// An increment under way.
-struct Increment<'a> {
-    election: &'a str,
-    /// Its number in the history.
-    begun: usize,
-    /// Of the term that guards it.
-    epoch: i64,
-    /// The value that it has read.
-    read: u64,
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use incumbent_tests::soak::faults::Fault;
 use incumbent_tests::soak::hosts::{Host, Program};
 use incumbent_tests::soak::log::{self, Event, Log, Settings, nanoseconds};
 use incumbent_tests::soak::run::finish;
+use incumbent_tests::soak::servers::Store;
 use incumbent_tests::soak::terms::{self, Report};
 use incumbent_tests::wait::{ExpectSoon, LIMIT, until};
 use rustix::process::Signal;
@@ -129,7 +130,7 @@ impl World {
         for (name, mut command) in commands {
             command.extend(["--contest".into(), contest.into()]);
             let (elections, logs) = (vec![ELECTION.into()], logs.path().to_owned());
-            let program = Program { command, elections, logs, ttl };
+            let program = Program { command, store: Store::Etcd, elections, logs, ttl };
             hosts.push(Host::new(name.into(), program, None, &[etcd.address()]).await);
         }
         let counter = Counter::connect(&etcd.url(), ELECTION).expect_soon("connects").await;

@@ -40,6 +40,8 @@ pub struct Report {
     pub handovers: Vec<Duration>,
     /// Increments of the counter: acknowledged, of unknown outcome, and not made.
     pub increments: [u64; 3],
+    /// How many of those that were acknowledged are missing in the counters.
+    pub lost: u64,
     /// Claims that proved false.
     pub violations: Vec<String>,
 }
@@ -53,9 +55,10 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Settings { seed, etcd, ttl, .. }) = &self.settings {
+        if let Some(settings @ Settings { seed, store, ttl, .. }) = &self.settings {
             let ttl = Duration::from_nanos(*ttl);
-            writeln!(f, "etcd {etcd}, seed {seed}, leases of {ttl:?}, {:.0?}", self.lasted)?;
+            let etcd = if settings.is_postgres() { "" } else { "etcd " };
+            writeln!(f, "{etcd}{store}, seed {seed}, leases of {ttl:?}, {:.0?}", self.lasted)?;
         }
         let faults: u64 = self.faults.values().sum();
         writeln!(f, "faults: {faults}")?;
@@ -93,7 +96,8 @@ impl fmt::Display for Report {
         let [applied, unknown, nothing] = self.increments;
         writeln!(
             f,
-            "increments: {applied} made, {unknown} of unknown outcome, {nothing} not made"
+            "increments: {applied} made, {unknown} of unknown outcome, {nothing} not made, {} lost",
+            self.lost
         )?;
         if !self.broken_words.is_empty() {
             list(f, "keys that etcd took away before their time", &self.broken_words)?;

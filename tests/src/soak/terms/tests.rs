@@ -1,3 +1,5 @@
+use incumbent_simulation::history::Outcome;
+
 use super::*;
 use crate::soak::faults::{Fault, Removal};
 
@@ -6,7 +8,7 @@ const SECOND: Mark = 1_000_000_000;
 /// Leases of 3 s, and 5 s without a leader are allowed. All is ready at 10 s; marks
 /// are given in seconds.
 fn judged(events: &[(&str, u64, Event)]) -> Report {
-    let settings = Settings { seed: 0, etcd: "3.5".into(), ttl: 3 * SECOND, bound: 5 * SECOND };
+    let settings = Settings { seed: 0, store: "3.5".into(), ttl: 3 * SECOND, bound: 5 * SECOND };
     let began = [("soak", 0, Event::Began(settings)), ("soak", 10, Event::Ready)];
     let ended = [("soak", 100, Event::Ended)];
     let mut lines: Vec<_> = [&began[..], events, &ended]
@@ -183,7 +185,7 @@ fn what_an_earlier_term_counts_late() {
             let (election, leads) = ("jobs".into(), false);
             let invoke = Event::Invoke { election, increment, epoch, leads };
             events.push(("worker-1.1", at, invoke));
-            events.push(("worker-1.1", at + 1, Event::Read { increment, value }));
+            events.push(("worker-1.1", at + 1, Event::Read { increment, value, timeline: None }));
             let outcome = Outcome::Applied;
             events.push(("worker-1.1", at + 2, Event::Return { increment, outcome }));
         }
@@ -194,4 +196,40 @@ fn what_an_earlier_term_counts_late() {
     assert_eq!(counted(9, 8), 1);
     let lost = [("worker-1.1", 10, elected(9, 100)), ("soak", 101, counted_to(1))];
     assert_eq!(violations(&lost), 1, "nobody counted to 1");
+}
+
+/// Increments of one leader from these values on, each on its timeline, at 20 s, 23 s, ….
+fn increments(read: &[(u64, u32)]) -> Vec<(&'static str, u64, Event)> {
+    let mut events = vec![("worker-1.1", 10, elected(9, 100))];
+    for ((value, timeline), increment) in read.iter().copied().zip(0..) {
+        let (at, election, epoch, leads) = (20 + 3 * increment, "jobs".into(), 9, false);
+        let read = Event::Read { increment, value, timeline: Some(timeline) };
+        let outcome = Outcome::Applied;
+        events.push(("worker-1.1", at, Event::Invoke { election, increment, epoch, leads }));
+        events.push(("worker-1.1", at + 1, read));
+        events.push(("worker-1.1", at + 2, Event::Return { increment, outcome }));
+    }
+    events
+}
+
+#[test]
+fn what_a_lost_primary_counted_last() {
+    let judged_from = |since: u64, left: u64, read: &[(u64, u32)], value: u64| {
+        let counters = [("jobs".to_owned(), left)].into();
+        let since = since * SECOND;
+        let mut events = increments(read);
+        // The next server is heard of before this is written.
+        events.push(("soak", 33, Event::TakenOver { since, timeline: 2, counters }));
+        events.push(("soak", 101, counted_to(value)));
+        let report = judged(&events);
+        (report.violations.len(), report.lost)
+    };
+    let kept = [(0, 1), (1, 1), (2, 2), (3, 2)];
+    assert_eq!(judged_from(26, 2, &kept, 4), (0, 0));
+    let lost = [(0, 1), (1, 1), (1, 2), (2, 2)];
+    assert_eq!(judged_from(24, 1, &lost, 3), (0, 0), "the second one was not copied yet");
+    assert_eq!(judged_from(26, 1, &lost, 3), (1, 1), "it was copied");
+    assert_eq!(judged_from(24, 1, &lost, 2), (1, 1), "one of the new server is missing");
+    let early = [(0, 1), (1, 1), (0, 2)];
+    assert_eq!(judged_from(26, 2, &early, 2), (1, 0), "a server that had not all was read");
 }
