@@ -260,7 +260,9 @@ impl Kind {
         let is_alone = |kind| kind == Self::Fail(Members::Leader, Failure::Paused);
         // What was killed becomes healthy only with a quorum of the others.
         let is_of_members = |kind| {
-            matches!(kind, Self::Fail(..) | Self::Promote { .. } | Self::StepClock | Self::Vacuum)
+            // Or needs one that answers.
+            let needs_it = matches!(kind, Self::Terminate | Self::Vacuum);
+            needs_it || matches!(kind, Self::Fail(..) | Self::Promote { .. } | Self::StepClock)
         };
         let both_of_members = is_of_members(self) && is_of_members(other);
         !is_alone(self) && !is_alone(other) && !both_of_members
