@@ -4,7 +4,7 @@ use futures_util::future::select_all;
 use incumbent::{Options, Session};
 use incumbent_tests::postgres::Pooler;
 use incumbent_tests::relay::Relay;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::*;
 
@@ -33,6 +33,9 @@ async fn hand_over(url: &str, times: usize) -> Vec<i64> {
     epochs
 }
 
+const END_VICTIMS: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = 'victim'";
+
 fn rise(epochs: &[i64]) -> bool {
     epochs.is_sorted_by(|one, other| one < other)
 }
@@ -47,12 +50,25 @@ async fn connections_that_are_ended_all_the_time_hold_up_no_election() {
         if let Ok(epochs) = timeout(Duration::from_millis(100), &mut handing_over).await {
             break epochs;
         }
-        postgres.sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE application_name = 'victim'",
-        );
+        postgres.sql(END_VICTIMS);
     };
     assert!(epochs.len() == 20 && rise(&epochs), "{epochs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_is_opened_though_its_first_connections_are_ended() {
+    let postgres = Postgres::start();
+    let url = format!("{}?application_name=victim", postgres.url());
+    let opening = tokio::spawn(async move {
+        for _ in 0..40 {
+            open(&url).await;
+        }
+    });
+    while !opening.is_finished() {
+        postgres.sql(END_VICTIMS);
+        sleep(Duration::from_millis(20)).await;
+    }
+    opening.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,7 +242,7 @@ async fn other_work_in_the_database_holds_up_nobody_for_long() {
     let (epochs, ()) = tokio::join!(hand_over(&url, 10), async {
         for _ in 0..5 {
             postgres.sql(&rewritten);
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(20)).await;
         }
     });
     assert!(rise(&epochs), "{epochs:?}");

@@ -35,7 +35,8 @@ use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Client;
 
 use self::access::Access;
 use self::failure::Trouble;
@@ -155,13 +156,7 @@ impl PostgresStore {
         time: Time,
     ) -> Result<Self, ConnectError> {
         let access = Access::new(url, credentials, dial_timeout)?;
-        let client = access.connect(None).await?;
-        schema::prepare(&client, url).await.map_err(|trouble| match trouble {
-            Trouble::Unconnected(error) => error,
-            Trouble::Failed(error) => {
-                ConnectError::NoStore { store: url.to_string(), reason: failure::said(&error) }
-            }
-        })?;
+        let client = Self::first_client(&access, dial_timeout).await?;
         let shared = Arc::new(Shared { access, time, sightings: Mutex::default() });
         let (writer, jobs) = unbounded_channel();
         let (renewer, renewals) = unbounded_channel();
@@ -173,8 +168,37 @@ impl PostgresStore {
         let (last_set, schema) = (AtomicU64::new(0), url.schema().to_owned());
         Ok(Self { channels: Arc::new(Channels { writer, renewer, watcher, last_set, schema }) })
     }
+
+    /// A connection to a database that is fit to be a store. One that somebody ends there meanwhile is
+    /// made again.
+    async fn first_client(access: &Access, within: Duration) -> Result<Client, ConnectError> {
+        let begun = Instant::now();
+        loop {
+            let prepared = async {
+                let client = access.connect(None).await?;
+                schema::prepare(&client, &access.url).await?;
+                Ok::<_, Trouble>(client)
+            };
+            match prepared.await {
+                Err(trouble) if trouble.is_an_ended_connection() && begun.elapsed() < within => {
+                    sleep(BETWEEN_CONNECTIONS).await;
+                }
+                prepared => {
+                    return prepared.map_err(|trouble| match trouble {
+                        Trouble::Unconnected(error) => error,
+                        Trouble::Failed(error) => ConnectError::NoStore {
+                            store: access.url.to_string(),
+                            reason: failure::said(&error),
+                        },
+                    });
+                }
+            }
+        }
+    }
 }
 
+/// How soon a first connection that was ended is followed by another.
+const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(10);
 /// Longer ones do not go into an index of PostgreSQL's.
 const LONGEST_KEY: usize = 2_600;
 

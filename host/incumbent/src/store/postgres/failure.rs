@@ -35,6 +35,21 @@ impl Trouble {
             }),
         }
     }
+
+    /// Whether the server let us in, and the connection ended before anything came of it.
+    pub(super) fn is_an_ended_connection(&self) -> bool {
+        match self {
+            Self::Failed(error) => was_ended(error),
+            Self::Unconnected(ConnectError::Unreachable { reason, .. }) => {
+                reason.source().and_then(|error| error.downcast_ref()).is_some_and(was_ended)
+            }
+            Self::Unconnected(_) => false,
+        }
+    }
+}
+
+fn was_ended(error: &Error) -> bool {
+    error.is_closed() || error.code() == Some(&SqlState::ADMIN_SHUTDOWN)
 }
 
 /// A server that was promoted once may be a standby now.
