@@ -23,6 +23,8 @@ pub(crate) mod etcd;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) mod following;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod job;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) mod limits;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
@@ -35,6 +37,8 @@ pub(crate) mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) mod time;
 pub(crate) mod url;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod watch_set;
 
 /// A place that holds leases and keys: etcd, or a store that behaves as etcd does.
 ///

@@ -23,35 +23,34 @@ mod tls;
 mod watcher;
 mod writer;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use self::access::Access;
 use self::failure::Trouble;
 use self::sightings::{Moment, Sightings};
 use self::watcher::Watcher;
-use self::writer::{Job, Writer, WriterRequest};
+use self::writer::{Writer, WriterRequest};
 use super::connect_error::ConnectError;
 use super::credentials::Credentials;
 use super::following::WatchRequest;
+use super::job::Job;
 use super::memory::keys_of;
 use super::sharing::Opened;
 use super::time::Time;
 use super::url::PostgresUrl;
-use super::{Store, Watches, limits};
-use crate::types::{Answer, Change, Failure, Operation, RequestId, Watch, Watched};
+use super::watch_set::WatchSet;
+use super::{Store, Watches};
+use crate::types::{Answer, Failure, Operation};
 
 /// Leases and keys in a PostgreSQL database. A cheap clone: all clones share three connections. Lives on
 /// the tokio runtime that it was made on.
@@ -220,22 +219,10 @@ impl Store for PostgresStore {
     fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
         let channels = Arc::clone(&self.channels);
         async move {
-            limits::check(&operation)?;
             check_keys(&operation)?;
-            let (reply, answered) = oneshot::channel();
             let renewal = matches!(operation, Operation::KeepAlive(_));
-            let job = Job { operation, give_up: Instant::now().checked_add(within), reply };
             let writer = if renewal { &channels.renewer } else { &channels.writer };
-            if writer.send(WriterRequest::Perform(job)).is_err() {
-                return Err(Failure::Unavailable);
-            }
-            let answer = answered.map(|answer| answer.unwrap_or(Err(Failure::Unavailable)));
-            if renewal {
-                // A renewal that was started in time counts, however late its answer is.
-                answer.await
-            } else {
-                timeout(within, answer).await.unwrap_or(Err(Failure::Timeout))
-            }
+            Job::done(operation, within, |job| writer.send(WriterRequest::Perform(job))).await
         }
         .boxed()
     }
@@ -247,58 +234,10 @@ impl Store for PostgresStore {
     fn watches(&self) -> Box<dyn Watches> {
         let channels = Arc::clone(&self.channels);
         let set = channels.last_set.fetch_add(1, Ordering::Relaxed) + 1;
-        let (tell, seen) = unbounded_channel();
-        Box::new(PostgresWatches { channels, set, open: BTreeSet::new(), tell, seen })
-    }
-}
-
-/// A set of watches.
-struct PostgresWatches {
-    channels: Arc<Channels>,
-    set: u64,
-    open: BTreeSet<RequestId>,
-    tell: UnboundedSender<Watched>,
-    seen: UnboundedReceiver<Watched>,
-}
-
-impl PostgresWatches {
-    fn request(&self, request: WatchRequest) {
-        if let Err(refused) = self.channels.watcher.send(request) {
-            refused.0.refuse("the store's runtime has ended");
-        }
-    }
-}
-
-impl Watches for PostgresWatches {
-    fn open(&mut self, watch: Watch) {
-        self.open.insert(watch.id);
-        let tell = self.tell.clone();
-        self.request(WatchRequest::Open { set: self.set, watch, tell });
-    }
-
-    fn close(&mut self, id: RequestId) {
-        if self.open.remove(&id) {
-            self.request(WatchRequest::Close { set: self.set, id });
-        }
-    }
-
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Watched> {
-        // There is always a sender: our own.
-        while let Poll::Ready(Some(watched)) = self.seen.poll_recv(context) {
-            // The watch may have been closed since.
-            if self.open.contains(&watched.id) {
-                if matches!(watched.change, Change::Ended(_)) {
-                    self.open.remove(&watched.id);
-                }
-                return Poll::Ready(watched);
+        Box::new(WatchSet::new(set, move |request| {
+            if let Err(refused) = channels.watcher.send(request) {
+                refused.0.refuse("the store's runtime has ended");
             }
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for PostgresWatches {
-    fn drop(&mut self) {
-        self.request(WatchRequest::Leave { set: self.set });
+        }))
     }
 }

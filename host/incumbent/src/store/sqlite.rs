@@ -14,7 +14,6 @@
 //! | `notification` | how a process learns that another one has committed |
 //! | `writer` | the thread that does the operations, all that wait in one commit |
 //! | `watcher` | the thread that serves the watches, and has leases swept |
-//! | `watch` | the sets of watches |
 
 mod database;
 mod error;
@@ -24,7 +23,6 @@ mod place;
 mod quota;
 mod reading;
 mod waker;
-mod watch;
 mod watcher;
 mod writer;
 mod writing;
@@ -32,12 +30,11 @@ mod writing;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use self::database::Database;
 pub use self::error::SqliteError;
@@ -45,13 +42,16 @@ use self::hub::Hub;
 use self::place::Identity;
 pub use self::place::SharedWith;
 use self::quota::QUOTA;
-use self::watch::SqliteWatches;
-use self::writer::{Job, Writer, WriterRequest};
+use self::watcher::Watcher;
+use self::writer::{Writer, WriterRequest};
+use super::following::WatchRequest;
+use super::job::Job;
 use super::sharing::Opened;
 use super::time::Time;
-use super::{Store, Watches, limits};
+use super::watch_set::WatchSet;
+use super::{Store, Watches};
 use crate::clock::Clock;
-use crate::types::{Answer, Failure, Operation};
+use crate::types::{Answer, Operation};
 
 /// As many files as a store has open at once, and some more: the database and its log for each
 /// of its two threads, their memory, a journal, the notifier file, the directory.
@@ -201,25 +201,19 @@ impl Store for SqliteStore {
     fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
         let shared = Arc::clone(&self.shared);
         async move {
-            limits::check(&operation)?;
-            let (reply, answered) = oneshot::channel();
-            let renewal = matches!(operation, Operation::KeepAlive(_));
-            let job = Job { operation, give_up: Instant::now().checked_add(within), reply };
-            if shared.writer.send(WriterRequest::Perform(job)).is_err() {
-                return Err(Failure::Unavailable);
-            }
-            let answer = answered.map(|answer| answer.unwrap_or(Err(Failure::Unavailable)));
-            if renewal {
-                // A renewal that was started in time counts, however late its answer is.
-                answer.await
-            } else {
-                timeout(within, answer).await.unwrap_or(Err(Failure::Timeout))
-            }
+            Job::done(operation, within, |job| shared.writer.send(WriterRequest::Perform(job)))
+                .await
         }
         .boxed()
     }
 
     fn watches(&self) -> Box<dyn Watches> {
-        Box::new(SqliteWatches::new(Arc::clone(&self.shared)))
+        let shared = Arc::clone(&self.shared);
+        Box::new(WatchSet::new(shared.hub.enter(), move |request| match request {
+            WatchRequest::Leave { set } => shared.hub.leave(set),
+            WatchRequest::Open { .. } | WatchRequest::Close { .. } => {
+                shared.hub.request(request, || Watcher::start(&shared));
+            }
+        }))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{timeout, timeout_at};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -15,13 +15,9 @@ use super::connection::{read, write};
 use super::failure::{Trouble, failure};
 use super::request::{renewal, request, response};
 use super::schema::{in_schema, prepare};
-use crate::store::limits;
-use crate::types::{Answer, Failure, Mark, Operation};
+use crate::store::job::{Job, TOGETHER, TOGETHER_BYTES};
+use crate::types::{Failure, Mark, Operation};
 
-/// How many operations share a transaction at most.
-const TOGETHER: usize = 512;
-/// And how many bytes they put, unless one alone puts more.
-const TOGETHER_BYTES: usize = 4 << 20;
 /// How long to wait for a sweep.
 const SWEEP: Duration = Duration::from_secs(5);
 
@@ -40,15 +36,6 @@ pub(super) enum WriterRequest {
     Sweep,
     /// Notify all that listen.
     Notify,
-}
-
-/// One operation.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub(super) operation: Operation,
-    /// Not to be started after that, if there is a limit.
-    pub(super) give_up: Option<Instant>,
-    pub(super) reply: oneshot::Sender<Answer>,
 }
 
 /// What the calls of one batch have in common.
@@ -88,7 +75,7 @@ impl Writer {
             while let Some(request) = next {
                 match request {
                     WriterRequest::Perform(job) => {
-                        bytes += limits::put(&job.operation).unwrap_or_default();
+                        bytes += job.bytes();
                         jobs.push(job);
                     }
                     WriterRequest::Sweep => sweep = true,
@@ -265,17 +252,5 @@ fn answer(jobs: Vec<Job>, told: Result<Value, Failure>) {
             Err(failure) => Err(failure.clone()),
         };
         job.answer(answer);
-    }
-}
-
-impl Job {
-    /// Its caller is gone, or has waited long enough.
-    fn is_given_up(&self, now: Instant) -> bool {
-        self.reply.is_closed() || self.give_up.is_some_and(|give_up| give_up <= now)
-    }
-
-    fn answer(self, answer: Answer) {
-        // Its caller may have given up.
-        let _ = self.reply.send(answer);
     }
 }

@@ -4,8 +4,10 @@
 //! of a commit, when the next lease is over, and from time to time. It reads the history from the
 //! last revision on, so that no commit is missed or told twice, with a notification or without.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Transaction, TransactionBehavior};
@@ -40,8 +42,9 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn new(shared: &Shared) -> Self {
-        Self {
+    /// In a thread of its own.
+    pub(super) fn start(shared: &Shared) -> io::Result<()> {
+        let watcher = Self {
             path: shared.path.clone(),
             time: shared.time.clone(),
             writer: shared.writer.clone(),
@@ -49,11 +52,12 @@ impl Watcher {
             listener: Listener::new(&shared.path, Arc::clone(&shared.hub)),
             database: None,
             following: Following::default(),
-        }
+        };
+        thread::Builder::new().name("incumbent-watch".into()).spawn(|| watcher.run()).map(drop)
     }
 
     /// Until no set is left.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         let mut at_most = None;
         while let Some(requests) = self.hub.wait(at_most) {
             for request in requests {

@@ -9,7 +9,6 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Result, Transaction, TransactionBehavior};
-use tokio::sync::oneshot;
 
 use super::database::Database;
 use super::error::{failure, is_busy};
@@ -18,14 +17,10 @@ use super::notification::Notifier;
 use super::quota::Quota;
 use super::reading;
 use super::writing::Writing;
-use crate::store::limits;
+use crate::store::job::{Job, TOGETHER, TOGETHER_BYTES};
 use crate::store::time::Time;
 use crate::types::{Answer, Failure, Operation};
 
-/// How many operations share a commit at most.
-const TOGETHER: usize = 512;
-/// And how many bytes they put, unless one alone puts more.
-const TOGETHER_BYTES: usize = 4 << 20;
 /// How long to wait for the readers of SQLite's log, so that it can be restarted, while all
 /// writers wait; and how long to pause before that is tried again.
 const LOG_TIMEOUT: Duration = Duration::from_millis(50);
@@ -39,15 +34,6 @@ pub(super) enum WriterRequest {
     Perform(Job),
     /// Leases may be over.
     Sweep,
-}
-
-/// One operation.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub(super) operation: Operation,
-    /// Not to be started after that, if there is a limit.
-    pub(super) give_up: Option<Instant>,
-    pub(super) reply: oneshot::Sender<Answer>,
 }
 
 #[derive(Debug)]
@@ -261,21 +247,5 @@ impl Waiting {
         for (job, answer) in self.jobs.drain(..).zip(answers) {
             job.answer(answer);
         }
-    }
-}
-
-impl Job {
-    /// Its caller is gone, or has waited long enough.
-    fn is_given_up(&self, now: Instant) -> bool {
-        self.reply.is_closed() || self.give_up.is_some_and(|give_up| give_up <= now)
-    }
-
-    fn bytes(&self) -> usize {
-        limits::put(&self.operation).unwrap_or_default()
-    }
-
-    fn answer(self, answer: Answer) {
-        // Its caller may have given up.
-        let _ = self.reply.send(answer);
     }
 }

@@ -1,53 +1,40 @@
-//! The sets of watches.
+//! A set of watches, where one task or thread serves all sets.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::Shared;
-use super::watcher::Watcher;
-use crate::store::Watches;
-use crate::store::following::WatchRequest;
+use super::Watches;
+use super::following::WatchRequest;
 use crate::types::{Change, RequestId, Watch, Watched};
 
-/// A set of watches. One thread of the store's serves all sets.
-pub(super) struct SqliteWatches {
-    shared: Arc<Shared>,
+/// A set of watches, by its number, which makes its requests in some way.
+pub(crate) struct WatchSet<R: Fn(WatchRequest)> {
     set: u64,
+    request: R,
     open: BTreeSet<RequestId>,
     tell: UnboundedSender<Watched>,
     seen: UnboundedReceiver<Watched>,
 }
 
-impl SqliteWatches {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let set = shared.hub.enter();
+impl<R: Fn(WatchRequest)> WatchSet<R> {
+    pub(crate) fn new(set: u64, request: R) -> Self {
         let (tell, seen) = unbounded_channel();
-        Self { shared, set, open: BTreeSet::new(), tell, seen }
-    }
-
-    fn request(&self, request: WatchRequest) {
-        self.shared.hub.request(request, || {
-            let watcher = Watcher::new(&self.shared);
-            let serve = move || watcher.run();
-            thread::Builder::new().name("incumbent-watch".into()).spawn(serve).map(drop)
-        });
+        Self { set, request, open: BTreeSet::new(), tell, seen }
     }
 }
 
-impl Watches for SqliteWatches {
+impl<R: Fn(WatchRequest) + Send> Watches for WatchSet<R> {
     fn open(&mut self, watch: Watch) {
         self.open.insert(watch.id);
         let tell = self.tell.clone();
-        self.request(WatchRequest::Open { set: self.set, watch, tell });
+        (self.request)(WatchRequest::Open { set: self.set, watch, tell });
     }
 
     fn close(&mut self, id: RequestId) {
         if self.open.remove(&id) {
-            self.request(WatchRequest::Close { set: self.set, id });
+            (self.request)(WatchRequest::Close { set: self.set, id });
         }
     }
 
@@ -66,8 +53,8 @@ impl Watches for SqliteWatches {
     }
 }
 
-impl Drop for SqliteWatches {
+impl<R: Fn(WatchRequest)> Drop for WatchSet<R> {
     fn drop(&mut self) {
-        self.shared.hub.leave(self.set);
+        (self.request)(WatchRequest::Leave { set: self.set });
     }
 }
