@@ -19,11 +19,7 @@ pub const TABLE: &str =
     "CREATE TABLE IF NOT EXISTS counters (election text PRIMARY KEY, n bigint NOT NULL)";
 /// The timeline of a primary: another one once a standby has taken over.
 pub const TIMELINE: &str =
-    "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int";
-/// The value, and the timeline.
-const READ: &str =
-    "SELECT n, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
-    FROM counters WHERE election = $1";
+    "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int";
 const WRITE: &str = "UPDATE counters SET n = $2 WHERE election = $1";
 /// The longest work between a read and a write.
 const WORK: Duration = Duration::from_millis(20);
@@ -55,8 +51,8 @@ impl Table {
 
     pub(super) async fn value(&self) -> Result<u64, Error> {
         let client = connect(&self.config).await?;
-        let row = client.query_one(READ, &[&self.election]).await?;
-        Ok(row.get::<_, i64>(0).cast_unsigned())
+        let (value, _) = read(&client, &self.election).await?;
+        Ok(value.cast_unsigned())
     }
 
     /// A connection that nobody else uses, or the place of one.
@@ -113,7 +109,8 @@ pub async fn read(
     client: &impl tokio_postgres::GenericClient,
     election: &str,
 ) -> Result<(i64, u32), Error> {
-    let row = client.query_one(READ, &[&election]).await?;
+    let read = format!("SELECT n, {TIMELINE} FROM counters WHERE election = $1");
+    let row = client.query_one(&read, &[&election]).await?;
     Ok((row.get(0), row.get::<_, i32>(1).cast_unsigned()))
 }
 

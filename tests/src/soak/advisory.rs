@@ -12,14 +12,12 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::config::{Config, TargetSessionAttrs};
 use tokio_postgres::{Client, Error};
 
-use super::host::leads_for;
+use super::host::{PAUSE, leads_for};
 use super::log::{Event, Log, TermState};
 use crate::counter::postgres::{connect, read, work, write};
 
 /// Between two attempts to take the lock.
 const ATTEMPT: Duration = Duration::from_millis(100);
-/// Between two increments.
-const PAUSE: Duration = Duration::from_millis(25);
 /// Between two looks at the lock's connection.
 const LOOK: Duration = Duration::from_secs(1);
 

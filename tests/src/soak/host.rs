@@ -27,11 +27,11 @@ use super::log::{Event, Log, TermState};
 use crate::counter::Counter;
 
 /// Between two increments.
-const PAUSE: Duration = Duration::from_millis(25);
+pub(super) const PAUSE: Duration = Duration::from_millis(25);
 /// In more elections than this, each leader counts and resigns less often, so that the host is as
 /// busy as in so many.
 const BUSY: usize = 20;
-/// How long etcd may be away at the start.
+/// How long the store may be away at the start.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// In the directory of the logs.
 pub const RECORDINGS: &str = "recordings";

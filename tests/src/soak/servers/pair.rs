@@ -103,7 +103,8 @@ impl Pair {
             .map(|(name, value)| (name.to_owned(), value.parse().expect("a number")))
             .collect();
         standby.promote();
-        let timeline = standby.sql(counter::postgres::TIMELINE).parse().expect("a number");
+        let timeline = standby.sql(&format!("SELECT {}", counter::postgres::TIMELINE));
+        let timeline = timeline.parse().expect("a number");
         self.primary = standby;
         self.at = 1 - self.at;
         Event::TakenOver { since, timeline, counters }
