@@ -41,8 +41,13 @@ async fn each_refusal_is_a_sentence_with_its_mend() {
     let standby = postgres.standby(&[]);
     let at = postgres.address();
     let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
-    drop(open(&format!("{}?schema=newer", postgres.url())).await);
-    postgres.sql("UPDATE newer.meta SET format = 2; CREATE SCHEMA foreign_one");
+    for schema in ["newer", "empty", "less", "lesser"] {
+        drop(open(&format!("{}?schema={schema}", postgres.url())).await);
+    }
+    postgres.sql(
+        "UPDATE newer.meta SET format = 2; CREATE SCHEMA foreign_one; DELETE FROM empty.meta;
+         DROP FUNCTION less.renew; DROP TABLE lesser.keys CASCADE",
+    );
     for (url, says) in [
         (format!("postgres://owner@{free}/postgres"), ["no PostgreSQL answers at", "--store"]),
         (
@@ -63,6 +68,18 @@ async fn each_refusal_is_a_sentence_with_its_mend() {
         (
             format!("postgres://owner@{at}/postgres?schema=foreign_one"),
             ["holds no store", "?schema="],
+        ),
+        (
+            format!("postgres://owner@{at}/postgres?schema=empty"),
+            ["its table meta is empty", "restore it from a backup"],
+        ),
+        (
+            format!("postgres://owner@{at}/postgres?schema=less"),
+            ["there is no function renew(bigint[], jsonb)", "restore it from a backup"],
+        ),
+        (
+            format!("postgres://owner@{at}/postgres?schema=lesser"),
+            ["\"lesser.keys\" does not exist", "restore it from a backup"],
         ),
         (
             format!("postgres://guest@{at}/postgres"),

@@ -1,6 +1,6 @@
 //! The schema that holds the store: whether it is there, and how it is made.
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, Error};
 
 use super::failure::Trouble;
@@ -10,6 +10,10 @@ use crate::store::url::PostgresUrl;
 const SCHEMA: &str = include_str!("schema.sql");
 /// That of `schema.sql`. Another one is of another version of Incumbent.
 const FORMAT: i32 = 1;
+
+/// The functions that are called from outside.
+const CALLED: &str = "'perform(jsonb, jsonb, jsonb)', 'read(jsonb)', 'renew(bigint[], jsonb)', \
+     'recent(bigint, bigint, bigint[])', 'fence(text, bigint, bigint)'";
 
 /// Statements for another schema than that of `schema.sql`.
 pub(super) fn in_schema(statements: &str, schema: &str) -> String {
@@ -56,15 +60,24 @@ pub(super) async fn prepare(client: &Client, url: &PostgresUrl) -> Result<(), Tr
             // The schema is there, with other things in it.
             Some(&SqlState::DUPLICATE_SCHEMA) => unfit(format!(
                 "its schema {schema} holds no store: name another one in the URL, as in \
-                 ?schema=incumbent, or drop it if nothing uses it"
+                 ?schema=incumbent"
             ))
             .into(),
             _ => error.into(),
         })?;
     }
-    let format = client.query_typed_one(&format!("SELECT format FROM {schema}.meta"), &[]).await;
+    let not_whole = |what: &str| {
+        Trouble::from(unfit(format!(
+            "its schema {schema} is not whole ({what}): restore it from a backup, or name \
+             another schema in the URL, as in ?schema=incumbent2"
+        )))
+    };
+    let format = client.query_typed(&format!("SELECT format FROM {schema}.meta"), &[]).await;
     let format: i32 = match format {
-        Ok(row) => row.try_get(0)?,
+        Ok(rows) => match rows.first() {
+            Some(row) => row.try_get(0)?,
+            None => return Err(not_whole("its table meta is empty")),
+        },
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             return Err(denied(&user, schema, &unfit));
         }
@@ -88,12 +101,23 @@ pub(super) async fn prepare(client: &Client, url: &PostgresUrl) -> Result<(), Tr
          AND has_table_privilege('{schema}.keys', 'DELETE') \
          AND has_table_privilege('{schema}.history', 'INSERT') \
          AND has_table_privilege('{schema}.history', 'DELETE') \
-         AND has_sequence_privilege('{schema}.renewals', 'UPDATE')"
+         AND has_sequence_privilege('{schema}.renewals', 'UPDATE'), \
+         (SELECT min(name) FROM unnest(ARRAY[{CALLED}]) name \
+         WHERE to_regprocedure('{schema}.' || name) IS NULL)"
     );
-    if client.query_typed_one(&may, &[]).await?.try_get(0)? {
-        Ok(())
-    } else {
-        Err(denied(&user, schema, &unfit))
+    let row = match client.query_typed_one(&may, &[]).await {
+        Ok(row) => row,
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
+            let said = error.as_db_error().map(DbError::message).unwrap_or_default();
+            return Err(not_whole(said));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let (may, missing): (bool, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
+    match missing {
+        _ if !may => Err(denied(&user, schema, &unfit)),
+        Some(missing) => Err(not_whole(&format!("there is no function {missing}"))),
+        None => Ok(()),
     }
 }
 
