@@ -144,11 +144,11 @@ impl NamedFile {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Credentials with a part for each letter: CA, certificate, key, user, password, file.
-    fn with(parts: &str) -> Credentials {
+    pub(crate) fn with(parts: &str) -> Credentials {
         let path = |letter| parts.contains(letter).then(|| PathBuf::from("there"));
         let text = |letter| parts.contains(letter).then(|| "secret".to_owned());
         Credentials {

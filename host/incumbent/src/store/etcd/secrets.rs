@@ -98,23 +98,8 @@ fn user(
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
-
-    /// Credentials with a part for each letter: CA, certificate, key, user, password, file.
-    fn with(parts: &str) -> Credentials {
-        let path = |letter| parts.contains(letter).then(|| PathBuf::from("there"));
-        let text = |letter| parts.contains(letter).then(|| "secret".to_owned());
-        Credentials {
-            ca: path('a'),
-            cert: path('c'),
-            key: path('k'),
-            user: text('u'),
-            password: text('p'),
-            password_file: path('f'),
-        }
-    }
+    use crate::store::credentials::tests::with;
 
     #[test]
     fn parts_that_do_not_go_together_are_refused() {
