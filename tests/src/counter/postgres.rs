@@ -85,18 +85,19 @@ impl Table {
         let counted = timeout(WITHIN, counted).await;
         match counted {
             Ok(Ok(())) => return Outcome::Applied,
-            Ok(Err(error)) if !error.is_closed() && error.as_db_error().is_some() => {
-                // What is refused at its commit was not made; what was interrupted may have been.
-                let refused = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::from_code("IN001")];
-                if error.code().is_some_and(|code| refused.contains(code)) {
-                    is_committing = false;
-                }
-            }
+            // It was not made, also at its commit. The connection is as good as before.
+            Ok(Err(error)) if is_refusal(&error) => return Outcome::Nothing,
+            // What was interrupted at its commit may have been made.
             Ok(Err(_)) | Err(_) => {}
         }
         *client = None;
         if is_committing { Outcome::Unknown } else { Outcome::Nothing }
     }
+}
+
+fn is_refusal(error: &Error) -> bool {
+    let refused = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::from_code("IN001")];
+    error.code().is_some_and(|code| refused.contains(code))
 }
 
 /// What a leader does between its read and its write: long enough that faults come between them.
