@@ -155,8 +155,8 @@ CREATE FUNCTION incumbent.put(revision bigint, part int, k bytea, v bytea, l big
 $$;
 
 -- The fence: a transaction that calls it shares two locks with others until it ends, that of the epoch
--- and that of its lease. What ends an epoch takes one of them alone, before it deletes the key, and keeps
--- it until its own commit. So a fenced transaction commits before an epoch ends, or sees that it has
+-- and that of its lease. What ends an epoch takes one of them exclusively, before it deletes the key, and
+-- keeps it until its own commit. So a fenced transaction commits before an epoch ends, or sees that it has
 -- ended.
 CREATE FUNCTION incumbent.epoch_lock(epoch bigint) RETURNS bigint LANGUAGE sql IMMUTABLE
     AS $$ SELECT hashtextextended('incumbent', epoch) $$;
@@ -243,7 +243,7 @@ END $$;
 CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON incumbent.fences DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION incumbent.refuse_to_prepare();
 
--- Takes such locks alone, and returns those that it has. Transactions that share them are waited for, half
+-- Takes such locks exclusively, and returns those that it has. Transactions that share them are waited for, half
 -- a second for all together, and then ended. One cannot be ended that has been prepared, or whose role the
 -- role of this candidate has no power over: its lock is left out.
 CREATE FUNCTION incumbent.lock_out(numbers bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
