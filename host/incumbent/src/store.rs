@@ -27,6 +27,8 @@ pub(crate) mod job;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) mod limits;
 pub(crate) mod memory;
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "sqlite"))]
+pub(crate) mod open_watches;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod read;

@@ -1,4 +1,4 @@
-//! An operation on its way to the task or thread that does it.
+//! An operation that waits to be done by a task or thread of the store.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Has an operation done by whom it is sent to, if anybody is there.
-    pub(crate) async fn done<E>(
+    /// Sends an operation to who does it, and waits for the answer.
+    pub(crate) async fn ask<E>(
         operation: Operation,
         within: Duration,
         send: impl FnOnce(Self) -> Result<(), E>,

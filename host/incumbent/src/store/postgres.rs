@@ -168,22 +168,16 @@ impl PostgresStore {
         Ok(Self { channels: Arc::new(Channels { writer, renewer, watcher, last_set, schema }) })
     }
 
-    /// A connection to a database that is fit to be a store. One that somebody ends there meanwhile is
-    /// made again.
+    /// A connection that somebody ends there before it could be used is made again.
     async fn first_client(access: &Access, within: Duration) -> Result<Client, ConnectError> {
         let begun = Instant::now();
         loop {
-            let prepared = async {
-                let client = access.connect(None).await?;
-                schema::prepare(&client, &access.url).await?;
-                Ok::<_, Trouble>(client)
-            };
-            match prepared.await {
+            match schema::connect(access).await {
                 Err(trouble) if trouble.is_an_ended_connection() && begun.elapsed() < within => {
                     sleep(BETWEEN_CONNECTIONS).await;
                 }
-                prepared => {
-                    return prepared.map_err(|trouble| match trouble {
+                connected => {
+                    return connected.map_err(|trouble| match trouble {
                         Trouble::Unconnected(error) => error,
                         Trouble::Failed(error) => ConnectError::NoStore {
                             store: access.url.to_string(),
@@ -222,7 +216,7 @@ impl Store for PostgresStore {
             check_keys(&operation)?;
             let renewal = matches!(operation, Operation::KeepAlive(_));
             let writer = if renewal { &channels.renewer } else { &channels.writer };
-            Job::done(operation, within, |job| writer.send(WriterRequest::Perform(job))).await
+            Job::ask(operation, within, |job| writer.send(WriterRequest::Perform(job))).await
         }
         .boxed()
     }

@@ -201,8 +201,7 @@ impl Store for SqliteStore {
     fn call(&self, operation: Operation, within: Duration) -> BoxFuture<'static, Answer> {
         let shared = Arc::clone(&self.shared);
         async move {
-            Job::done(operation, within, |job| shared.writer.send(WriterRequest::Perform(job)))
-                .await
+            Job::ask(operation, within, |job| shared.writer.send(WriterRequest::Perform(job))).await
         }
         .boxed()
     }

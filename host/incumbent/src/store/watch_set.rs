@@ -1,55 +1,45 @@
 //! A set of watches, where one task or thread serves all sets.
 
-use std::collections::BTreeSet;
 use std::task::{Context, Poll};
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::Watches;
 use super::following::WatchRequest;
-use crate::types::{Change, RequestId, Watch, Watched};
+use super::open_watches::OpenWatches;
+use crate::types::{RequestId, Watch, Watched};
 
-/// A set of watches, by its number, which makes its requests in some way.
+/// A set of watches. `request` hands its requests to the task or thread.
 pub(crate) struct WatchSet<R: Fn(WatchRequest)> {
     set: u64,
     request: R,
-    open: BTreeSet<RequestId>,
+    open: OpenWatches,
     tell: UnboundedSender<Watched>,
-    seen: UnboundedReceiver<Watched>,
 }
 
 impl<R: Fn(WatchRequest)> WatchSet<R> {
+    /// By its number, which no other set of this store has.
     pub(crate) fn new(set: u64, request: R) -> Self {
         let (tell, seen) = unbounded_channel();
-        Self { set, request, open: BTreeSet::new(), tell, seen }
+        Self { set, request, open: OpenWatches::new(seen), tell }
     }
 }
 
 impl<R: Fn(WatchRequest) + Send> Watches for WatchSet<R> {
     fn open(&mut self, watch: Watch) {
-        self.open.insert(watch.id);
+        self.open.open(watch.id);
         let tell = self.tell.clone();
         (self.request)(WatchRequest::Open { set: self.set, watch, tell });
     }
 
     fn close(&mut self, id: RequestId) {
-        if self.open.remove(&id) {
+        if self.open.close(id) {
             (self.request)(WatchRequest::Close { set: self.set, id });
         }
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Watched> {
-        // There is always a sender: our own.
-        while let Poll::Ready(Some(watched)) = self.seen.poll_recv(context) {
-            // The watch may have been closed since.
-            if self.open.contains(&watched.id) {
-                if matches!(watched.change, Change::Ended(_)) {
-                    self.open.remove(&watched.id);
-                }
-                return Poll::Ready(watched);
-            }
-        }
-        Poll::Pending
+        self.open.poll_next(context)
     }
 }
 

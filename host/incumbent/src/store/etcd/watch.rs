@@ -9,7 +9,7 @@
 //! compacted meanwhile (etcd#17529), and one that resumes is behind for a moment. The elector
 //! does not depend on it: its slow re-check reads what a watch should have told.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::mem;
@@ -30,6 +30,7 @@ use super::stream_pool::StreamConnection;
 use super::watch_stream::{Followed, OPENING, QUIET, Stage, WatchStream};
 use crate::backoff::Backoff;
 use crate::store::Watches;
+use crate::store::open_watches::OpenWatches;
 use crate::types::{Answer, Change, Deletion, Failure, RequestId, Watch, Watched};
 
 /// The shortest pause before a stream is opened again, and the longest.
@@ -42,9 +43,8 @@ const LONG: Duration = Duration::from_secs(60);
 /// A set of watches. All the work is done while it is polled; none of it outlives
 /// the set.
 pub(super) struct EtcdWatches {
-    open: BTreeSet<RequestId>,
+    open: OpenWatches,
     requests: UnboundedSender<Request>,
-    seen: UnboundedReceiver<Watched>,
     running: BoxFuture<'static, Infallible>,
 }
 
@@ -60,18 +60,18 @@ impl EtcdWatches {
             watches: BTreeMap::new(),
             next_wire_id: 1,
         };
-        Self { open: BTreeSet::new(), requests, seen, running: watch_loop.run().boxed() }
+        Self { open: OpenWatches::new(seen), requests, running: watch_loop.run().boxed() }
     }
 }
 
 impl Watches for EtcdWatches {
     fn open(&mut self, watch: Watch) {
-        self.open.insert(watch.id);
+        self.open.open(watch.id);
         self.request(Request::Open(watch));
     }
 
     fn close(&mut self, id: RequestId) {
-        if self.open.remove(&id) {
+        if self.open.close(id) {
             self.request(Request::Close(id));
         }
     }
@@ -81,16 +81,7 @@ impl Watches for EtcdWatches {
             Poll::Pending => {}
             Poll::Ready(never) => match never {},
         }
-        while let Poll::Ready(Some(watched)) = self.seen.poll_recv(context) {
-            // The watch may have been closed since.
-            if self.open.contains(&watched.id) {
-                if matches!(watched.change, Change::Ended(_)) {
-                    self.open.remove(&watched.id);
-                }
-                return Poll::Ready(watched);
-            }
-        }
-        Poll::Pending
+        self.open.poll_next(context)
     }
 }
 

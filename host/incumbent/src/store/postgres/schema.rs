@@ -3,6 +3,7 @@
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, Error};
 
+use super::access::Access;
 use super::failure::Trouble;
 use crate::store::connect_error::ConnectError;
 use crate::store::url::PostgresUrl;
@@ -41,8 +42,15 @@ pub(super) fn grants(schema: &str, role: &str) -> String {
     )
 }
 
+/// A connection to a database that is fit to be a store.
+pub(super) async fn connect(access: &Access) -> Result<Client, Trouble> {
+    let client = access.connect(None).await?;
+    prepare(&client, &access.url).await?;
+    Ok(client)
+}
+
 /// Makes the schema if it is not there and the user may, and makes sure that it can be used.
-pub(super) async fn prepare(client: &Client, url: &PostgresUrl) -> Result<(), Trouble> {
+async fn prepare(client: &Client, url: &PostgresUrl) -> Result<(), Trouble> {
     let schema = url.schema();
     let unfit = |reason| ConnectError::NoStore { store: url.to_string(), reason };
     let there = format!(
@@ -60,7 +68,7 @@ pub(super) async fn prepare(client: &Client, url: &PostgresUrl) -> Result<(), Tr
             // The schema is there, with other things in it.
             Some(&SqlState::DUPLICATE_SCHEMA) => unfit(format!(
                 "its schema {schema} holds no store: name another one in the URL, as in \
-                 ?schema=incumbent"
+                 ?schema=elections"
             ))
             .into(),
             _ => error.into(),

@@ -14,7 +14,7 @@ use super::Shared;
 use super::connection::{read, write};
 use super::failure::{Trouble, failure};
 use super::request::{renewal, request, response};
-use super::schema::{in_schema, prepare};
+use super::schema::{connect, in_schema};
 use crate::store::job::{Job, TOGETHER, TOGETHER_BYTES};
 use crate::types::{Failure, Mark, Operation};
 
@@ -232,8 +232,7 @@ impl Writer {
         match self.client.take().filter(|client| !client.is_closed()) {
             Some(client) => Ok(self.client.insert(client)),
             None => {
-                let client = self.shared.access.connect(None).await?;
-                prepare(&client, &self.shared.access.url).await?;
+                let client = connect(&self.shared.access).await?;
                 Ok(self.client.insert(client))
             }
         }
