@@ -17,13 +17,12 @@ use super::advisory;
 use super::faults::{Cut, Fault, Kind, Members, Plan, Planned, Removal};
 use super::hosts::{Host, Program};
 use super::log::{self, Event, Log, Settings, nanoseconds};
-use super::servers::{Pair, Servers};
+use super::servers::{MEMBERS, Pair, Servers};
 use crate::cluster::Cluster;
 use crate::counter::Counter;
 use crate::etcd::Version;
 use crate::netns;
 
-const MEMBERS: usize = 3;
 /// In the directory of the logs, what the hosts by advisory lock log.
 pub const ADVISORY: &str = "advisory";
 /// How far from the true time a step puts the database's clock, in seconds.

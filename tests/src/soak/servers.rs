@@ -14,7 +14,7 @@ mod pair;
 pub(super) use pair::Pair;
 
 /// The members of etcd's cluster.
-const MEMBERS: usize = 3;
+pub(super) const MEMBERS: usize = 3;
 
 #[derive(Debug)]
 pub(super) enum Servers {
