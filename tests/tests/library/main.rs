@@ -310,8 +310,8 @@ async fn lead_drops_the_work_when_the_term_is_lost(etcd: Etcd) {
     let lead = tokio::spawn(async move {
         election
             .lead(|leadership| {
-                started.fetch_add(1, Ordering::SeqCst);
                 let runs = runs.upgrade();
+                started.fetch_add(1, Ordering::SeqCst);
                 async move {
                     std::future::pending::<()>().await;
                     drop((leadership, runs));
