@@ -10,7 +10,7 @@ use super::listener::{Listener, of_all, of_key};
 use super::stores::{Handle, Stores, guard_of, new_lease, one, put};
 use super::verdict::{Stop, Verdict, names};
 use incumbent::Mark;
-use incumbent::types::{Change, Response};
+use incumbent::types::{Change, Entry, Response};
 
 /// The shortest requested lease, in nanoseconds.
 const SHORT: u64 = 1_000_000_000;
@@ -31,6 +31,10 @@ struct Short {
     answered: Mark,
 }
 
+fn too_slow() -> Stop {
+    Stop::Skip("the machine was too slow to keep a lease alive".into())
+}
+
 impl Short {
     async fn grant(stores: &Stores, handle: &Handle) -> Verdict<Self> {
         let (id, sent) = (new_lease(), stores.place.now());
@@ -42,6 +46,17 @@ impl Short {
     /// Until when it lives at least.
     fn lives_until(&self) -> Mark {
         self.sent.saturating_add(self.ttl)
+    }
+
+    /// Claims a key that is free under it.
+    async fn claims(&self, stores: &Stores, key: &str) -> Verdict<Entry> {
+        match stores.here.claim(key, self.id).await? {
+            Response::Expired if stores.place.now() >= self.lives_until() => Err(too_slow()),
+            answer => {
+                expect!(answer, Response::Claimed(of), "a key that is not there is claimed");
+                Ok(of.entry)
+            }
+        }
     }
 
     /// Checks that it may have ended by now.
@@ -62,7 +77,7 @@ pub(super) async fn a_lease_lives_as_long_as_granted_and_ends(stores: Stores) ->
     let lease = Short::grant(&stores, &stores.here).await?;
     let mut last = 0;
     for key in ["k1", "k2", "kept"] {
-        last = stores.here.claimed(key, lease.id).await?.created;
+        last = lease.claims(&stores, key).await?.created;
         listener.put(1, key, last).await?;
     }
     last = stores.here.applied(&guard, vec![put("kept", "off the lease")]).await?.max(last);
@@ -110,7 +125,7 @@ pub(super) async fn a_lease_lives_as_long_as_granted_and_ends(stores: Stores) ->
 pub(super) async fn a_renewed_lease_lives_on(stores: Stores) -> Verdict {
     let mut listener = stores.there.listening(of_key(1, "k")).await?;
     let mut lease = Short::grant(&stores, &stores.here).await?;
-    let claimed = stores.here.claimed("k", lease.id).await?;
+    let claimed = lease.claims(&stores, "k").await?;
     listener.put(1, "k", claimed.created).await?;
 
     // Beyond its first time, through either handle.
@@ -121,7 +136,7 @@ pub(super) async fn a_renewed_lease_lives_on(stores: Stores) -> Verdict {
         let answered = stores.place.now();
         if matches!(answer, Response::Expired) {
             if answered >= lease.lives_until() {
-                return Err(Stop::Skip("the machine was too slow to keep a lease alive".into()));
+                return Err(too_slow());
             }
             lease.may_be_gone(answered, "it was not renewed")?;
         }
@@ -136,7 +151,7 @@ pub(super) async fn a_renewed_lease_lives_on(stores: Stores) -> Verdict {
 
 pub(super) async fn a_lease_that_is_over_is_not_renewed(stores: Stores) -> Verdict {
     let lease = Short::grant(&stores, &stores.here).await?;
-    stores.here.claimed("k", lease.id).await?;
+    lease.claims(&stores, "k").await?;
     // Right after its time, however long the store takes to notice.
     while stores.place.now() <= lease.answered.saturating_add(lease.ttl) {
         stores.place.pass(lease.ttl / STEPS).await;

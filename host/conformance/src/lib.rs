@@ -117,10 +117,36 @@ where
     P: Place,
     F: Future<Output = P> + Send + 'static,
 {
-    let run = |check: &Check| judged(*check, place());
-    let mut results = join_all(SIDE_BY_SIDE.iter().map(run)).await;
-    for check in ALONE {
-        results.push(run(check).await);
+    run(|_| true, place).await
+}
+
+/// Runs one check alone, by its name in a report: for a store that fails it, until it does not.
+///
+/// Not cancel safe, as [`check`] is not.
+///
+/// # Panics
+///
+/// If no check has this name.
+pub async fn check_one<P, F>(name: &str, place: impl Fn() -> F) -> Report
+where
+    P: Place,
+    F: Future<Output = P> + Send + 'static,
+{
+    let report = run(|check| check.name == name, place).await;
+    assert!(!report.results.is_empty(), "there is no check {name}: a report names them all");
+    report
+}
+
+async fn run<P, F>(is_selected: impl Fn(&Check) -> bool, place: impl Fn() -> F) -> Report
+where
+    P: Place,
+    F: Future<Output = P> + Send + 'static,
+{
+    let judged = |check: &Check| judged(*check, place());
+    let side_by_side = SIDE_BY_SIDE.iter().filter(|check| is_selected(check));
+    let mut results = join_all(side_by_side.map(judged)).await;
+    for check in ALONE.iter().filter(|check| is_selected(check)) {
+        results.push(judged(check).await);
     }
     Report { results }
 }
