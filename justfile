@@ -3,10 +3,7 @@
 set positional-arguments
 
 # Where rustup puts cargo, for shells that were opened before it came, and `./setup.sh` Node.js.
-export PATH := justfile_directory() / ".tools/node/bin:" + env("HOME") / ".cargo/bin:" + env("PATH")
-
-# Most tests wait, for leases to end and faults to pass: more of them at once than cores.
-export RUST_TEST_THREADS := env("RUST_TEST_THREADS", "4")
+export PATH := justfile_directory() / ".tools/node/bin:" + justfile_directory() / ".tools/nextest:" + env("HOME") / ".cargo/bin:" + env("PATH")
 
 [private]
 default:
@@ -23,7 +20,7 @@ program PACKAGE:
     #!/usr/bin/env bash
     set -euo pipefail
     selection=(--package "$1" --package workspace-hack)
-    build=(cargo build --config .cargo/quick.toml "${selection[@]}")
+    build=(cargo build "${selection[@]}")
     if [ -x "${CARGO_TARGET_DIR:-target}/debug/${1%-cli}" ]; then exec "${build[@]}" --quiet; fi
     echo "Building Incumbent. The first time that takes some minutes: wasmtime, which runs the election, is a compiler." >&2
     if [ ! -t 2 ]; then exec "${build[@]}" --quiet; fi
@@ -36,11 +33,41 @@ program PACKAGE:
 
 # Gigabytes of new programs go to the disk before the tests begin: while they do, a store that
 # syncs can stand still for seconds.
-# Run every test, on both etcd versions
+# Run the tests, on both etcd versions, or those named: `just test --test library`, `just test NAME`
 test *ARGS:
-    cargo test --workspace --all-features --no-run "$@"
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo nextest run --workspace --all-features --no-run "$@"
     sync
-    cargo test --workspace --all-features "$@"
+    (($# == 0)) || exec cargo nextest run --workspace --all-features "$@"
+    # The examples in documentation meanwhile: most of the others wait.
+    examples=$(mktemp) failed=0
+    trap 'rm -f "$examples"' EXIT
+    nice cargo test --workspace --all-features --doc >"$examples" 2>&1 &
+    cargo nextest run --workspace --all-features || failed=$?
+    wait $! || failed=$?
+    cat "$examples"
+    exit "$failed"
+
+# Run the long forms of tests as well, which `just test` does not: minutes of soaks, larger models, more seeds
+test-all *ARGS:
+    cargo nextest run --workspace --all-features --run-ignored only -E 'test(/(^|::)long::/)' "$@"
+
+# After a change in the guest: `just quick`. After one in a store: `just quick etcd` (`postgres`, `sqlite`, `memory`)
+quick STORE="":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    case $1 in
+    '') exec cargo nextest run --package incumbent-simulation --package incumbent-tests \
+        --test transcripts --test limits --test scenarios --test properties ;;
+    etcd) suite='binary(etcd_store) | binary(fidelity)' conformance='etcd' ;;
+    postgres) suite='binary(postgres_store)' conformance='postgres' ;;
+    sqlite) suite='binary(sqlite_store)' conformance='sqlite|file' ;;
+    memory) suite='package(incumbent) & test(memory)' conformance='memory' ;;
+    *) echo "there is \`just quick\`, and \`just quick\` with etcd, postgres, sqlite or memory; not $1" >&2; exit 2 ;;
+    esac
+    exec cargo nextest run --workspace --all-features --lib --test "*_store" --test conformance --test fidelity \
+        -E "$suite | binary(conformance) & test(/$conformance/)"
 
 # Simulate elections under faults: `just sim --seeds 1000000`, `just sim --seed 7 --record DIR`, `just sim --elections 10000 --seconds 60`
 [no-exit-message]
@@ -214,14 +241,14 @@ package:
         tar --extract --file "$target"/package/"$crate"-[0-9]*.crate --directory "$elsewhere"
         echo "$crate = { path = \"$(cd "$elsewhere" && echo "$crate"-[0-9]*)\" }" >>"$elsewhere/Cargo.toml"
     done
-    cp .cargo/quick.toml Cargo.lock "$elsewhere"
+    cp Cargo.lock "$elsewhere"
     cd "$elsewhere"
     export CARGO_TARGET_DIR=$target/packaged
     rm -rf "$CARGO_TARGET_DIR/component"
-    cargo --config quick.toml build --quiet --workspace
+    cargo build --quiet --workspace
     [ ! -e "$CARGO_TARGET_DIR/component" ] || { echo 'the component was built, though its crate has it' >&2; exit 1; }
     # With `from-source` too.
-    cargo --config quick.toml test --quiet --workspace --all-features --doc --no-fail-fast
+    cargo test --quiet --workspace --all-features --doc --no-fail-fast
 
 # Make the job in JavaScript a component, target/job.wasm (`./setup.sh job` brings what it needs)
 job:
@@ -353,7 +380,7 @@ released:
         tree=$(mktemp -d)
         trap 'git worktree remove --force "$tree"' EXIT
         git worktree add --quiet --detach "$tree" "$last"
-        (cd "$tree" && cargo --config .cargo/quick.toml build --quiet --locked --package incumbent-cli --target-dir "$target/released/build")
+        (cd "$tree" && cargo build --quiet --locked --package incumbent-cli --target-dir "$target/released/build")
         install -D "$target/released/build/debug/incumbent" "$target/released/$last/incumbent"
     fi
     INCUMBENT_RELEASED=$target/released/$last/incumbent \

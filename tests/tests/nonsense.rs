@@ -33,13 +33,27 @@ proptest! {
     }
 }
 
-// Each is compiled.
+// Each is compiled, which takes two seconds.
 proptest! {
-    #![proptest_config(quick(15))]
+    #![proptest_config(quick(4))]
 
     #[test]
     fn with_a_component_that_is_nonsense(bytes in vec(any::<u8>(), 0..40)) {
         component::check(&bytes);
+    }
+}
+
+mod long {
+    use super::*;
+
+    proptest! {
+        #![proptest_config(quick(50))]
+
+        #[test]
+        #[ignore = "long: `just test-all` runs it"]
+        fn with_a_component_that_is_nonsense(bytes in vec(any::<u8>(), 0..40)) {
+            component::check(&bytes);
+        }
     }
 }
 

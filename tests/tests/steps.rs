@@ -16,16 +16,30 @@ const SINGLE: [&str; 5] = ["campaign", "renewal", "write", "deletion", "one left
 
 #[test]
 fn a_step_costs_what_it_changes() {
+    costs_what_it_changes(1_000);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: `just test-all` runs it"]
+    fn a_step_costs_what_it_changes() {
+        costs_what_it_changes(10_000);
+    }
+}
+
+fn costs_what_it_changes(elections: u32) {
     thread::scope(|scope| {
         for name in NAMES {
-            scope.spawn(move || with_names_of(name));
+            scope.spawn(move || with_names_of(name, elections));
         }
     });
 }
 
-fn with_names_of(name: usize) {
+fn with_names_of(name: usize, elections: u32) {
     let few = measure(10, name);
-    for ((kind, few), (_, many)) in few.into_iter().zip(measure(10_000, name)) {
+    for ((kind, few), (_, many)) in few.into_iter().zip(measure(elections, name)) {
         println!("{name} bytes, {kind}: {few:?}, {many:?}");
         let Cost { fuel, events, .. } = many;
         assert!(

@@ -12,6 +12,15 @@ use super::laws::Broken;
 use super::plan::Plan;
 use super::{Run, SECOND, shrink, tell};
 
+/// How many seeds `just test` runs: enough to find each law that is broken on purpose
+/// (`tests/breaks.rs`).
+pub const QUICK_SEEDS: u64 = 1_000;
+/// Breaks that concern many elections show in so many: in a third of them, none of a thousand seeds
+/// finds an elector that goes over all of its elections again and again.
+pub const MANY_ELECTIONS: u32 = 3_000;
+/// How many seeds `just test` runs in that many elections, for the same reason.
+pub const QUICK_SEEDS_OF_MANY: u64 = 1;
+
 /// What many runs came to.
 #[derive(Debug)]
 pub struct Summary {

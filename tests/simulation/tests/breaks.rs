@@ -1,13 +1,14 @@
 //! The proof can fail: each law is broken on purpose in a copy of the elector, and
-//! the simulation has to find it within ten thousand seeds. Prints how many it took.
+//! the seeds of `just test` have to find it. Prints how many it took.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use incumbent_simulation::laws::Law;
-
-const SEEDS: u32 = 10_000;
+use incumbent_simulation::seeds::{MANY_ELECTIONS, QUICK_SEEDS, QUICK_SEEDS_OF_MANY};
 
 /// One way to break a law.
 struct Break {
@@ -154,7 +155,7 @@ const BREAKS: &[Break] = &[
             "self.sweep = None;\n                        return self.session.swept();",
             "self.sweep = BROKEN.then_some(FIRST); return self.session.swept();",
         )],
-        elections: Some(3_000),
+        elections: Some(MANY_ELECTIONS),
     },
     Break {
         law: Law::NothingSpins,
@@ -164,7 +165,7 @@ const BREAKS: &[Break] = &[
             "self.next_behind(from) else",
             "(if BROKEN { self.next_from(from) } else { self.next_behind(from) }) else",
         )],
-        elections: Some(3_000),
+        elections: Some(MANY_ELECTIONS),
     },
 ];
 
@@ -178,7 +179,8 @@ pub fn is_broken(number: usize) -> bool {
 }
 "#;
 
-fn main() {
+#[test]
+fn each_broken_law_is_found() {
     let copy = Copy::make();
     assert_eq!(copy.simulate(None, 0, 100, None), Ok(()), "the copy keeps the laws");
     for (number, Break { law, what, elections, .. }) in BREAKS.iter().enumerate() {
@@ -197,20 +199,15 @@ impl Copy {
     fn make() -> Copy {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("breaks/workspace");
-        // Nothing of an earlier one, but for what is built beside it.
-        if copy.exists() {
-            fs::remove_dir_all(&copy).expect("it goes");
-        }
-        fs::create_dir_all(&copy).expect("a folder");
-        for part in ["Cargo.toml", "Cargo.lock", "wit", "guest", "host", "tests"] {
-            put(&root.join(part), &copy.join(part));
-        }
-        let change = |name: &str, change: &dyn Fn(String) -> String| {
-            let file = copy.join("guest/src").join(name);
-            let source = fs::read_to_string(&file).expect("a source");
-            fs::write(file, change(source)).expect("writable");
+        let guest = root.join("guest/src");
+        let mut broken = BTreeMap::new();
+        let mut change = |name: &str, change: &dyn Fn(&str) -> String| {
+            let file = guest.join(name);
+            let source = broken.remove(&file);
+            let source = source.unwrap_or_else(|| fs::read_to_string(&file).expect("a source"));
+            broken.insert(file, change(&source));
         };
-        change("lib.rs", &|source| source + SWITCH);
+        change("lib.rs", &|source| [source, SWITCH].concat());
         for (number, Break { edits, .. }) in BREAKS.iter().enumerate() {
             let switch = format!("crate::is_broken({number})");
             for (name, from, to) in *edits {
@@ -220,13 +217,18 @@ impl Copy {
                 });
             }
         }
+        fs::create_dir_all(&copy).expect("a folder");
+        for part in ["Cargo.toml", "Cargo.lock", "wit", "guest", "host", "tests"] {
+            mirror(&root.join(part), &copy.join(part), &broken);
+        }
         Copy(copy)
     }
 
     /// The first seed that finds this law broken. Another one may be broken before.
-    fn find(&self, number: usize, law: Law, elections: Option<u32>) -> Option<u32> {
+    fn find(&self, number: usize, law: Law, elections: Option<u32>) -> Option<u64> {
+        let seeds = if elections.is_some() { QUICK_SEEDS_OF_MANY } else { QUICK_SEEDS };
         let mut first = 0;
-        while let Err(found) = self.simulate(Some(number), first, SEEDS - first, elections) {
+        while let Err(found) = self.simulate(Some(number), first, seeds - first, elections) {
             // As in `seed 17: ElectedByARead is broken (…): …`.
             let seed = found.strip_prefix("seed ").and_then(|rest| rest.split_once(':'));
             let (seed, found) = seed.unwrap_or_else(|| panic!("no seed is named: {found}"));
@@ -243,8 +245,8 @@ impl Copy {
     fn simulate(
         &self,
         number: Option<usize>,
-        first: u32,
-        seeds: u32,
+        first: u64,
+        seeds: u64,
         elections: Option<u32>,
     ) -> Result<(), String> {
         let elections = elections.map(|elections| format!("--elections={elections}"));
@@ -270,15 +272,28 @@ impl Copy {
     }
 }
 
-/// Copies a file or a folder.
-fn put(from: &Path, to: &Path) {
-    if from.is_dir() {
-        fs::create_dir_all(to).expect("a folder");
-        for entry in fs::read_dir(from).expect("a folder") {
-            let entry = entry.expect("an entry");
-            put(&entry.path(), &to.join(entry.file_name()));
+/// Makes a copy of a file or a folder, with other contents for some files. What has not changed since
+/// an earlier copy stays as it is, so that it is not compiled again.
+fn mirror(from: &Path, to: &Path, changed: &BTreeMap<PathBuf, String>) {
+    if !from.is_dir() {
+        let content = changed.get(from).map(|content| content.clone().into_bytes());
+        let content = content.unwrap_or_else(|| fs::read(from).expect("a file"));
+        if fs::read(to).ok().as_ref() != Some(&content) {
+            fs::write(to, content).expect("a file is copied");
         }
-    } else {
-        fs::copy(from, to).expect("a file is copied");
+        return;
+    }
+    fs::create_dir_all(to).expect("a folder");
+    let names = |folder: &Path| -> BTreeSet<OsString> {
+        let entries = fs::read_dir(folder).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").file_name()).collect()
+    };
+    let present = names(from);
+    for gone in names(to).difference(&present).map(|name| to.join(name)) {
+        let removed = if gone.is_dir() { fs::remove_dir_all(gone) } else { fs::remove_file(gone) };
+        removed.expect("it goes");
+    }
+    for name in present {
+        mirror(&from.join(&name), &to.join(name), changed);
     }
 }

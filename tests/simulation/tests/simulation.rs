@@ -1,9 +1,9 @@
-//! Ten thousand seeds keep the laws, and a few do in thousands of elections. Prints what they came
-//! to; run by `cargo test`, and by hand as `just sim`.
+//! Thousands of seeds keep the laws, and a few do in thousands of elections. Prints what they came
+//! to. By hand it is `just sim`.
 
 use incumbent_simulation::plan::Plan;
 use incumbent_simulation::run;
-use incumbent_simulation::seeds::run_all;
+use incumbent_simulation::seeds::{MANY_ELECTIONS, QUICK_SEEDS, QUICK_SEEDS_OF_MANY, run_all};
 use mimalloc::MiMalloc;
 
 /// What is simulated consists of small things that come and go.
@@ -13,8 +13,34 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// Each of them has to be met in so many runs.
 const REASONS: [&str; 5] = ["resigned", "expired", "lease-lost", "deposed", "fenced"];
 
-fn main() {
-    let seeds = 10_000;
+#[test]
+fn seeds_keep_the_laws() {
+    keep_the_laws(QUICK_SEEDS);
+}
+
+#[test]
+fn a_seed_keeps_the_laws_in_thousands_of_elections() {
+    keep_the_laws_in_many(QUICK_SEEDS_OF_MANY);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: `just test-all` runs it"]
+    fn ten_thousand_seeds_keep_the_laws() {
+        keep_the_laws(10_000);
+    }
+
+    /// `just sim --elections 10000` takes up to half a minute for a seed.
+    #[test]
+    #[ignore = "long: `just test-all` runs it"]
+    fn seeds_keep_the_laws_in_thousands_of_elections() {
+        keep_the_laws_in_many(4);
+    }
+}
+
+fn keep_the_laws(seeds: u64) {
     let summary = match run_all(0..seeds, Plan::draw, run) {
         Ok(summary) => summary,
         Err(found) => panic!("{found}\n\n{}", found.story(&Plan::draw(found.seed))),
@@ -31,19 +57,17 @@ fn main() {
     for reason in REASONS {
         assert!(total.ended.contains_key(reason), "a term ends as {reason}");
     }
-    thousands_of_elections();
 }
 
-/// `just sim --elections 10000` takes up to half a minute for a seed.
-fn thousands_of_elections() {
-    let (elections, seeds) = (3_000, 4);
-    let plan = |seed| Plan::draw_many(seed, elections);
+fn keep_the_laws_in_many(seeds: u64) {
+    let elections = MANY_ELECTIONS;
+    let plan = |seed| Plan::draw_many(seed, elections as usize);
     let summary = match run_all(0..seeds, plan, run) {
         Ok(summary) => summary,
         Err(found) => panic!("in {elections} elections, {found}"),
     };
     println!("in {elections} elections: {summary}");
     let total = summary.total();
-    assert!(total.terms >= seeds * elections as u64, "each election has a leader");
+    assert!(total.terms >= seeds * u64::from(elections), "each election has a leader");
     assert!(total.faults >= seeds * 2, "and there are faults");
 }

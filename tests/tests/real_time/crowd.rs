@@ -1,7 +1,5 @@
 //! Many candidates of one election, of which some go away in the middle of what they ask,
 //! and processes that are killed: etcd bears it, and the queue goes on.
-//!
-//! `INCUMBENT_CROWD="1000 200"` has a thousand candidates and two hundred handovers.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,10 +21,18 @@ const CANDIDATES: &str = "INCUMBENT_CROWD_CANDIDATES";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_outlives_candidates_that_go_away() {
-    let size = std::env::var("INCUMBENT_CROWD").unwrap_or_else(|_| "300 12".into());
-    let (candidates, handovers) = size.split_once(' ').expect("candidates and handovers");
-    let candidates: usize = candidates.parse().expect("how many candidates");
-    let handovers: usize = handovers.parse().expect("how many handovers");
+    etcd_outlives(300, 12).await;
+}
+
+mod long {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "long: `just test-all` runs it"]
+    async fn etcd_outlives_candidates_that_go_away() {
+        super::etcd_outlives(1_000, 60).await;
+    }
+}
+
+async fn etcd_outlives(candidates: usize, handovers: usize) {
     let etcd = Etcd::start(Version::V3_5);
     let (elected, mut leaders) = channel(1);
     let begin = |number| tokio::spawn(campaign(etcd.url(), number, elected.clone()));

@@ -1,39 +1,68 @@
-//! A minute of what `just soak` does for hours, on etcd 3.4 and 3.5 and on PostgreSQL.
+//! Some of what `just soak` does for hours, on etcd 3.4 and 3.5 and on PostgreSQL.
 
 use std::path::Path;
 use std::time::Duration;
 
 use incumbent_tests::etcd::Version;
-use incumbent_tests::on_each_version;
 use incumbent_tests::soak::run::{Options, run};
 use incumbent_tests::soak::{log, terms};
 use tempfile::TempDir;
 
+/// For so many seconds, in so many elections.
+#[derive(Clone, Copy)]
+struct Size(u64, u32);
+
+/// A few faults of each kind.
+const QUICK: Size = Size(20, 3);
 /// Enough that terms of several elections are lost and taken over together.
-const ELECTIONS: u32 = 10;
+const LONG: Size = Size(60, 10);
 
-on_each_version! { @ v3_4, V3_4, terms_do_not_overlap_and_every_loss_has_a_cause }
-on_each_version! { @ v3_5, V3_5_16, terms_do_not_overlap_and_every_loss_has_a_cause }
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terms_do_not_overlap_and_every_loss_has_a_cause_on_v3_4() {
+    carry_through(Version::V3_4, false, QUICK).await;
+}
 
-async fn terms_do_not_overlap_and_every_loss_has_a_cause(version: Version) {
-    carry_through(version, false).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terms_do_not_overlap_and_every_loss_has_a_cause_on_v3_5() {
+    carry_through(Version::V3_5_16, false, QUICK).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_increment_is_lost_in_a_postgres_with_promotions_and_clock_steps() {
-    carry_through(Version::V3_5_16, true).await;
+    carry_through(Version::V3_5_16, true, QUICK).await;
 }
 
-async fn carry_through(version: Version, postgres: bool) {
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "long: `just test-all` runs it"]
+    async fn terms_do_not_overlap_and_every_loss_has_a_cause_on_v3_4() {
+        carry_through(Version::V3_4, false, LONG).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "long: `just test-all` runs it"]
+    async fn terms_do_not_overlap_and_every_loss_has_a_cause_on_v3_5() {
+        carry_through(Version::V3_5_16, false, LONG).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "long: `just test-all` runs it"]
+    async fn no_increment_is_lost_in_a_postgres_with_promotions_and_clock_steps() {
+        carry_through(Version::V3_5_16, true, LONG).await;
+    }
+}
+
+async fn carry_through(version: Version, postgres: bool, Size(seconds, elections): Size) {
     let logs = TempDir::with_prefix("incumbent-soak-").expect("a directory");
-    let length = Duration::from_secs(60);
     let options = Options {
-        length,
+        length: Duration::from_secs(seconds),
         version,
         postgres,
         seed: None,
         ttl: None,
-        elections: ELECTIONS,
+        elections,
         operator: false,
         false_alarms: false,
     };

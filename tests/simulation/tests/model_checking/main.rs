@@ -2,8 +2,8 @@
 //! faults: the elector keeps its laws in all of them.
 //!
 //! Each scope is explored to its end: there are no more worlds to be met in it. A law
-//! that is broken is shown with a short way there. `cargo test -p incumbent-simulation
-//! --test model_checking -- --ignored --nocapture` explores more, for nights.
+//! that is broken is shown with a short way there. `just test-all` explores more, and
+//! `just test --test model_checking --run-ignored only nights` goes on for nights.
 
 mod recovery;
 mod view;
@@ -171,90 +171,140 @@ fn check_all(contest: Contest, scopes: &[(usize, u64, Budget)]) {
     }
 }
 
+const NONE: Budget = Budget {
+    faults: 0,
+    delays: 0,
+    pauses: 0,
+    cuts: 0,
+    resignations: 0,
+    writes: 0,
+    departures: 0,
+    removals: 0,
+    wishes: 0,
+    deaths: 0,
+};
+
 // With leases of 90 s a renewal and the check of silent watches fall together, and
 // there are fewer worlds; with 30 s there are three renewals to a check.
 
 #[test]
 fn a_queue() {
-    let none = Budget::default();
     check_all(
         Contest::Queue,
         &[
-            (2, 30, Budget { faults: 1, resignations: 1, ..none }),
-            (2, 90, Budget { delays: 1, departures: 1, ..none }),
-            (2, 30, Budget { pauses: 1, ..none }),
-            (2, 90, Budget { cuts: 1, ..none }),
-            (2, 90, Budget { resignations: 1, writes: 1, ..none }),
-            (2, 90, Budget { removals: 1, ..none }),
-            (3, 90, none),
+            (2, 90, Budget { faults: 1, ..NONE }),
+            (2, 90, Budget { delays: 1, ..NONE }),
+            (2, 90, Budget { resignations: 1, writes: 1, ..NONE }),
+            (2, 90, Budget { removals: 1, ..NONE }),
+            (3, 90, NONE),
         ],
     );
 }
 
-/// A transfer, with a death at each point. Each candidate may hear of the wish or not.
+/// A transfer. Each candidate may hear of the wish or not.
 #[test]
 fn a_queue_with_wishes() {
-    let none = Budget::default();
-    check_all(
-        Contest::Queue,
-        &[(2, 90, Budget { wishes: 2, ..none }), (2, 90, Budget { wishes: 1, deaths: 1, ..none })],
-    );
-}
-
-#[test]
-#[ignore = "takes long, and gigabytes: for nights"]
-fn more_wishes() {
-    let none = Budget::default();
-    check_all(
-        Contest::Queue,
-        &[
-            (2, 90, Budget { wishes: 2, deaths: 1, ..none }),
-            (2, 90, Budget { wishes: 2, departures: 1, ..none }),
-            (2, 90, Budget { wishes: 2, removals: 1, ..none }),
-            (2, 90, Budget { wishes: 1, pauses: 1, ..none }),
-            (2, 90, Budget { wishes: 1, faults: 1, ..none }),
-            (3, 90, Budget { wishes: 1, ..none }),
-        ],
-    );
+    check_all(Contest::Queue, &[(2, 90, Budget { wishes: 1, ..NONE })]);
 }
 
 #[test]
 fn a_race() {
-    let none = Budget::default();
     check_all(
         Contest::Race,
         &[
-            (2, 30, Budget { faults: 1, resignations: 1, ..none }),
-            (2, 90, Budget { faults: 1, delays: 1, ..none }),
-            (2, 90, Budget { delays: 1, departures: 1, ..none }),
-            (2, 30, Budget { pauses: 1, ..none }),
-            (2, 30, Budget { cuts: 1, ..none }),
-            (2, 90, Budget { resignations: 2, writes: 1, ..none }),
-            (2, 90, Budget { removals: 1, writes: 1, ..none }),
-            (3, 90, Budget { faults: 1, ..none }),
+            (2, 30, Budget { faults: 1, resignations: 1, ..NONE }),
+            (2, 90, Budget { delays: 1, departures: 1, ..NONE }),
+            (2, 30, Budget { pauses: 1, ..NONE }),
+            (2, 90, Budget { removals: 1, writes: 1, ..NONE }),
+            (3, 90, Budget { faults: 1, ..NONE }),
         ],
     );
 }
 
-#[test]
-#[ignore = "takes long, and gigabytes: for nights"]
-fn more_of_each() {
-    let none = Budget::default();
-    for contest in [Contest::Queue, Contest::Race] {
+/// The same with more that may happen: `just test-all`.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: `just test-all` runs it"]
+    fn a_queue() {
         check_all(
-            contest,
+            Contest::Queue,
             &[
-                (2, 30, Budget { faults: 2, resignations: 1, ..none }),
-                (2, 30, Budget { faults: 1, pauses: 1, ..none }),
-                (2, 30, Budget { faults: 1, cuts: 1, ..none }),
-                (2, 90, Budget { pauses: 1, resignations: 1, writes: 1, ..none }),
-                (2, 90, Budget { faults: 1, delays: 1, resignations: 1, ..none }),
-                (2, 90, Budget { faults: 1, delays: 1, departures: 1, ..none }),
-                (2, 90, Budget { removals: 1, resignations: 1, writes: 1, ..none }),
-                (3, 90, Budget { faults: 1, ..none }),
-                (3, 90, Budget { pauses: 1, ..none }),
-                (3, 90, Budget { resignations: 1, departures: 1, ..none }),
+                (2, 30, Budget { faults: 1, resignations: 1, ..NONE }),
+                (2, 90, Budget { delays: 1, departures: 1, ..NONE }),
+                (2, 30, Budget { pauses: 1, ..NONE }),
+                (2, 90, Budget { cuts: 1, ..NONE }),
             ],
         );
+    }
+
+    /// A transfer, with a death at each point.
+    #[test]
+    #[ignore = "long: `just test-all` runs it"]
+    fn a_queue_with_wishes() {
+        check_all(
+            Contest::Queue,
+            &[
+                (2, 90, Budget { wishes: 2, ..NONE }),
+                (2, 90, Budget { wishes: 1, deaths: 1, ..NONE }),
+            ],
+        );
+    }
+
+    #[test]
+    #[ignore = "long: `just test-all` runs it"]
+    fn a_race() {
+        check_all(
+            Contest::Race,
+            &[
+                (2, 90, Budget { faults: 1, delays: 1, ..NONE }),
+                (2, 30, Budget { cuts: 1, ..NONE }),
+                (2, 90, Budget { resignations: 2, writes: 1, ..NONE }),
+            ],
+        );
+    }
+}
+
+/// Hours, and gigabytes of memory.
+mod nights {
+    use super::*;
+
+    #[test]
+    #[ignore = "for nights"]
+    fn more_wishes() {
+        check_all(
+            Contest::Queue,
+            &[
+                (2, 90, Budget { wishes: 2, deaths: 1, ..NONE }),
+                (2, 90, Budget { wishes: 2, departures: 1, ..NONE }),
+                (2, 90, Budget { wishes: 2, removals: 1, ..NONE }),
+                (2, 90, Budget { wishes: 1, pauses: 1, ..NONE }),
+                (2, 90, Budget { wishes: 1, faults: 1, ..NONE }),
+                (3, 90, Budget { wishes: 1, ..NONE }),
+            ],
+        );
+    }
+
+    #[test]
+    #[ignore = "for nights"]
+    fn more_of_each() {
+        for contest in [Contest::Queue, Contest::Race] {
+            check_all(
+                contest,
+                &[
+                    (2, 30, Budget { faults: 2, resignations: 1, ..NONE }),
+                    (2, 30, Budget { faults: 1, pauses: 1, ..NONE }),
+                    (2, 30, Budget { faults: 1, cuts: 1, ..NONE }),
+                    (2, 90, Budget { pauses: 1, resignations: 1, writes: 1, ..NONE }),
+                    (2, 90, Budget { faults: 1, delays: 1, resignations: 1, ..NONE }),
+                    (2, 90, Budget { faults: 1, delays: 1, departures: 1, ..NONE }),
+                    (2, 90, Budget { removals: 1, resignations: 1, writes: 1, ..NONE }),
+                    (3, 90, Budget { faults: 1, ..NONE }),
+                    (3, 90, Budget { pauses: 1, ..NONE }),
+                    (3, 90, Budget { resignations: 1, departures: 1, ..NONE }),
+                ],
+            );
+        }
     }
 }
