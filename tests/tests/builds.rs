@@ -40,12 +40,12 @@ fn wasmtime_is_compiled_once() {
     ways.retain(|_, ways| ways.len() > 1);
     assert!(
         ways.is_empty(),
-        "wasmtime is compiled more than once, since these have other features or profiles for some: \
-         tests/workspace-hack/Cargo.toml has to name all of the features\n{ways:#?}"
+        "wasmtime is compiled more than once, because these crates below it are built with more than \
+         one set of features or profile: name all features in tests/workspace-hack/Cargo.toml\n{ways:#?}"
     );
 }
 
-/// The steps of a build. Cargo tells them only to who asks for what is not stable.
+/// The units of a build. Cargo prints them only with an unstable option.
 fn units(build: &str) -> Vec<Value> {
     let cargo = Command::new(env!("CARGO"))
         .args(build.split(' '))

@@ -231,6 +231,8 @@ fn conforms(report: &Report, skipped: &[&str]) {
     println!("{report}");
     assert!(report.conforms());
     // A machine that is busy enough may be too slow to keep a short lease alive.
-    let really = report.skipped().filter(|(_, reason)| !reason.contains("too slow"));
-    assert_eq!(really.map(|(check, _)| check).collect::<Vec<_>>(), skipped);
+    let renewals = "a_renewed_lease_lives_on";
+    let really: Vec<_> =
+        report.skipped().map(|(check, _)| check).filter(|check| *check != renewals).collect();
+    assert_eq!(really, skipped);
 }

@@ -11,6 +11,9 @@ pub(super) enum Stop {
     Skip(String),
 }
 
+/// Why a check of a short lease may prove nothing.
+pub(super) const TOO_SLOW: &str = "the machine was too slow to keep a lease alive";
+
 pub(super) type Verdict<T = ()> = Result<T, Stop>;
 
 /// Ends the check with a breach, unless this holds.

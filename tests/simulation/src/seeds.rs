@@ -15,8 +15,8 @@ use super::{Run, SECOND, shrink, tell};
 /// How many seeds `just test` runs: enough to find each law that is broken on purpose
 /// (`tests/breaks.rs`).
 pub const QUICK_SEEDS: u64 = 1_000;
-/// Breaks that concern many elections show in so many: in a third of them, none of a thousand seeds
-/// finds an elector that goes over all of its elections again and again.
+/// Some breaks show only with many elections: with 1,000, a thousand seeds miss an elector that visits
+/// all of them for each event; with so many, one seed finds it.
 pub const MANY_ELECTIONS: u32 = 3_000;
 /// How many seeds `just test` runs in that many elections, for the same reason.
 pub const QUICK_SEEDS_OF_MANY: u64 = 1;

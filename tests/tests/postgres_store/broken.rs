@@ -45,7 +45,8 @@ const BREAKS: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// On a busy machine, transactions that nothing keeps apart may all the same follow one another.
+/// A race: on a busy machine, transactions that nothing keeps apart may all the same follow one another.
+const RACE: &str = "expectations_count_without_a_loss";
 const TRIES: usize = 20;
 
 struct Schema {
@@ -65,7 +66,7 @@ async fn each_broken_schema_is_found() {
     let postgres = Arc::new(Postgres::start_with(&["max_connections=2000"]));
     let places = AtomicU32::new(0);
     let missed = join_all(BREAKS.map(async |(from, to, check)| {
-        for _ in 0..TRIES {
+        for _ in 0..if *check == RACE { TRIES } else { 1 } {
             let report = incumbent_conformance::check_one(check, || {
                 let name = format!("place_{}", places.fetch_add(1, Ordering::Relaxed));
                 let schema = PostgresStore::schema(&name, None);
@@ -76,7 +77,7 @@ async fn each_broken_schema_is_found() {
                 let postgres = Arc::clone(&postgres);
                 async move { Schema { postgres, name } }
             });
-            if report.await.failed().count() == 1 {
+            if report.await.failed().any(|(_, why)| !why.contains("panicked")) {
                 return None;
             }
         }

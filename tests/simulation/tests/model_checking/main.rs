@@ -171,18 +171,7 @@ fn check_all(contest: Contest, scopes: &[(usize, u64, Budget)]) {
     }
 }
 
-const NONE: Budget = Budget {
-    faults: 0,
-    delays: 0,
-    pauses: 0,
-    cuts: 0,
-    resignations: 0,
-    writes: 0,
-    departures: 0,
-    removals: 0,
-    wishes: 0,
-    deaths: 0,
-};
+const NONE: Budget = Budget::NONE;
 
 // With leases of 90 s a renewal and the check of silent watches fall together, and
 // there are fewer worlds; with 30 s there are three renewals to a check.

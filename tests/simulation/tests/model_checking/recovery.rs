@@ -28,7 +28,7 @@ impl World {
         mut note: impl FnMut(u64, Duration),
     ) -> Recovery {
         // What is out of the ordinary has ended.
-        self.left = Budget::default();
+        self.left = Budget::NONE;
         self.come_to_rest();
         let begun = self.now;
         let mut passed: Vec<(u64, Mark)> = Vec::new();

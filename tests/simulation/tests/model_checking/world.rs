@@ -48,7 +48,7 @@ pub struct Scope {
 }
 
 /// How much of what is out of the ordinary may happen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// Calls that fail, answers that are late, watches that break.
     pub faults: u8,
@@ -67,6 +67,21 @@ pub struct Budget {
     pub wishes: u8,
     /// How many processes are killed, and never started again.
     pub deaths: u8,
+}
+
+impl Budget {
+    pub const NONE: Self = Self {
+        faults: 0,
+        delays: 0,
+        pauses: 0,
+        cuts: 0,
+        resignations: 0,
+        writes: 0,
+        departures: 0,
+        removals: 0,
+        wishes: 0,
+        deaths: 0,
+    };
 }
 
 /// What can happen, and to which candidate.
