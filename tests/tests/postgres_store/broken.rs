@@ -66,7 +66,7 @@ async fn each_broken_schema_is_found() {
     let postgres = Arc::new(Postgres::start_with(&["max_connections=2000"]));
     let places = AtomicU32::new(0);
     let missed = join_all(BREAKS.map(async |(from, to, check)| {
-        for _ in 0..if *check == RACE { TRIES } else { 1 } {
+        for _ in 0..if check == RACE { TRIES } else { 1 } {
             let report = incumbent_conformance::check_one(check, || {
                 let name = format!("place_{}", places.fetch_add(1, Ordering::Relaxed));
                 let schema = PostgresStore::schema(&name, None);
