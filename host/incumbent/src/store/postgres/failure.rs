@@ -48,8 +48,19 @@ impl Trouble {
     }
 }
 
+/// The other side may close before it has read what we sent: then the system reports a reset, and
+/// PostgreSQL's own word is lost.
 fn was_ended(error: &Error) -> bool {
-    error.is_closed() || error.code() == Some(&SqlState::ADMIN_SHUTDOWN)
+    let cut = [
+        io::ErrorKind::BrokenPipe,
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::ConnectionReset,
+        io::ErrorKind::UnexpectedEof,
+    ];
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    error.is_closed()
+        || error.code() == Some(&SqlState::ADMIN_SHUTDOWN)
+        || cause.is_some_and(|cause| cut.contains(&cause.kind()))
 }
 
 /// A server that was promoted once may be a standby now.
