@@ -4,7 +4,7 @@ set positional-arguments
 
 # Where rustup puts cargo, for shells that were opened before it came, and `./setup.sh` Node.js and
 # cargo-nextest.
-export PATH := justfile_directory() / ".tools/node/bin:" + justfile_directory() / ".tools/nextest:" + env("HOME") / ".cargo/bin:" + env("PATH")
+export PATH := justfile_directory() / ".tools/node/bin:" + justfile_directory() / ".tools/nextest:" + env("HOME") / ".cargo/bin:" + env("PATH") + ":/usr/sbin:/sbin"
 
 [private]
 default:
@@ -34,8 +34,12 @@ program PACKAGE:
 
 # Gigabytes of new programs go to the disk before the tests begin: while they do, a store that
 # syncs can stand still for seconds.
+[private]
+nextest:
+    @cargo nextest --version >/dev/null 2>&1 || { echo 'cargo-nextest, which runs the tests, is not here: ./setup.sh' >&2; exit 1; }
+
 # Run the tests, on both etcd versions, or those named: `just test --test library`, `just test NAME`
-test *ARGS:
+test *ARGS: nextest
     #!/usr/bin/env bash
     set -euo pipefail
     (($# == 0)) || exec cargo nextest run --workspace --all-features "$@"
@@ -51,11 +55,11 @@ test *ARGS:
     exit "$failed"
 
 # Run the long forms of tests, which `just test` leaves out: minutes of soaks, larger models, more seeds
-test-all *ARGS:
+test-all *ARGS: nextest
     cargo nextest run --workspace --all-features --run-ignored only -E 'test(/(^|::)long::/)' "$@"
 
 # After a change in the guest: `just quick`. After one in a store: `just quick etcd` (`postgres`, `sqlite`, `memory`)
-quick STORE="":
+quick STORE="": nextest
     #!/usr/bin/env bash
     set -euo pipefail
     case $1 in

