@@ -34,6 +34,10 @@ program PACKAGE:
 
 # Gigabytes of new programs go to the disk before the tests begin: while they do, a store that
 # syncs can stand still for seconds.
+# Tests keep their temporary files in memory where there is room: a disk that is busy holds up each store
+# that syncs, for seconds.
+temporary := `f=/dev/shm; if [ -w $f ] && [ "$(df -Pk $f | awk 'END { print $4 }')" -gt 4000000 ] && ! mount | grep " on $f " | grep -q noexec; then echo $f; else echo "${TMPDIR:-/tmp}"; fi`
+
 [private]
 nextest:
     @cargo nextest --version >/dev/null 2>&1 || { echo 'cargo-nextest, which runs the tests, is not here: ./setup.sh' >&2; exit 1; }
@@ -42,6 +46,7 @@ nextest:
 test *ARGS: nextest
     #!/usr/bin/env bash
     set -euo pipefail
+    export TMPDIR={{ quote(temporary) }}
     (($# == 0)) || exec cargo nextest run --workspace --all-features "$@"
     cargo nextest run --workspace --all-features --no-run
     sync
@@ -56,12 +61,13 @@ test *ARGS: nextest
 
 # Run the long forms of tests, which `just test` leaves out: minutes of soaks, larger models, more seeds
 test-all *ARGS: nextest
-    cargo nextest run --workspace --all-features --run-ignored only -E 'test(/(^|::)long::/)' "$@"
+    TMPDIR={{ quote(temporary) }} cargo nextest run --workspace --all-features --run-ignored only -E 'test(/(^|::)long::/)' "$@"
 
 # After a change in the guest: `just quick`. After one in a store: `just quick etcd` (`postgres`, `sqlite`, `memory`)
 quick STORE="": nextest
     #!/usr/bin/env bash
     set -euo pipefail
+    export TMPDIR={{ quote(temporary) }}
     case $1 in
     '') exec cargo nextest run --package incumbent-simulation --package incumbent-tests \
         --test transcripts --test limits --test scenarios --test properties ;;
