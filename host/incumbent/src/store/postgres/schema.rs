@@ -140,7 +140,8 @@ fn denied(user: &str, schema: &str, unfit: &impl Fn(String) -> ConnectError) -> 
 /// One of several that try makes it.
 async fn make(client: &Client, schema: &str) -> Result<(), Error> {
     let locked = format!(
-        "BEGIN; SELECT pg_advisory_xact_lock(hashtext('incumbent {schema}')); \
+        "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
+         SELECT pg_advisory_xact_lock(hashtext('incumbent {schema}')); \
          DO $do$ BEGIN IF to_regclass('{schema}.meta') IS NULL THEN EXECUTE $incumbent${}$incumbent$; \
          END IF; END $do$; COMMIT",
         statements(schema)
