@@ -178,10 +178,11 @@ impl Share {
     pub fn counted(&mut self, leads: u32, candidacies: u32) {
         let (elections, candidates) = self.seen_before;
         if !differ(length(self.seen), length(self.seen_before)) {
-            // The older ones fade.
-            let share = if elections < OLDER { 1 } else { 2 };
+            // The older ones fade, soon where one count looks at all terms. What is left of them is
+            // rounded up: one candidate too few would make the part too large for ever.
+            let share = if elections < OLDER && self.seen.0 < leads { 1 } else { 2 };
             self.seen.0 += elections / share;
-            self.seen.1 += candidates / share;
+            self.seen.1 += candidates.div_ceil(share);
         }
         self.weigh(leads, candidacies);
     }

@@ -506,6 +506,34 @@ fn fair_parts_are_found_again() {
     }
 }
 
+/// What was counted while only some of the lines had grown is forgotten: not even one term stays beyond
+/// the fair part.
+#[test]
+fn fair_parts_are_exact_where_few_are_counted() {
+    for (elections, part) in [(20, 10), (12, 6), (6, 3)] {
+        for seed in 0..SEEDS / 2 {
+            let plan = Plan {
+                processes: 2,
+                elections: alike(elections, Contest::Queue),
+                limits: vec![Limit { at_most: u32::MAX, is_fair: true, at_once: 8 }],
+                writes: false,
+                term: 100_000_000 * SECOND,
+                faults: vec![
+                    Fault { at: 15 * SECOND, lasts: 15 * SECOND, kind: Kind::Crash(1) },
+                    Fault {
+                        at: 20 * SECOND,
+                        lasts: 20 * SECOND,
+                        kind: Kind::Slow((seed + 1) * SECOND / SEEDS),
+                    },
+                ],
+                unrest: 100 * SECOND,
+                ..Plan::quiet(seed)
+            };
+            assert_eq!(run(&plan).expect("keeps the laws").led, (part, part), "seed {seed}");
+        }
+    }
+}
+
 /// Some processes take part in some of the elections only.
 #[test]
 fn fair_parts_are_kept_where_lines_differ_in_length() {
