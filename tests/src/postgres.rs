@@ -239,6 +239,10 @@ impl Postgres {
             let _ = kill_process(pid, Signal::KILL);
         }
         let _ = self.child.wait();
+        // `faketime` has no time to remove what it shares with its children.
+        for shared in ["faketime_shm", "sem.faketime_sem"] {
+            let _ = fs::remove_file(format!("/dev/shm/{shared}_{}", self.child.id()));
+        }
     }
 
     /// Kills it if it still runs, starts it again with the same data and port, and waits until it
@@ -459,6 +463,8 @@ fn spawn(directory: &TempDir, port: u16, settings: &[String], machine: &Machine)
         .arg(path)
         // Data that survive a kill are enough: a busy disk would hold up each write.
         .args(["-c", "fsync=off", "-c", "max_connections=300"])
+        // In a file of its directory: a server that is killed leaves nothing else behind.
+        .args(["-c", "dynamic_shared_memory_type=mmap"])
         .args(settings.iter().flat_map(|setting| ["-c", setting]))
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a log"))
