@@ -35,7 +35,7 @@ proptest! {
 
 // Each is compiled, which takes two seconds.
 proptest! {
-    #![proptest_config(quick(4))]
+    #![proptest_config(quick(2))]
 
     #[test]
     fn with_a_component_that_is_nonsense(bytes in vec(any::<u8>(), 0..40)) {
