@@ -311,7 +311,7 @@ async fn many_writes_of_one_key_hold_up_nothing(version: Version) {
         expect: Vec::new(),
         mutations: vec![operations::put("one", "v")],
     });
-    let writes = all_at_once(&store, vec![write; 5_000]);
+    let writes = all_at_once(&store, vec![write; 2_000]);
     let renewals = async {
         for _ in 0..20 {
             let renewed = store.call(Operation::KeepAlive(7), LIMIT).await;
