@@ -80,6 +80,9 @@ pub(super) async fn a_lease_lives_as_long_as_granted_and_ends(stores: Stores) ->
         listener.put(1, key, last).await?;
     }
     last = stores.here.applied(&guard, vec![put("kept", "off the lease")]).await?.max(last);
+    if stores.place.now() >= lease.lives_until() {
+        return Err(too_slow());
+    }
     listener.put(1, "kept", last).await?;
 
     // Without any request: the watch has to tell by itself.
