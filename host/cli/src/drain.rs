@@ -62,7 +62,7 @@ fn outcome(drained: Drained, id: &str, drain: &Drain) -> (Status, &'static str, 
         Drained::Unheard => {
             let sentence = format!(
                 "no instance called {id} has said that it heard: is that its --id, does it use this \
-                 store, and does its role allow to read and write incumbent-wishes/drain/?"
+                 store, and does its role allow to read and write incumbent-wishes/?"
             );
             (Status::NotFound, "unheard", sentence)
         }

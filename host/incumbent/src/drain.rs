@@ -29,9 +29,9 @@ pub(crate) enum Request {
     Undo,
 }
 
-/// The key for an instance of this identity.
+/// The key for an instance of this identity. No wish of an election ends like that.
 pub(crate) fn key(identity: &str) -> Vec<u8> {
-    format!("incumbent-wishes/drain/{identity}").into_bytes()
+    format!("incumbent-wishes/{identity}/drain").into_bytes()
 }
 
 impl Request {

@@ -7,6 +7,7 @@ use super::*;
 incumbent_tests::on_each_version!(a_signal_has_the_next_one_lead);
 incumbent_tests::on_an_etcd!(
     an_operator_drains_an_instance_by_its_name,
+    an_election_called_drain_is_one_like_all_others,
     it_is_drained_over_http,
     the_right_to_drain_may_be_missing,
     the_work_stops_before_the_handover,
@@ -68,11 +69,22 @@ fn an_operator_drains_an_instance_by_its_name(etcd: Etcd) {
 
     let told = end(drain(&etcd, "three", &["--wait", "200ms"])).expect(1).stderr;
     assert!(told.contains("no instance called three has said that it heard"), "{told}");
-    etcd.etcdctl(&["put", "incumbent-wishes/drain/one", "drain 1"]);
+    etcd.etcdctl(&["put", "incumbent-wishes/one/drain", "drain 1"]);
     let told = end(drain(&etcd, "one", &["-o", "json"])).expect(1).stdout;
     assert_eq!(serde_json::from_str::<Value>(&told).unwrap()["result"], "under-way");
-    etcd.etcdctl(&["del", "incumbent-wishes/drain/one"]);
+    etcd.etcdctl(&["del", "incumbent-wishes/one/drain"]);
     assert_eq!(etcd.etcdctl(&["get", "--prefix", "incumbent-wishes/"]), "");
+    one.stop();
+    two.stop();
+}
+
+/// While somebody wishes who leads next in it, an instance of any name is drained.
+fn an_election_called_drain_is_one_like_all_others(etcd: Etcd) {
+    let one = Running::campaign(&etcd, "drain", &["--id", "transfer"]).once("elected");
+    etcd.etcdctl(&["put", "incumbent-wishes/drain/transfer", "1 2"]);
+    let two = Running::campaign(&etcd, "drain", &["--id", "two"]).once("joined");
+    let told = end(drain(&etcd, "transfer", &[])).expect(0).stdout;
+    assert_eq!(told, "transfer leads nothing, and stands in no line\n");
     one.stop();
     two.stop();
 }
