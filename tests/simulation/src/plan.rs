@@ -106,6 +106,9 @@ pub enum Kind {
     CutMember(usize, usize),
     /// Everything takes longer, up to so much one way.
     Slow(Duration),
+    /// So many of a thousand requests land late, and so many are answered late: up to so much, which
+    /// may be far beyond their time-out and the end of their lease.
+    Late(u32, Duration),
     /// So many of a thousand messages are lost.
     Loss(u32),
     /// So many of a thousand answers and news come twice.
@@ -190,6 +193,8 @@ impl Moment {
         [Self::Now, Self::Step, Self::Demotion, Self::Asking, Self::Closing, Self::Again];
 }
 
+/// The number of `Kind::Late` among the kinds that are drawn.
+const LATE: usize = 33;
 /// The most elections of a seed.
 const MOST_ELECTIONS: usize = 300;
 
@@ -286,7 +291,7 @@ impl Plan {
 
     /// Some kinds of faults, as often and as hard as the seed likes.
     fn draw_faults(&mut self, rng: &mut Rng) {
-        const KINDS: usize = 34;
+        const KINDS: usize = 35;
         let gap = rng.u64(4..24) * SECOND;
         let longest = [2, 8, 20, 40][rng.usize(..4)] * SECOND;
         let mut chosen: Vec<usize> = (0..KINDS).filter(|_| rng.u8(..3) == 0).collect();
@@ -309,6 +314,11 @@ impl Plan {
             let lasts = (100 * MILLISECOND + rng.u64(..longest)).min(self.unrest - at);
             let kind = self.kind(chosen[rng.usize(..chosen.len())], rng);
             self.faults.push(Fault { at, lasts, kind });
+        }
+        // In some runs, all the time.
+        if rng.u8(..8) == 0 {
+            let kind = self.kind(LATE, rng);
+            self.faults.push(Fault { at: 0, lasts: self.unrest, kind });
         }
     }
 
@@ -350,6 +360,7 @@ impl Plan {
             30 => Kind::DropAll(process),
             31 => Kind::Leave(process, election),
             32 => Kind::Wish(election),
+            LATE => Kind::Late(rng.u32(50..900), rng.u64(1..4) * self.lease_ttl),
             _ => Kind::Compact,
         }
     }

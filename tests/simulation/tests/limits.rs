@@ -278,6 +278,69 @@ fn a_deletion_that_fails_is_told_to_its_election() {
     assert_eq!(told, (1..=LEADERS).map(Some).collect::<Vec<_>>());
 }
 
+/// More terms end at their deadline than one step tells, and a renewal comes late: a term of which
+/// nobody was told yet is over as well.
+#[test]
+fn nothing_is_written_in_a_term_that_is_over() {
+    const LEADERS: u32 = 300;
+    let mut elector = opened();
+    let mut events: Vec<Event> = (1..=LEADERS).map(campaign).collect();
+    let mut own: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
+    let (mut now, mut led, mut renewal) = (0, Vec::new(), None);
+    while led.len() < LEADERS as usize || renewal.is_none() {
+        let step = elector.handle(now, std::mem::take(&mut events));
+        for command in step.commands {
+            match command {
+                Command::Notify(Notice::Elected(leadership)) => led.push(leadership),
+                Command::Call(Call { id, operation, .. }) => {
+                    let response = match operation {
+                        Operation::Grant(_) => Response::Granted(10 * S),
+                        Operation::Claim(Claim { key, lease, .. }) => {
+                            let entry = entry(String::from_utf8(key).expect("text"), lease, 7);
+                            own.insert(entry.key.clone(), entry.clone());
+                            Response::Claimed(Claimed { entry, at: 7 })
+                        }
+                        Operation::Read(selections) => {
+                            let own = |it: Selection| {
+                                let ours = own.values().filter(|own| own.key.starts_with(&it.key));
+                                ours.cloned().collect()
+                            };
+                            let found = selections.into_iter().map(own).collect();
+                            Response::Snapshot(Snapshot { at: 7, found })
+                        }
+                        // It is long on its way.
+                        Operation::KeepAlive(_) => {
+                            renewal = renewal.or(Some(id));
+                            continue;
+                        }
+                        Operation::Guarded(_) | Operation::Revoke(_) => continue,
+                    };
+                    events.push(reply(id, response));
+                }
+                Command::Notify(_) | Command::Watch(_) | Command::Unwatch(_) => {}
+            }
+        }
+        now = if events.is_empty() { step.deadline.expect("it goes on") } else { now + 1 };
+        events.extend(events.is_empty().then_some(Event::Wake));
+    }
+    let until = led[0].valid_until;
+    let write = |(ticket, led): (u64, &Leadership)| {
+        let mutations = vec![Mutation::Put(Put { key: b"data".into(), value: Vec::new() })];
+        Event::Write(GuardedWrite { term: led.term, ticket, expect: Vec::new(), mutations })
+    };
+    let renewed = reply(renewal.expect("it was sent"), Response::Renewed(10 * S));
+    // In a step with few events.
+    let writes = (0..).zip(led.iter().rev().take(10)).map(write);
+    let step = elector.handle(until, [renewed].into_iter().chain(writes).collect());
+    let stale = |command: &&Command| {
+        matches!(
+            command,
+            Command::Notify(Notice::Written(Written { outcome: WriteOutcome::Stale, .. }))
+        )
+    };
+    assert_eq!(step.commands.iter().filter(stale).count(), 10, "{:?}", step.commands);
+}
+
 /// A term is given up until its key is gone. The reads that look for successors are not too large.
 #[test]
 fn a_drain_hands_over_so_many_terms_at_a_time() {
@@ -429,6 +492,61 @@ fn others_data_are_passed_over() {
     }
     let page = |from: &str, limit| (Some(from.to_owned()), limit);
     assert_eq!(asked, [(None, 1), page("jobs/", 1_000), page("jobs/dau", 2_000)]);
+}
+
+/// The candidate in front is on the first of two pages, and goes before the second one is read.
+#[test]
+fn who_goes_between_two_pages_is_missed_by_nobody() {
+    let mut elector = opened();
+    let mut events = vec![campaign(1)];
+    let (mut own, mut pages, mut reads) = (None, 0, 0);
+    for now in 0..20 {
+        let step = elector.handle(now, std::mem::take(&mut events));
+        for command in step.commands {
+            let (id, response) = match command {
+                Command::Call(Call { id, operation: Operation::Grant(_), .. }) => {
+                    (id, Response::Granted(10 * S))
+                }
+                Command::Call(Call { id, operation: Operation::Claim(claim), .. }) => {
+                    let key = String::from_utf8(claim.key).expect("text");
+                    let entry = entry(key, claim.lease, 2_000);
+                    own = Some(entry.clone());
+                    (id, Response::Claimed(Claimed { entry, at: 2_000 }))
+                }
+                Command::Call(Call { id, operation: Operation::Read(selections), .. }) => {
+                    let own = own.clone().expect("it has a key");
+                    let data = |number| entry(format!("jobs-1/data/{number:05}"), 0, number);
+                    let before = entry("jobs-1/1f".into(), 0x1f, 1_001);
+                    let (at, found) = match &selections[..] {
+                        [Selection { from: Some(_), limit, .. }, _] => {
+                            pages += 1;
+                            let full = (1..i64::from(*limit)).map(data);
+                            let page =
+                                if pages == 1 { full.chain([before]).collect() } else { vec![] };
+                            (2_000 + pages, vec![page, vec![own]])
+                        }
+                        [_, _] if pages == 0 => (2_000, vec![vec![own, data(1_999)], Vec::new()]),
+                        _ => {
+                            reads += 1;
+                            continue;
+                        }
+                    };
+                    (id, Response::Snapshot(Snapshot { at, found }))
+                }
+                Command::Watch(Watch { id, .. }) => {
+                    let change = Change::Started(2_000 + pages);
+                    events.push(Event::Watched(Watched { id, change }));
+                    continue;
+                }
+                _ => continue,
+            };
+            events.push(reply(id, response));
+        }
+        if events.is_empty() {
+            break;
+        }
+    }
+    assert_eq!((pages, reads), (2, 1), "it looks whether somebody is still in front");
 }
 
 fn inspect(election: ElectionId) -> Event {

@@ -1,6 +1,8 @@
 //! Thousands of seeds keep the laws, and a few do in thousands of elections. Prints what they came
 //! to. By hand it is `just sim`.
 
+use std::ops::Range;
+
 use incumbent_simulation::plan::Plan;
 use incumbent_simulation::run;
 use incumbent_simulation::seeds::{MANY_ELECTIONS, QUICK_SEEDS, QUICK_SEEDS_OF_MANY, run_all};
@@ -29,45 +31,47 @@ mod long {
     #[test]
     #[ignore = "long: `just test-all` runs it"]
     fn ten_thousand_seeds_keep_the_laws() {
-        keep_the_laws(10_000);
+        keep_the_laws(0..10_000);
     }
 
     /// `just sim --elections 10000` takes up to half a minute for a seed.
     #[test]
     #[ignore = "long: `just test-all` runs it"]
     fn seeds_keep_the_laws_in_thousands_of_elections() {
-        keep_the_laws_in_many(4);
+        keep_the_laws_in_many(0..4);
     }
 }
 
-fn keep_the_laws(seeds: u64) {
-    let summary = match run_all(0..seeds, Plan::draw, run) {
+fn keep_the_laws(seeds: Range<u64>) {
+    let count = seeds.end - seeds.start;
+    let summary = match run_all(seeds, Plan::draw, run) {
         Ok(summary) => summary,
         Err(found) => panic!("{found}\n\n{}", found.story(&Plan::draw(found.seed))),
     };
     println!("{summary}");
     let total = summary.total();
-    assert!(total.time >= seeds * 120_000_000_000, "a seed covers 120 s");
-    assert!(total.faults >= seeds * 5, "and 5 faults");
-    assert!(total.terms >= seeds * 3, "and 3 terms");
-    assert!(total.hand_overs >= seeds / 10, "{} hand overs", total.hand_overs);
-    assert!(total.traps >= seeds / 4, "{} traps", total.traps);
-    assert!(total.drops >= seeds * 2, "{} candidacies are dropped", total.drops);
-    assert!(total.lost_news >= seeds / 10, "{} events are lost", total.lost_news);
+    assert!(total.time >= count * 120_000_000_000, "a seed covers 120 s");
+    assert!(total.faults >= count * 5, "and 5 faults");
+    assert!(total.terms >= count * 3, "and 3 terms");
+    assert!(total.hand_overs >= count / 10, "{} hand overs", total.hand_overs);
+    assert!(total.traps >= count / 4, "{} traps", total.traps);
+    assert!(total.drops >= count * 2, "{} candidacies are dropped", total.drops);
+    assert!(total.lost_news >= count / 10, "{} events are lost", total.lost_news);
     for reason in REASONS {
         assert!(total.ended.contains_key(reason), "a term ends as {reason}");
     }
 }
 
-fn keep_the_laws_in_many(seeds: u64) {
+fn keep_the_laws_in_many(seeds: Range<u64>) {
+    let count = seeds.end - seeds.start;
     let elections = MANY_ELECTIONS;
     let plan = |seed| Plan::draw_many(seed, elections as usize);
-    let summary = match run_all(0..seeds, plan, run) {
+    let summary = match run_all(seeds, plan, run) {
         Ok(summary) => summary,
         Err(found) => panic!("in {elections} elections, {found}"),
     };
     println!("in {elections} elections: {summary}");
     let total = summary.total();
-    assert!(total.terms >= seeds * u64::from(elections), "each election has a leader");
-    assert!(total.faults >= seeds * 2, "and there are faults");
+    assert!(total.terms >= count * u64::from(elections), "each election has a leader");
+    assert!(total.faults >= count * 2, "and there are faults");
 }

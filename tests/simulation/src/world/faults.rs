@@ -100,6 +100,7 @@ impl World<'_> {
             | Kind::Cut(_)
             | Kind::CutMember(..)
             | Kind::Slow(_)
+            | Kind::Late(..)
             | Kind::Loss(_)
             | Kind::Repeat(_)
             | Kind::SlowElection(..)

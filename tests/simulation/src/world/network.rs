@@ -41,7 +41,7 @@ impl World<'_> {
 
     pub(super) fn depart(&mut self, request: Request) {
         let (process, member) = (request.process, self.processes[request.process].member);
-        let lag = self.lag(&request.operation);
+        let lag = self.lag(&request.operation).max(self.lateness());
         let what = Happening::Arrive { member, request };
         self.carry(process, member, true, lag, what);
     }
@@ -74,8 +74,28 @@ impl World<'_> {
         if self.rng.bool() {
             return 0;
         }
-        // Nothing is late when all is well.
-        self.rng.u64(..most).min((self.plan.unrest + SECOND).saturating_sub(self.now))
+        let late = self.rng.u64(..most);
+        self.before_calm(late)
+    }
+
+    /// How late a request lands, or is answered, that waits somewhere on its way.
+    fn lateness(&mut self) -> Duration {
+        let late = self.hardest(|kind| match kind {
+            Kind::Late(share, most) => Some((share, most)),
+            _ => None,
+        });
+        match late {
+            (share @ 1.., most) if self.rng.u32(..1_000) < share => {
+                let late = self.rng.u64(..most);
+                self.before_calm(late)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Nothing is late when all is well.
+    fn before_calm(&self, late: Duration) -> Duration {
+        late.min((self.plan.unrest + SECOND).saturating_sub(self.now))
     }
 
     pub(super) fn carry(
@@ -190,7 +210,7 @@ impl World<'_> {
             let (request, outcome) = (request.clone(), outcome.clone());
             self.carry(process, member, false, 0, Happening::Answer { request, outcome });
         }
-        let lag = self.lag(&request.operation);
+        let lag = self.lag(&request.operation).max(self.lateness());
         self.carry(process, member, false, lag, Happening::Answer { request, outcome });
     }
 
