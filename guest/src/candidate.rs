@@ -44,6 +44,7 @@ use crate::session::Session;
 use crate::types::{Candidacy, Contest, Entry, Epoch, Guard, Selection};
 
 pub use self::common::{CandidateContext, Inputs, Next, Reading};
+pub use self::own_wish::delete_wish;
 
 /// One candidate's part in one election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

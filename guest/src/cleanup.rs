@@ -441,7 +441,7 @@ impl AbandonedKey {
 
     /// Reconciles the candidates that could not claim the key, and the lease.
     fn changed(&self, context: &mut Context) {
-        context.dirty.push_back(Dirty::Name(hash(self.layout.name.as_bytes())));
+        context.dirty.push_back(Dirty::Name(self.layout.hash));
         context.lease_is_dirty = true;
     }
 }

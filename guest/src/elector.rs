@@ -12,7 +12,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::candidate::{Candidate, CandidateContext, Inputs, Next, Reading};
+use crate::candidate::{Candidate, CandidateContext, Inputs, Next, Reading, delete_wish};
 use crate::cleanup::Cleanup;
 use crate::context::{
     Answer, Asker, Context, Dirty, Purpose, RECHECK, Watcher, snapshot, write_outcome,
@@ -26,8 +26,8 @@ use crate::text::decimal;
 use crate::timers::{FAR, SECOND, Timer};
 use crate::types::{
     Candidacy, Change, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension, Failure,
-    Guarded, GuardedWrite, Limit, Mark, Notice, Observation, Operation, Proclamation, Reply,
-    Response, Selection, Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
+    Guarded, GuardedWrite, LeaseId, Limit, Mark, Notice, Observation, Operation, Proclamation,
+    Reply, Response, Selection, Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
 };
 use crate::wish::Wish;
 
@@ -58,6 +58,8 @@ pub struct Elector {
     inspections: VecDeque<ElectionId>,
     inspecting: Option<ElectionId>,
     life: Life,
+    /// The session was told in this step how much it may lead.
+    limited: bool,
     /// What catches up next with a change of the lease; none once all has.
     sweep: Option<Asker>,
     /// Whose watches are checked next; none once all were.
@@ -106,6 +108,7 @@ impl Elector {
             inspections: VecDeque::new(),
             inspecting: None,
             life: Life::Open,
+            limited: false,
             sweep: None,
             rechecked: None,
             budget: Budget::default(),
@@ -127,6 +130,7 @@ impl Elector {
             self.take(event);
             self.reconcile();
         }
+        self.take_limit();
         self.end();
         self.budget = Budget::default();
         let ahead = self.context.now + 1;
@@ -248,9 +252,9 @@ impl Elector {
             }
         };
         let name = &candidate.layout().name;
-        let name_hash = hash(name.as_bytes());
-        let waits = self.of_name(name).next().is_some();
-        let beside = self.of_name(name).any(|(_, other)| !other.is_ending());
+        let name_hash = candidate.layout().hash;
+        let waits = self.of_name(candidate.layout()).next().is_some();
+        let beside = self.of_name(candidate.layout()).any(|(_, other)| !other.is_ending());
         if beside {
             let sentence = [
                 "there is a candidacy for `",
@@ -271,10 +275,10 @@ impl Elector {
     }
 
     /// The candidacies of a name: one, or one that is ending and the next one.
-    fn of_name(&self, name: &str) -> impl Iterator<Item = (ElectionId, &Candidate)> {
-        self.with_hash(hash(name.as_bytes()))
+    fn of_name(&self, layout: &Layout) -> impl Iterator<Item = (ElectionId, &Candidate)> {
+        self.with_hash(layout.hash)
             .filter_map(|id| Some((id, self.candidate(id)?)))
-            .filter(move |(_, candidate)| candidate.layout().name == name)
+            .filter(move |(_, candidate)| candidate.layout().name == layout.name)
     }
 
     fn with_hash(&self, hash: NameHash) -> impl Iterator<Item = ElectionId> {
@@ -303,9 +307,8 @@ impl Elector {
         let Some(Participation::Candidate(over)) = self.elections.remove(&election) else { return };
         self.context.candidacies -= 1;
         self.context.lease_is_dirty = true;
-        let name = &over.layout().name;
-        self.names.remove(&(hash(name.as_bytes()), election.into()));
-        let next = self.of_name(name).next().map(|(next, _)| next);
+        self.names.remove(&(over.layout().hash, election.into()));
+        let next = self.of_name(over.layout()).next().map(|(next, _)| next);
         if let Some(next) = next {
             self.begin(next);
         }
@@ -368,6 +371,8 @@ impl Elector {
 
     fn write(&mut self, write: GuardedWrite) {
         let GuardedWrite { term, ticket, expect, mutations } = write;
+        // The term may be over, though nobody was told yet.
+        self.input(term.election, |_, _| Next::Stay);
         let now = self.context.now;
         let lasts = self.session.validity().is_some_and(|validity| validity.until > now);
         let candidate = self.candidate(term.election).filter(|_| lasts);
@@ -423,9 +428,17 @@ impl Elector {
     /// Has the session lead no more than that, or as much as comes.
     fn limit(&mut self, limit: Option<Limit>) {
         self.context.share.limit = limit;
-        // If it is drained, or is no more, that concerns all who do not lead.
-        self.context.sweep = true;
-        self.begin_round();
+        self.limited = true;
+    }
+
+    /// Does what a limit asks for: once in a step, because it looks at all elections.
+    fn take_limit(&mut self) {
+        if core::mem::take(&mut self.limited) {
+            // If it is drained, or is no more, that concerns all who do not lead.
+            self.context.sweep = true;
+            self.begin_round();
+            self.reconcile();
+        }
     }
 
     fn begin_round(&mut self) {
@@ -447,22 +460,21 @@ impl Elector {
         if *leaders > 0 && !timers.is_set(Timer::Share) {
             self.context.set_timer(Timer::Share, SECOND);
         }
+        let wanted =
+            |it: &Candidate| if counts { it.leads() } else { it.may_hand_over(&self.context) };
+        let all = self.elections.around(self.context.share.next);
+        let passed: Vec<ElectionId> = all
+            .filter(|(_, it)| it.is_candidate(wanted))
+            .take((looks * apart) as usize)
+            .map(|(election, _)| election)
+            .collect();
+        match passed.last() {
+            Some(last) => self.context.share.next = last.saturating_add(1),
+            None if looks > 0 => self.context.share.left = 0,
+            None => {}
+        }
         let (mut asked, mut selections) = (Vec::new(), Vec::new());
-        for look in 0..looks * apart {
-            let wanted =
-                |it: &Candidate| if counts { it.leads() } else { it.may_hand_over(&self.context) };
-            let find = |from| self.elections.find(from, |it| it.is_candidate(wanted));
-            let Some(election) = find(self.context.share.next).or_else(|| find(0)) else {
-                self.context.share.left = 0;
-                break;
-            };
-            if asked.first() == Some(&election) {
-                break;
-            }
-            self.context.share.next = election.saturating_add(1);
-            if look % apart != first {
-                continue;
-            }
+        for election in passed.into_iter().skip(first as usize).step_by(apart as usize) {
             match self.candidate(election).and_then(|it| it.layout().newest()) {
                 Some(selection) => {
                     asked.push(election);
@@ -543,6 +555,9 @@ impl Elector {
                 }
             }
             Purpose::Wish { election, lease } => {
+                if self.candidate(election).is_none() {
+                    return self.wish_landed(election, lease, outcome);
+                }
                 self.input(election, |state, cx| {
                     if cx.wish_written(lease, outcome) {
                         state.wish_later(cx);
@@ -571,6 +586,19 @@ impl Elector {
                     self.rechecked(asked, snapshot);
                 }
             }
+        }
+    }
+
+    /// Deletes a wish that was written when its candidacy was over, unless the next one of the name has
+    /// taken it over.
+    fn wish_landed(&mut self, election: ElectionId, lease: LeaseId, outcome: Answer) {
+        if let Ok(Response::Claimed(claimed) | Response::Taken(claimed)) = outcome
+            && let entry = claimed.entry
+            && entry.lease == lease
+            && let Some(wish) = Wish::of(&entry)
+            && self.with_hash(hash(wish.name)).next().is_none()
+        {
+            delete_wish(&mut self.context, election, lease, entry.key, entry.created);
         }
     }
 

@@ -56,6 +56,8 @@ pub fn queue_of(key: &[u8]) -> Option<&[u8]> {
 pub struct Layout {
     pub name: String,
     pub contest: Contest,
+    /// Of the name.
+    pub hash: NameHash,
 }
 
 impl Layout {
@@ -73,7 +75,8 @@ impl Layout {
         if name.chars().any(char::is_control) {
             return Err("the election's name has a control character: leave it out".into());
         }
-        Ok(Layout { name, contest })
+        let hash = hash(name.as_bytes());
+        Ok(Layout { name, contest, hash })
     }
 
     /// The key that a candidate claims under this lease.
@@ -206,7 +209,7 @@ impl Layout {
             Contest::Queue => Contest::Race,
             Contest::Race => Contest::Queue,
         };
-        Layout { name: self.name.clone(), contest }
+        Layout { contest, ..self.clone() }
     }
 }
 

@@ -74,8 +74,8 @@ struct Held {
     failed: u32,
     /// What is left of the lease is enough, so it is not renewed.
     lapsing: bool,
-    /// How many deadlines have passed. No term outlives one.
-    deadlines_passed: u32,
+    /// See `Validity`.
+    stretch: u32,
     /// The present deadline has passed.
     expired: bool,
     /// How often renewals failed until less than half of the time was left.
@@ -106,7 +106,10 @@ struct Retired {
 pub struct Validity {
     pub lease: LeaseId,
     pub until: Mark,
-    pub deadlines_passed: u32,
+    /// A deadline that passes begins the next stretch of time, and so does the renewal after it. No
+    /// term outlives its stretch. What was asked before it tells nothing of a key in it: the store may
+    /// have ended the lease meanwhile, and made it anew by a grant that was given up, without its keys.
+    pub stretch: u32,
     /// If renewals fail and less than half of the time is left: how often that has happened.
     pub danger: Option<u32>,
 }
@@ -132,9 +135,9 @@ impl Session {
     pub fn validity(&self) -> Option<Validity> {
         match &self.lease {
             Lease::Held(held) => {
-                let Held { id: lease, valid_until: until, deadlines_passed, .. } = *held;
+                let Held { id: lease, valid_until: until, stretch, .. } = *held;
                 let danger = held.endangered.then_some(held.dangers);
-                Some(Validity { lease, until, deadlines_passed, danger })
+                Some(Validity { lease, until, stretch, danger })
             }
             Lease::None | Lease::Granting(_) => None,
         }
@@ -221,7 +224,7 @@ impl Session {
         {
             context.timers.cancel(Timer::Deadline);
             held.expired = true;
-            held.deadlines_passed += 1;
+            held.stretch += 1;
             context.sweep = true;
         }
     }
@@ -524,8 +527,11 @@ impl Held {
         self.ttl = ttl;
         let led = ttl.saturating_sub(margin_of(margin, ttl));
         let until = sent.saturating_add(led);
-        self.expired &= until <= self.valid_until;
-        self.valid_until = self.valid_until.max(until);
+        if until > self.valid_until {
+            self.stretch += u32::from(self.expired);
+            self.expired = false;
+            self.valid_until = until;
+        }
         self.endangered = false;
     }
 }

@@ -123,12 +123,12 @@ impl Share {
         self.left = if self.is_too_much(leads, candidacies) { IN_VAIN.min(leads) } else { 0 };
     }
 
-    /// A term has begun. If it is too much, it goes on to the next one in line.
-    pub fn gain(&mut self, election: ElectionId, leads: u32, candidacies: u32) {
+    /// A term has begun. If it is too much, and may go on to the next one in line, it does.
+    pub fn gain(&mut self, election: ElectionId, may_go: bool, leads: u32, candidacies: u32) {
         if self.is_fair() {
             // Too little is known to wait for the next round.
             self.counts |= self.seen.0 < FEW;
-            if self.is_too_much(leads, candidacies) {
+            if may_go && self.is_too_much(leads, candidacies) {
                 self.next = self.next.min(election);
                 self.left = IN_VAIN.min(self.left + 1);
             }

@@ -101,13 +101,20 @@ impl<K: Ord + Copy, V> Table<K, V> {
 
     /// The lowest key that is not below this one and whose value is wanted.
     pub fn find(&self, from: K, wanted: impl Fn(&V) -> bool) -> Option<K> {
+        self.from(from).find(|(_, value)| wanted(value)).map(|(key, _)| key)
+    }
+
+    /// The rows from this key on.
+    fn from(&self, from: K) -> impl Iterator<Item = (K, &V)> {
         let (Ok((index, _)) | Err((index, _))) = self.position(&from);
-        for (key, value) in self.runs.get(index..)?.iter().flatten() {
-            if *key >= from && wanted(value) {
-                return Some(*key);
-            }
-        }
-        None
+        let runs = self.runs.get(index..).unwrap_or_default();
+        let rows = runs.iter().flatten().map(|(key, value)| (*key, value));
+        rows.filter(move |(key, _)| *key >= from)
+    }
+
+    /// All rows, from this key on and then from the first one on.
+    pub fn around(&self, from: K) -> impl Iterator<Item = (K, &V)> {
+        self.from(from).chain(self.iter().take_while(move |(key, _)| *key < from))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use incumbent::types::{
-    Call, Candidacy, Change, Command, Config, Deletion, ElectionId, Event, GuardedWrite,
-    Leadership, Notice, Operation, Reply, RequestId, Response, Term, Watched,
+    Call, Candidacy, Change, Claim, Command, Config, Deletion, ElectionId, Event, Grant,
+    GuardedWrite, Leadership, Limit, Notice, Operation, Reply, RequestId, Response, Term, Watched,
 };
 use incumbent::{Component, Contents, Contest, Elector, Mark, Rules};
 
@@ -56,6 +56,9 @@ pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
     assert_eq!(load.leads.len(), all.len(), "all lead again");
     costs.push(("outage", load.outage()));
     assert_eq!(load.leads.len(), all.len(), "all lead once more");
+    costs.push(("limits", load.limits()));
+    costs.push(("spread", load.spread()));
+    assert_eq!(load.leads.len(), all.len(), "all lead though there is a limit");
     costs.push(("all left", load.leave(&all)));
     assert_eq!(load.store.keys_from(b"").count(), 1, "only what was written is left");
     costs
@@ -65,7 +68,7 @@ pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
 /// returns how many of them it leads.
 pub fn leads_at_most() -> usize {
     let mut load = Load::new(1_024, TTL);
-    load.value = vec![b'v'; 4_096];
+
     load.campaign(&(1..=10_000).collect::<Vec<_>>(), PORTION);
     load.leads.len()
 }
@@ -233,6 +236,47 @@ impl Load {
         cost
     }
 
+    /// Many limits in one step.
+    fn limits(&mut self) -> Cost {
+        let all = Limit { at_most: u32::MAX, is_fair: false, at_once: 64 };
+        self.events.extend([Some(all), None].into_iter().cycle().take(64).map(Event::Limit));
+        self.settle()
+    }
+
+    /// Somebody else gets in line for each term, and the session may lead few of them: the others go
+    /// over, and come back when that one's lease ends.
+    fn spread(&mut self) -> Cost {
+        const OTHER: i64 = 77;
+        let led = self.leads.len();
+        self.store.perform(0, &Operation::Grant(Grant { lease: OTHER, ttl: 0 })).expect("a lease");
+        for term in self.leads.values() {
+            let name = term.key.rsplitn(2, |byte| *byte == b'/').nth(1).expect("a name");
+            let key = [name, b"/4d"].concat();
+            let claim = Claim { key, value: Vec::new(), lease: OTHER };
+            self.store.perform(0, &Operation::Claim(claim)).expect("a key");
+        }
+        let most = led.div_ceil(20);
+        let limit = Limit { at_most: most as u32, is_fair: true, at_once: 64 };
+        self.events.push_back(Event::Limit(Some(limit)));
+        let mut cost = self.settle();
+        while self.leads.len() > most {
+            self.now = self.deadline.expect("there is a deadline");
+            cost.add(self.settle());
+        }
+        self.store.perform(0, &Operation::Revoke(OTHER)).expect("it is done");
+        let at = self.store.revision();
+        let others = self.watches.iter().filter(|(key, _)| key.ends_with(b"/4d"));
+        self.events.extend(others.map(|(key, id)| {
+            let change = Change::Deleted(Deletion { key: key.clone(), at });
+            Event::Watched(Watched { id: *id, change })
+        }));
+        cost.add(self.settle());
+        cost.add(self.until_led(led));
+        self.events.push_back(Event::Limit(None));
+        cost.add(self.settle());
+        cost
+    }
+
     fn until_led(&mut self, elections: usize) -> Cost {
         let mut cost = Cost::default();
         while self.leads.len() < elections {
@@ -318,10 +362,13 @@ impl Load {
                 self.leads.remove(&election);
                 self.events.push_back(Event::Yielded(Term { election, epoch }));
             }
+            Notice::HandOver(Term { election, epoch }) => {
+                self.leads.remove(&election);
+                self.events.push_back(Event::Yielded(Term { election, epoch }));
+            }
             Notice::Withdrawn(withdrawal) => assert_eq!(withdrawal.cause, None),
             Notice::Joined(_)
             | Notice::Endangered(_)
-            | Notice::HandOver(_)
             | Notice::Leader(_)
             | Notice::Listed(_)
             | Notice::Written(_)

@@ -42,8 +42,10 @@ fn with_names_of(name: usize, elections: u32) {
     for ((kind, few), (_, many)) in few.into_iter().zip(measure(elections, name)) {
         println!("{name} bytes, {kind}: {few:?}, {many:?}");
         let Cost { fuel, events, .. } = many;
+        // A term that goes over ends, and its candidate gets in line again.
+        let events = if kind == "spread" { 2 * events } else { events } as u64;
         assert!(
-            fuel < STEP + (EVENT + BYTE * name as u64) * events as u64,
+            fuel < STEP + (EVENT + BYTE * name as u64) * events,
             "{kind} takes {fuel} with {events} events"
         );
         if SINGLE.contains(&kind) {

@@ -8,7 +8,7 @@ use super::priority::Priority;
 use super::round::Round;
 use crate::cleanup::{AbandonedKey, Cleanup};
 use crate::context::{Answer, Context, Purpose, WatchHandle};
-use crate::layout::{Layout, check_value, hash};
+use crate::layout::{Layout, check_value};
 use crate::session::{Session, Validity};
 use crate::timers::Timer;
 use crate::types::{
@@ -186,7 +186,7 @@ pub struct Common {
 impl Common {
     /// Whether a term of this election stays if it comes back, or has come back.
     pub fn has_handed_on(&self, context: &Context) -> bool {
-        context.share.has_handed_on(hash(self.layout.name.as_bytes()))
+        context.share.has_handed_on(self.layout.hash)
     }
 
     pub fn timer(&self) -> Timer {
@@ -325,6 +325,11 @@ impl CandidateContext<'_> {
         self.validity.is_some_and(|validity| validity.lease == entry.lease)
     }
 
+    /// The present stretch of the lease's time.
+    pub fn stretch(&self) -> Option<u32> {
+        self.validity.map(|validity| validity.stretch)
+    }
+
     /// Counts a failure, and tells the application of the first in a row.
     pub fn record_failure(&mut self, failure: Failure) {
         self.common.failed = self.common.failed.saturating_add(1);
@@ -432,8 +437,7 @@ impl CandidateContext<'_> {
             self.common.round = Round::begin(now);
         } else if !round.is_open() {
             // All others in line lead enough as well.
-            let election = hash(self.common.layout.name.as_bytes());
-            self.context.share.keep(election, now);
+            self.context.share.keep(self.common.layout.hash, now);
         }
         gives_way
     }

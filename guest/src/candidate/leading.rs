@@ -7,7 +7,7 @@ use super::common::{
 };
 use super::place::{self, Place};
 use crate::context::{Answer, Context, snapshot, unfit};
-use crate::layout::{hash, point_of_key};
+use crate::layout::point_of_key;
 use crate::search::Search;
 use crate::session::Validity;
 use crate::timers::SECOND;
@@ -26,9 +26,9 @@ const LOOK_AGAIN: Duration = SECOND / 1_000;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Leading {
     own: OwnKey,
-    /// How many deadlines of the lease had passed when the term began. The term ends with the
-    /// next one, even if the lease becomes valid again.
-    deadlines_passed: u32,
+    /// The stretch in which the lease is valid. The term ends with it, even if the lease becomes
+    /// valid again.
+    stretch: u32,
     /// The last danger of the lease that the application was told of.
     danger: Option<u32>,
     /// Of our key, and of who is in front.
@@ -48,7 +48,7 @@ impl Leading {
         validity: Validity,
         seen: Revision,
     ) -> Leading {
-        let Validity { lease, until, deadlines_passed, .. } = validity;
+        let Validity { lease, until, stretch, .. } = validity;
         cx.common.failed = 0;
         cx.common.priority.preempts_after = None;
         let Context { leaders, candidacies, share, announced, .. } = &mut *cx.context;
@@ -56,11 +56,11 @@ impl Leading {
         if *leaders == 1 {
             *announced = (lease, until);
         }
-        share.gain(cx.common.election, *leaders, *candidacies);
+        let may_go = !share.has_handed_on(cx.common.layout.hash);
+        share.gain(cx.common.election, may_go, *leaders, *candidacies);
         let (check, search) = (Check::new(seen), Search::First);
         let (danger, target, looks_until) = (None, 0, 0);
-        let mut leading =
-            Leading { own, deadlines_passed, danger, check, search, target, looks_until };
+        let mut leading = Leading { own, stretch, danger, check, search, target, looks_until };
         cx.context.notify(Notice::Elected(leading.leadership(cx, until)));
         // Renewals may fail already.
         leading.tell_danger(cx, validity);
@@ -116,10 +116,7 @@ impl Leading {
         }
         let until = match cx.validity {
             // Time that a later renewal brought is not this term's.
-            Some(validity)
-                if validity.lease == own.lease
-                    && validity.deadlines_passed != self.deadlines_passed =>
-            {
+            Some(validity) if validity.lease == own.lease && validity.stretch != self.stretch => {
                 cx.context.now
             }
             Some(_) | None => cx.session.deadline_of(own.lease),
@@ -146,7 +143,7 @@ impl Leading {
 
     /// Whether the term is over by this validity, or in a danger of which nobody was told.
     pub fn is_behind(&self, now: Mark, validity: Validity) -> bool {
-        self.deadlines_passed != validity.deadlines_passed || self.is_in_new_danger(now, validity)
+        self.stretch != validity.stretch || self.is_in_new_danger(now, validity)
     }
 
     fn leadership(&self, cx: &CandidateContext<'_>, valid_until: Mark) -> Leadership {
@@ -223,8 +220,7 @@ impl Inputs for Leading {
 
     fn hand_over(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         cx.common.hands_over = true;
-        let election = hash(cx.common.layout.name.as_bytes());
-        cx.context.share.hand_on(election, cx.context.now);
+        cx.context.share.hand_on(cx.common.layout.hash, cx.context.now);
         self.tell_to_hand_over(cx);
         Next::Stay
     }
@@ -246,7 +242,7 @@ impl Inputs for Leading {
     }
 
     fn validity_changed(&mut self, cx: &mut CandidateContext<'_>, validity: Validity) -> Next {
-        if self.deadlines_passed != validity.deadlines_passed {
+        if self.stretch != validity.stretch {
             return self.end(cx, Reason::Expired, true);
         }
         self.tell_danger(cx, validity);

@@ -3,9 +3,10 @@
 use alloc::vec::Vec;
 
 use super::common::{CandidateContext, OwnKey};
-use crate::context::{Answer, Purpose};
+use crate::context::{Answer, Context, Purpose};
 use crate::types::{
-    Claim, Epoch, Failure, Guard, Guarded, LeaseId, Mutation, Operation, Response, Revision,
+    Claim, ElectionId, Epoch, Failure, Guard, Guarded, LeaseId, Mutation, Operation, Response,
+    Revision,
 };
 use crate::wish::Wish;
 
@@ -80,10 +81,21 @@ impl CandidateContext<'_> {
         let (lease, created) = (self.common.lease, self.common.priority.created);
         if lease != 0 && created != 0 {
             let key = Wish::key(&self.common.layout.name, lease);
-            let delete = guarded(key.clone(), created, lease, Mutation::Delete(key));
-            self.context.call(Purpose::Wish { election: self.common.election, lease }, delete);
+            delete_wish(self.context, self.common.election, lease, key, created);
         }
     }
+}
+
+/// Deletes a wish that was created then.
+pub fn delete_wish(
+    context: &mut Context,
+    election: ElectionId,
+    lease: LeaseId,
+    key: Vec<u8>,
+    created: Revision,
+) {
+    let delete = guarded(key.clone(), created, lease, Mutation::Delete(key));
+    context.call(Purpose::Wish { election, lease }, delete);
 }
 
 fn guarded(key: Vec<u8>, epoch: Epoch, lease: LeaseId, mutation: Mutation) -> Operation {

@@ -35,8 +35,12 @@ enum Position {
     /// A predecessor check is under way.
     Unknown {
         search: Search,
+        /// The revision of the oldest of the pages that it has read.
+        since: Option<Revision>,
         /// None while the next try waits for its timer.
         call: Option<RequestId>,
+        /// The stretch of the lease's time in which it was asked.
+        stretch: Option<u32>,
     },
     Behind(Predecessor),
     /// Nobody is in front, but the lease's deadline has passed: checks again once the lease is
@@ -67,7 +71,7 @@ impl Waiting {
         }
         cx.prefer(&own, 0);
         let mut waiting = Waiting { own, position: Position::Overdue, is_late: false };
-        let _stay = waiting.check_predecessor(cx, Search::First);
+        let _stay = waiting.check_predecessor(cx);
         waiting.proclaim_next(cx);
         waiting
     }
@@ -78,7 +82,16 @@ impl Waiting {
     }
 
     /// Reads who is in front, and whether our key is still there.
-    fn check_predecessor(&mut self, cx: &mut CandidateContext<'_>, search: Search) -> Next {
+    fn check_predecessor(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        self.read_place(cx, Search::First, None)
+    }
+
+    fn read_place(
+        &mut self,
+        cx: &mut CandidateContext<'_>,
+        search: Search,
+        since: Option<Revision>,
+    ) -> Next {
         self.position.release(cx.context);
         cx.context.timers.cancel(cx.timer());
         let layout = &cx.common.layout;
@@ -92,7 +105,7 @@ impl Waiting {
         }
         let purpose = Purpose::Check(cx.common.election);
         let call = Some(cx.context.call(purpose, Operation::Read(selections)));
-        self.position = Position::Unknown { search, call };
+        self.position = Position::Unknown { search, since, call, stretch: cx.stretch() };
         Next::Stay
     }
 
@@ -179,7 +192,9 @@ impl Waiting {
 
     /// Decides whether this candidate leads.
     fn predecessor_read(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
-        let Position::Unknown { search, call } = &mut self.position else { return Next::Stay };
+        let Position::Unknown { search, since, call, stretch } = &mut self.position else {
+            return Next::Stay;
+        };
         *call = None;
         let (layout, own) = (&cx.common.layout, &self.own);
         let read = snapshot(outcome).and_then(|Snapshot { at, found }| {
@@ -195,6 +210,10 @@ impl Waiting {
                 return cx.try_later(failure);
             }
         };
+        let since = since.map_or(at, |since| since.min(at));
+        if *stretch != cx.stretch() {
+            return self.check_predecessor(cx);
+        }
         if cx.common.round.is_open() && cx.common.layout.contest == Contest::Queue {
             let in_line = beside.next().unwrap_or_default();
             if matches!(place, Place::Behind(_)) {
@@ -212,11 +231,11 @@ impl Waiting {
         match place {
             Place::First if makes_room && !self.is_late => self.make_room(cx, Pause::None),
             Place::First => self.come_first(cx, at),
-            Place::Behind(entry) => self.wait_behind(cx, entry, at),
+            Place::Behind(entry) => self.wait_behind(cx, entry, since),
             Place::Displaced(entry) => self.displaced(cx, entry),
             Place::Unfinished => {
                 let search = search.clone();
-                self.check_predecessor(cx, search)
+                self.read_place(cx, search, Some(since))
             }
         }
     }
@@ -240,7 +259,7 @@ impl Waiting {
                 predecessor.check.seen = reading.at;
                 return self.cover(cx);
             }
-            return self.check_predecessor(cx, Search::First);
+            return self.check_predecessor(cx);
         }
         Next::Stay
     }
@@ -330,7 +349,7 @@ impl Inputs for Waiting {
         let now = cx.context.now;
         let valid = cx.validity.is_some_and(|validity| validity.until > now);
         if valid && self.is_overdue() {
-            return self.check_predecessor(cx, Search::First);
+            return self.check_predecessor(cx);
         }
         Next::Stay
     }
@@ -338,7 +357,10 @@ impl Inputs for Waiting {
     fn due(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         cx.write_wish();
         match &self.position {
-            Position::Unknown { search, .. } => self.check_predecessor(cx, search.clone()),
+            Position::Unknown { search, since, .. } => {
+                let (search, since) = (search.clone(), *since);
+                self.read_place(cx, search, since)
+            }
             Position::Behind(_) | Position::Overdue => self.check(cx),
         }
     }
@@ -372,7 +394,7 @@ impl Inputs for Waiting {
     /// A proclamation shows that our key is gone. The predecessor check shows how.
     fn fenced(&mut self, cx: &mut CandidateContext<'_>, epoch: Epoch) -> Next {
         if self.own.created == epoch && !matches!(self.position, Position::Unknown { .. }) {
-            return self.check_predecessor(cx, Search::First);
+            return self.check_predecessor(cx);
         }
         Next::Stay
     }
@@ -395,7 +417,7 @@ impl Inputs for Waiting {
         match change {
             Change::Put(entry) if entry.created == predecessor.created => Next::Stay,
             // That the predecessor has gone does not make us the leader: a read decides.
-            Change::Put(_) | Change::Deleted(_) => self.check_predecessor(cx, Search::First),
+            Change::Put(_) | Change::Deleted(_) => self.check_predecessor(cx),
             Change::Started(_) | Change::Ended(_) => Next::Stay,
         }
     }
