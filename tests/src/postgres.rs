@@ -239,7 +239,7 @@ impl Postgres {
             let _ = kill_process(pid, Signal::KILL);
         }
         let _ = self.child.wait();
-        // `faketime` has no time to remove what it shares with its children.
+        // What `faketime` shares with its children.
         for shared in ["faketime_shm", "sem.faketime_sem"] {
             let _ = fs::remove_file(format!("/dev/shm/{shared}_{}", self.child.id()));
         }
@@ -297,7 +297,16 @@ impl Postgres {
 }
 
 impl Drop for Postgres {
+    /// Has it end at once by itself, for one that is killed leaves shared memory behind.
     fn drop(&mut self) {
+        self.resume();
+        for pid in self.processes() {
+            let _ = kill_process(pid, Signal::QUIT);
+        }
+        let since = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && since.elapsed() < LIMIT / 10 {
+            sleep(Duration::from_millis(5));
+        }
         self.kill();
     }
 }
@@ -463,8 +472,6 @@ fn spawn(directory: &TempDir, port: u16, settings: &[String], machine: &Machine)
         .arg(path)
         // Data that survive a kill are enough: a busy disk would hold up each write.
         .args(["-c", "fsync=off", "-c", "max_connections=300"])
-        // In a file of its directory: a server that is killed leaves nothing else behind.
-        .args(["-c", "dynamic_shared_memory_type=mmap"])
         .args(settings.iter().flat_map(|setting| ["-c", setting]))
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a log"))
