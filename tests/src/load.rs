@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use incumbent::types::{
-    Call, Candidacy, Change, Claim, Command, Config, Deletion, ElectionId, Event, Grant,
-    GuardedWrite, Leadership, Limit, Notice, Operation, Reply, RequestId, Response, Term, Watched,
+    Call, Candidacy, Change, Claim, Command, Config, Deletion, Demotion, ElectionId, Event, Grant,
+    GuardedWrite, Leadership, Limit, Notice, Operation, Reply, RequestId, Response, Watched,
 };
 use incumbent::{Component, Contents, Contest, Elector, Mark, Rules};
 
@@ -68,7 +68,7 @@ pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
 /// returns how many of them it leads.
 pub fn leads_at_most() -> usize {
     let mut load = Load::new(1_024, TTL);
-
+    load.value = vec![b'v'; 4_096];
     load.campaign(&(1..=10_000).collect::<Vec<_>>(), PORTION);
     load.leads.len()
 }
@@ -247,11 +247,12 @@ impl Load {
     /// over, and come back when that one's lease ends.
     fn spread(&mut self) -> Cost {
         const OTHER: i64 = 77;
+        let theirs = format!("/{OTHER:x}").into_bytes();
         let led = self.leads.len();
         self.store.perform(0, &Operation::Grant(Grant { lease: OTHER, ttl: 0 })).expect("a lease");
         for term in self.leads.values() {
             let name = term.key.rsplitn(2, |byte| *byte == b'/').nth(1).expect("a name");
-            let key = [name, b"/4d"].concat();
+            let key = [name, &theirs].concat();
             let claim = Claim { key, value: Vec::new(), lease: OTHER };
             self.store.perform(0, &Operation::Claim(claim)).expect("a key");
         }
@@ -265,7 +266,7 @@ impl Load {
         }
         self.store.perform(0, &Operation::Revoke(OTHER)).expect("it is done");
         let at = self.store.revision();
-        let others = self.watches.iter().filter(|(key, _)| key.ends_with(b"/4d"));
+        let others = self.watches.iter().filter(|(key, _)| key.ends_with(&theirs));
         self.events.extend(others.map(|(key, id)| {
             let change = Change::Deleted(Deletion { key: key.clone(), at });
             Event::Watched(Watched { id: *id, change })
@@ -357,14 +358,9 @@ impl Load {
                     led.valid_until = extension.valid_until;
                 }
             }
-            Notice::Demoted(demotion) => {
-                let Term { election, epoch } = demotion.term;
-                self.leads.remove(&election);
-                self.events.push_back(Event::Yielded(Term { election, epoch }));
-            }
-            Notice::HandOver(Term { election, epoch }) => {
-                self.leads.remove(&election);
-                self.events.push_back(Event::Yielded(Term { election, epoch }));
+            Notice::Demoted(Demotion { term, .. }) | Notice::HandOver(term) => {
+                self.leads.remove(&term.election);
+                self.events.push_back(Event::Yielded(term));
             }
             Notice::Withdrawn(withdrawal) => assert_eq!(withdrawal.cause, None),
             Notice::Joined(_)

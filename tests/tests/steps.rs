@@ -11,6 +11,9 @@ const EVENT: u64 = 40_000;
 /// For each byte of the name that an event is about.
 const BYTE: u64 = 40;
 
+/// A term that goes over costs so many events: it ends, and its candidate gets in line again.
+const SPREAD: u64 = 2;
+
 /// These concern one election, or one thing of all.
 const SINGLE: [&str; 5] = ["campaign", "renewal", "write", "deletion", "one left"];
 
@@ -42,8 +45,7 @@ fn with_names_of(name: usize, elections: u32) {
     for ((kind, few), (_, many)) in few.into_iter().zip(measure(elections, name)) {
         println!("{name} bytes, {kind}: {few:?}, {many:?}");
         let Cost { fuel, events, .. } = many;
-        // A term that goes over ends, and its candidate gets in line again.
-        let events = if kind == "spread" { 2 * events } else { events } as u64;
+        let events = events as u64 * if kind == "spread" { SPREAD } else { 1 };
         assert!(
             fuel < STEP + (EVENT + BYTE * name as u64) * events,
             "{kind} takes {fuel} with {events} events"

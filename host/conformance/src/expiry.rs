@@ -80,6 +80,7 @@ pub(super) async fn a_lease_lives_as_long_as_granted_and_ends(stores: Stores) ->
         listener.put(1, key, last).await?;
     }
     last = stores.here.applied(&guard, vec![put("kept", "off the lease")]).await?.max(last);
+    // The keys may have gone before that was written.
     if stores.place.now() >= lease.lives_until() {
         return Err(too_slow());
     }

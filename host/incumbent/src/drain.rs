@@ -29,7 +29,8 @@ pub(crate) enum Request {
     Undo,
 }
 
-/// The key for an instance of this identity. No wish of an election ends like that.
+/// The key for an instance of this identity. Wishes end in `/transfer` or `/priority-…`, so no election's
+/// name can produce it.
 pub(crate) fn key(identity: &str) -> Vec<u8> {
     format!("incumbent-wishes/{identity}/drain").into_bytes()
 }

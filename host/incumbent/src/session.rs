@@ -200,7 +200,7 @@ impl Session {
     /// Drains, and undoes that, when an operator wants it of this identity
     /// ([`admin::drain`](crate::admin::drain), `incumbent drain --id`), until the session closes.
     /// Costs one watch. On etcd the user needs the right to read and write
-    /// `incumbent-wishes/`, the identity and `/drain`. Cancel safe: then no more is heard.
+    /// `incumbent-wishes/IDENTITY/drain`. Cancel safe: then no more is heard.
     pub async fn heed_drains(&self) {
         let handle = self.pool.first();
         let Some((store, within)) = handle.store() else { return };

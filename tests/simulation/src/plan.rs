@@ -106,8 +106,8 @@ pub enum Kind {
     CutMember(usize, usize),
     /// Everything takes longer, up to so much one way.
     Slow(Duration),
-    /// So many of a thousand requests land late, and so many are answered late: up to so much, which
-    /// may be far beyond their time-out and the end of their lease.
+    /// Of a thousand requests this many land late, and of a thousand answers this many come late: by up
+    /// to this long, which may be far beyond the time-out and the end of the lease.
     Late(u32, Duration),
     /// So many of a thousand messages are lost.
     Loss(u32),
@@ -315,7 +315,7 @@ impl Plan {
             let kind = self.kind(chosen[rng.usize(..chosen.len())], rng);
             self.faults.push(Fault { at, lasts, kind });
         }
-        // In some runs, all the time.
+        // In one run of eight, requests and answers are late all the time.
         if rng.u8(..8) == 0 {
             let kind = self.kind(LATE, rng);
             self.faults.push(Fault { at: 0, lasts: self.unrest, kind });

@@ -15,10 +15,11 @@ use super::{Run, SECOND, shrink, tell};
 /// The seeds that `just test` runs: enough to find each law that is broken on purpose
 /// (`tests/breaks.rs`).
 pub const QUICK_SEEDS: Range<u64> = 0..1_000;
-/// Some breaks show only with many elections: with 1,000, a thousand seeds miss an elector that visits
-/// all of them for each event; with so many, one seed in eight finds it.
+/// Some breaks show only with many elections: with 1,000, a thousand seeds miss an elector that looks at
+/// all of them for what concerns a few; with so many, one seed in eight finds it.
 pub const MANY_ELECTIONS: u32 = 3_000;
-/// The seeds that `just test` runs in that many elections, for the same reason: the first that does.
+/// The seed that `just test` runs in that many elections: the first that finds that elector. Where seeds
+/// draw something else, it may be another one.
 pub const QUICK_SEEDS_OF_MANY: Range<u64> = 7..8;
 
 /// What many runs came to.

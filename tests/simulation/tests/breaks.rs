@@ -1,5 +1,5 @@
 //! The proof can fail: each law is broken on purpose in a copy of the elector, and
-//! the seeds of `just test` have to find it. Prints how many it took.
+//! the seeds of `just test` have to find it. Prints which one did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -226,7 +226,8 @@ impl Copy {
             .args(["build", "--quiet", "--offline", "--locked"])
             .args(["--package", "incumbent-simulation", "--bin", "sim"])
             .current_dir(&copy)
-            // Not the tests' own: cargo takes a package of a copy for the one that it was copied from.
+            // Not the tests' own: for cargo, a package at the same place of another workspace is the same
+            // one, and the tests would be built with the broken elector.
             .env("CARGO_TARGET_DIR", copy.with_file_name("target"))
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .output()
@@ -251,7 +252,7 @@ impl Copy {
         None
     }
 
-    /// Runs so many seeds from this one on, with one of the breaks; what was found, if anything.
+    /// Runs these seeds, with one of the breaks; what was found, if anything.
     fn simulate(
         &self,
         number: Option<usize>,

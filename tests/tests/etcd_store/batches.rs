@@ -302,7 +302,7 @@ async fn large_answers_come_one_by_one(version: Version) {
     }
 }
 
-/// A renewal beside them is answered meanwhile.
+/// Renewals beside them are answered meanwhile.
 async fn many_writes_of_one_key_hold_up_nothing(version: Version) {
     let (_etcd, store) = started(version).await;
     let epoch = leader(&store, "leader", 7).await;
@@ -311,14 +311,19 @@ async fn many_writes_of_one_key_hold_up_nothing(version: Version) {
         expect: Vec::new(),
         mutations: vec![operations::put("one", "v")],
     });
-    let writes = all_at_once(&store, vec![write; 2_000]);
+    let writes = async {
+        let answers = all_at_once(&store, vec![write; 2_000]).await;
+        (answers, Instant::now())
+    };
     let renewals = async {
         for _ in 0..20 {
             let renewed = store.call(Operation::KeepAlive(7), LIMIT).await;
             assert!(matches!(renewed, Ok(Response::Renewed(_))), "{renewed:?}");
         }
+        Instant::now()
     };
-    let (answers, ()) = tokio::join!(writes, renewals);
+    let ((answers, written), renewed) = tokio::join!(writes, renewals);
+    assert!(renewed < written, "the renewals wait for the writes");
     assert!(answers.iter().all(|answer| matches!(answer, Ok(Response::Applied(_)))));
 }
 

@@ -78,7 +78,7 @@ fn an_operator_drains_an_instance_by_its_name(etcd: Etcd) {
     two.stop();
 }
 
-/// While somebody wishes who leads next in it, an instance of any name is drained.
+/// A transfer in an election called `drain` had the key of the drain of an instance called `transfer`.
 fn an_election_called_drain_is_one_like_all_others(etcd: Etcd) {
     let one = Running::campaign(&etcd, "drain", &["--id", "transfer"]).once("elected");
     etcd.etcdctl(&["put", "incumbent-wishes/drain/transfer", "1 2"]);

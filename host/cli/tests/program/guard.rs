@@ -113,7 +113,7 @@ impl Stubborn {
         last_valid(&self.work.events()).duration_since(since).unwrap() + boot_time() - wall
     }
 
-    /// It worked no more when this candidate was elected. The kernel may not have buried all yet.
+    /// It worked no more when this candidate was elected. Killed processes may be there a little longer.
     #[track_caller]
     fn expect_an_end_before(&self, successor: &Running) {
         successor.event("elected");

@@ -174,7 +174,7 @@ fn everybody_can_read_the_page(etcd: Etcd) {
         browser.run(&page, &format!("{};0", axe()));
         let faults = "axe.run().then(run => run.violations.map(fault =>
             fault.id + ': ' + fault.nodes.map(node => node.html).join(' ')))";
-        // The new colours come one after the other.
+        // The page may be drawn in the new colours a little later.
         until(&format!("{scheme}, {width} wide: everybody can read it"), || {
             let faults = browser.run(&page, faults);
             println!("{scheme}, {width} wide: {faults}");

@@ -78,7 +78,7 @@ impl World<'_> {
         self.before_calm(late)
     }
 
-    /// How late a request lands, or is answered, that waits somewhere on its way.
+    /// How much longer a request, or an answer, is on its way now that some are late.
     fn lateness(&mut self) -> Duration {
         let late = self.hardest(|kind| match kind {
             Kind::Late(share, most) => Some((share, most)),

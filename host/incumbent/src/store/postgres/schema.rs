@@ -137,7 +137,7 @@ fn denied(user: &str, schema: &str, unfit: &impl Fn(String) -> ConnectError) -> 
     .into()
 }
 
-/// One of several that try makes it.
+/// One of several that try makes it. The owner's time-outs do not end the wait for that one.
 async fn make(client: &Client, schema: &str) -> Result<(), Error> {
     let locked = format!(
         "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
