@@ -126,6 +126,11 @@ impl Candidate {
                     && !self.common.has_handed_on(context))
     }
 
+    /// Whether it is first in line, and waits for the lease to be renewed.
+    pub fn is_overdue(&self) -> bool {
+        matches!(&self.state, State::Waiting(waiting) if waiting.is_overdue())
+    }
+
     pub fn leads(&self) -> bool {
         matches!(self.state, State::Leading(_))
     }

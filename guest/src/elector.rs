@@ -473,6 +473,7 @@ impl Elector {
             None if looks > 0 => self.context.share.left = 0,
             None => {}
         }
+        let is_drained = self.context.share.is_drained();
         let (mut asked, mut selections) = (Vec::new(), Vec::new());
         for election in passed.into_iter().skip(first as usize).step_by(apart as usize) {
             match self.candidate(election).and_then(|it| it.layout().newest()) {
@@ -481,14 +482,16 @@ impl Elector {
                     selections.push(selection);
                 }
                 // In a race nobody is seen in line.
-                None if self.context.share.is_drained() => {
-                    self.input(election, |state, cx| state.hand_over(cx));
-                }
+                None if is_drained => self.input(election, |state, cx| state.hand_over(cx)),
                 None => self.context.share.in_vain(),
             }
         }
         if asked.is_empty() {
             self.context.share.has_looked();
+            // Until the next round: another look would find the same races.
+            if looks > 0 && !is_drained {
+                self.context.share.left = 0;
+            }
         } else {
             self.context.share.asks = true;
             self.context.call(Purpose::Successors(asked), Operation::Read(selections));
@@ -789,7 +792,12 @@ impl Elector {
             match self.context.dirty.pop_front() {
                 Some(Dirty::Election(election)) => {
                     // It may be there for several reasons, and the first look is enough.
-                    if !self.elections.get(&election).is_some_and(|it| self.is_behind(it)) {
+                    let Some(it) = self.elections.get(&election) else { continue };
+                    if !self.is_behind(it) {
+                        // The time that a renewal brought was over before its turn came.
+                        if it.is_candidate(Candidate::is_overdue) {
+                            self.context.overdue.push(election);
+                        }
                         continue;
                     }
                     self.reconcile_election(election);

@@ -123,7 +123,7 @@ impl Share {
         self.left = if self.is_too_much(leads, candidacies) { IN_VAIN.min(leads) } else { 0 };
     }
 
-    /// A term has begun. If it is too much, and may go on to the next one in line, it does.
+    /// A term in a queue has begun. If it is too much, and may go on to the next one in line, it does.
     pub fn gain(&mut self, election: ElectionId, may_go: bool, leads: u32, candidacies: u32) {
         if self.is_fair() {
             // Too little is known to wait for the next round.
@@ -161,7 +161,7 @@ impl Share {
 
     /// How many terms are looked at now, if so many can be at a time, and whether they are counted.
     pub fn looks(&mut self, most: u32, leads: u32, candidacies: u32) -> (u32, bool) {
-        self.is_counting = core::mem::take(&mut self.counts);
+        self.is_counting = core::mem::take(&mut self.counts) && !self.is_drained();
         let looks = if self.is_counting { most } else { self.wanted(leads, candidacies).min(most) };
         (looks, self.is_counting)
     }
@@ -177,10 +177,10 @@ impl Share {
     /// A count is over. It is added to the ones before, unless others came or went since.
     pub fn counted(&mut self, leads: u32, candidacies: u32) {
         let (elections, candidates) = self.seen_before;
-        if !differ(length(self.seen), length(self.seen_before)) {
-            // The older ones fade, soon where one count looks at all terms. What is left of them is
-            // rounded up: one candidate too few would make the part too large for ever.
-            let share = if elections < OLDER && self.seen.0 < leads { 1 } else { 2 };
+        // Where one count looks at all terms, the older ones add nothing but what has changed since.
+        if self.seen.0 < leads && !differ(length(self.seen), length(self.seen_before)) {
+            // The older ones fade.
+            let share = if elections < OLDER { 1 } else { 2 };
             self.seen.0 += elections / share;
             self.seen.1 += candidates.div_ceil(share);
         }

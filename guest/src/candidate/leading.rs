@@ -12,8 +12,8 @@ use crate::search::Search;
 use crate::session::Validity;
 use crate::timers::SECOND;
 use crate::types::{
-    Change, Duration, Entry, Epoch, Guard, Leadership, Mark, Notice, Reason, Revision, Selection,
-    Snapshot, Term,
+    Change, Contest, Duration, Entry, Epoch, Guard, Leadership, Mark, Notice, Reason, Revision,
+    Selection, Snapshot, Term,
 };
 use crate::wish::Wish;
 
@@ -56,8 +56,10 @@ impl Leading {
         if *leaders == 1 {
             *announced = (lease, until);
         }
-        let may_go = !share.has_handed_on(cx.common.layout.hash);
-        share.gain(cx.common.election, may_go, *leaders, *candidacies);
+        if cx.common.layout.contest == Contest::Queue {
+            let may_go = !share.has_handed_on(cx.common.layout.hash);
+            share.gain(cx.common.election, may_go, *leaders, *candidacies);
+        }
         let (check, search) = (Check::new(seen), Search::First);
         let (danger, target, looks_until) = (None, 0, 0);
         let mut leading = Leading { own, stretch, danger, check, search, target, looks_until };
@@ -219,8 +221,9 @@ impl Inputs for Leading {
     }
 
     fn hand_over(&mut self, cx: &mut CandidateContext<'_>) -> Next {
-        cx.common.hands_over = true;
-        cx.context.share.hand_on(cx.common.layout.hash, cx.context.now);
+        if !core::mem::replace(&mut cx.common.hands_over, true) {
+            cx.context.share.hand_on(cx.common.layout.hash, cx.context.now);
+        }
         self.tell_to_hand_over(cx);
         Next::Stay
     }

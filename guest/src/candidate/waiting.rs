@@ -123,9 +123,17 @@ impl Waiting {
         self.cover(cx)
     }
 
-    /// Nobody is in front: leads if the lease is still valid.
-    fn come_first(&mut self, cx: &mut CandidateContext<'_>, seen: Revision) -> Next {
+    /// Nobody is in front: leads if the lease is valid, and has been since that was asked.
+    fn come_first(
+        &mut self,
+        cx: &mut CandidateContext<'_>,
+        seen: Revision,
+        is_fresh: bool,
+    ) -> Next {
         match cx.validity {
+            Some(validity) if validity.until > cx.context.now && !is_fresh => {
+                self.check_predecessor(cx)
+            }
             Some(validity) if validity.until > cx.context.now => {
                 let now = cx.context.now;
                 if cx.context.share.is_drained()
@@ -211,9 +219,7 @@ impl Waiting {
             }
         };
         let since = since.map_or(at, |since| since.min(at));
-        if *stretch != cx.stretch() {
-            return self.check_predecessor(cx);
-        }
+        let is_fresh = *stretch == cx.stretch();
         if cx.common.round.is_open() && cx.common.layout.contest == Contest::Queue {
             let in_line = beside.next().unwrap_or_default();
             if matches!(place, Place::Behind(_)) {
@@ -230,7 +236,7 @@ impl Waiting {
             .any(|wish| cx.makes_room(&wish, self.own.created));
         match place {
             Place::First if makes_room && !self.is_late => self.make_room(cx, Pause::None),
-            Place::First => self.come_first(cx, at),
+            Place::First => self.come_first(cx, at, is_fresh),
             Place::Behind(entry) => self.wait_behind(cx, entry, since),
             Place::Displaced(entry) => self.displaced(cx, entry),
             Place::Unfinished => {
@@ -294,7 +300,8 @@ impl Inputs for Waiting {
                 cx.common.named_until = cx.context.now.saturating_add(NAMED);
             }
             // The leader is about to go, and the watches may be silent.
-            if wish.now && !cx.context.timers.is_set(cx.timer()) {
+            let is_asking = matches!(self.position, Position::Unknown { .. });
+            if wish.now && !is_asking && !cx.context.timers.is_set(cx.timer()) {
                 cx.context.set_timer(cx.timer(), SECOND);
             }
         } else if cx.makes_room(wish, self.own.created)

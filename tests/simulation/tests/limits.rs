@@ -341,6 +341,79 @@ fn nothing_is_written_in_a_term_that_is_over() {
     assert_eq!(step.commands.iter().filter(stale).count(), 10, "{:?}", step.commands);
 }
 
+/// More candidates come first than one step has look again, and the time that a renewal has brought is
+/// over before the others have: the next renewal has them look.
+#[test]
+fn all_who_come_first_look_again_after_a_renewal() {
+    const WAITERS: u32 = 300;
+    let mut elector = opened();
+    let mut events: Vec<Event> = (1..=WAITERS).map(campaign).collect();
+    let mut own: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
+    let (mut now, mut renewals, mut reads) = (0, Vec::new(), Vec::new());
+    // The lease is over by our clock when the reads are answered.
+    while now < 9 * S {
+        let step = elector.handle(now, std::mem::take(&mut events));
+        for command in step.commands {
+            let Command::Call(Call { id, operation, .. }) = command else { continue };
+            let response = match operation {
+                Operation::Grant(_) => Response::Granted(10 * S),
+                Operation::Claim(Claim { key, lease, .. }) => {
+                    let entry = entry(String::from_utf8(key).expect("text"), lease, 7);
+                    own.insert(entry.key.clone(), entry.clone());
+                    Response::Claimed(Claimed { entry, at: 7 })
+                }
+                Operation::Read(selections) => {
+                    reads.push((id, selections));
+                    continue;
+                }
+                Operation::KeepAlive(_) => {
+                    renewals.push((id, now));
+                    continue;
+                }
+                Operation::Guarded(_) | Operation::Revoke(_) => continue,
+            };
+            events.push(reply(id, response));
+        }
+        now = if events.is_empty() { step.deadline.expect("it goes on") } else { now + 1 };
+        events.extend(events.is_empty().then_some(Event::Wake));
+    }
+    let answer = |(id, selections): (RequestId, Vec<Selection>)| {
+        let ours = |it: Selection| {
+            own.values().filter(|own| own.key.starts_with(&it.key)).cloned().collect()
+        };
+        let found = selections.into_iter().map(ours).collect();
+        reply(id, Response::Snapshot(Snapshot { at: 7, found }))
+    };
+    // Those that were given up are asked again; the last ones count.
+    let answers = reads.into_iter().map(answer).collect();
+    let asked = |step: &Step| {
+        let reads = step.commands.iter().filter_map(|command| match command {
+            Command::Call(Call { operation: Operation::Read(selections), .. }) => {
+                Some(selections[0].key.clone())
+            }
+            _ => None,
+        });
+        reads.collect::<Vec<_>>()
+    };
+    elector.handle(now, answers);
+    let mut again: std::collections::BTreeSet<Vec<u8>> = Default::default();
+    // One renewal brings a nanosecond, and the other one all the time.
+    let (brief, sent) = renewals.remove(0);
+    let (lasting, _) = renewals.pop().expect("several were sent");
+    let step = elector.handle(now + 1, vec![reply(brief, Response::Renewed(now + 2 + S - sent))]);
+    again.extend(asked(&step));
+    assert!(again.len() < WAITERS as usize, "{} look again in one step", again.len());
+    for now in [now + 2, now + 3] {
+        elector.handle(now, vec![Event::Wake]);
+    }
+    let mut step = elector.handle(now + 4, vec![reply(lasting, Response::Renewed(10 * S))]);
+    for later in 5..10 {
+        again.extend(asked(&step));
+        step = elector.handle(now + later, vec![Event::Wake]);
+    }
+    assert_eq!(again.len(), WAITERS as usize);
+}
+
 /// A term is given up until its key is gone. The reads that look for successors are not too large.
 #[test]
 fn a_drain_hands_over_so_many_terms_at_a_time() {
