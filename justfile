@@ -300,6 +300,14 @@ kubernetes:
     [ -x "$program" ] || just program incumbent-cli
     "$python" tests/kubernetes/check.py "$program"
 
+# Prove the laws, for any number of candidates and requests (`./setup.sh proof` brings what it needs): `just proof --breaks`
+proof *ARGS:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    python=.tools/proof/bin/python
+    [ -x "$python" ] || { echo '.tools/proof is not there: ./setup.sh proof' >&2; exit 1; }
+    exec "$python" tests/proof/prove.py "$@"
+
 # See an election happen: three candidates to kill, pause and stop, or `just demo --script`
 [no-exit-message]
 demo *ARGS: (program "incumbent-demo")

@@ -3,9 +3,9 @@
 # does, does nothing twice, and starts no service. What a known system lacks is
 # installed; for any other, it is named. `./setup.sh node python job kubernetes postgres` brings what
 # these examples need as well (examples/node, examples/python, …),
-# `./setup.sh compare`, `dist` and `artifact` what `just bench compare`, `just dist` and `just artifact`
-# do. What is fetched or built for the project alone is kept by version in ~/.cache/incumbent, for all
-# checkouts, and .tools has links to it: `dist` leaves some 500 MB there.
+# `./setup.sh proof`, `compare`, `dist` and `artifact` what `just proof`, `just bench compare`, `just dist`
+# and `just artifact` need. What is fetched or built for the project alone is kept by version in
+# ~/.cache/incumbent, for all checkouts, and .tools has links to it: `dist` leaves some 500 MB there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -38,8 +38,8 @@ has() { command -v "$1" >/dev/null; }
 
 for example; do
   case $example in
-    node | python | job | kubernetes | postgres | compare | dist | artifact) ;;
-    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job kubernetes postgres compare dist artifact"; exit 2 ;;
+    node | python | job | kubernetes | postgres | proof | compare | dist | artifact) ;;
+    *) say "nothing has to be set up for \"$example\": ./setup.sh, or ./setup.sh node python job kubernetes postgres proof compare dist artifact"; exit 2 ;;
   esac
 done
 
@@ -562,6 +562,11 @@ postgres_example() {
 # The schemas of Kubernetes' API, and what validates.
 kubernetes_example() {
   python_packages tests/kubernetes/requirements.txt .tools/kubernetes 'the check of examples/kubernetes' || return 0
+}
+
+# The solvers of `just proof`.
+proof_example() {
+  python_packages tests/proof/requirements.txt .tools/proof 'the proof of the laws' || return 0
 }
 
 # The other client of `just bench compare`.
