@@ -12,26 +12,22 @@ def is_known(condition):
     return condition is True or condition is False
 
 
+def joined(join, neutral, parts):
+    """The parts joined, where plain values decide as far as they can. A neutral part changes nothing."""
+    if any(part is (not neutral) for part in parts):
+        return not neutral
+    terms = [part for part in parts if part is not neutral]
+    return join(*terms) if terms else neutral
+
+
 def all_of(*parts):
     """Every part holds."""
-    terms = []
-    for part in parts:
-        if part is False:
-            return False
-        if part is not True:
-            terms.append(part)
-    return z3.And(*terms) if terms else True
+    return joined(z3.And, True, parts)
 
 
 def any_of(*parts):
     """At least one part holds."""
-    terms = []
-    for part in parts:
-        if part is True:
-            return True
-        if part is not False:
-            terms.append(part)
-    return z3.Or(*terms) if terms else False
+    return joined(z3.Or, False, parts)
 
 
 def negate(part):

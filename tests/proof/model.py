@@ -1,6 +1,6 @@
 """The election as a state machine: its state, its actions and its invariant.
 
-There is one election, as a queue or as a race, and one candidate for each lease. What was sent is kept
+Any number of elections, each a queue or a race, are held on any number of leases. What was sent is kept
 in sets that only grow: it may land later, again or never. The clock of a candidate never loses against
 the store's; `prove.py` proves apart that a worse clock, with its margin, comes to the same.
 
@@ -917,7 +917,7 @@ def law_2_no_write_of_a_former_leader(state, candidate, epoch):
 
 
 def law_3_elected_is_true(state, candidate, read):
-    """Who is elected has its key, of the term's epoch, nobody is in front, and the deadline is ahead."""
+    """The elected candidate's key is there and first, its epoch is the term's, and the deadline is ahead."""
     return all_of(
         is_first(state, candidate, state.own(read)), is_valid(state, state.lease_of(candidate))
     )

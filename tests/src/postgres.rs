@@ -297,7 +297,7 @@ impl Postgres {
 }
 
 impl Drop for Postgres {
-    /// Has it end at once by itself, for one that is killed leaves shared memory behind.
+    /// Asks it to end at once, before it is killed: a killed server leaves shared memory behind.
     fn drop(&mut self) {
         self.resume();
         for pid in self.processes() {

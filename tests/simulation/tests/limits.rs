@@ -1,6 +1,6 @@
 //! What is just allowed, and what is refused with a sentence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
@@ -58,6 +58,32 @@ fn found(id: RequestId, entries: Vec<Entry>) -> Event {
 
 fn entry(key: String, lease: LeaseId, created: Revision) -> Entry {
     Entry { key: key.into_bytes(), value: Vec::new(), lease, created, modified: created }
+}
+
+/// A store in which nobody else has a key, and all of ours were created at once.
+#[derive(Default)]
+struct OwnKeys(BTreeMap<Vec<u8>, Entry>);
+
+impl OwnKeys {
+    /// Its answer to a grant, a claim or a read.
+    fn answer(&mut self, operation: Operation) -> Option<Response> {
+        Some(match operation {
+            Operation::Grant(_) => Response::Granted(10 * S),
+            Operation::Claim(Claim { key, lease, .. }) => {
+                let entry = entry(String::from_utf8(key).expect("text"), lease, 7);
+                self.0.insert(entry.key.clone(), entry.clone());
+                Response::Claimed(Claimed { entry, at: 7 })
+            }
+            Operation::Read(selections) => {
+                let ours = |it: Selection| {
+                    self.0.values().filter(|own| own.key.starts_with(&it.key)).cloned().collect()
+                };
+                let found = selections.into_iter().map(ours).collect();
+                Response::Snapshot(Snapshot { at: 7, found })
+            }
+            Operation::KeepAlive(_) | Operation::Guarded(_) | Operation::Revoke(_) => return None,
+        })
+    }
 }
 
 /// What a step reads.
@@ -234,7 +260,7 @@ fn a_deletion_that_fails_is_told_to_its_election() {
     const LEADERS: u32 = 3;
     let mut elector = opened();
     let mut events: Vec<Event> = (1..=LEADERS).map(campaign).collect();
-    let mut own: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
+    let mut store = OwnKeys::default();
     let (mut now, mut told) = (0, Vec::new());
     while told.is_empty() {
         let step = elector.handle(now, std::mem::take(&mut events));
@@ -245,27 +271,11 @@ fn a_deletion_that_fails_is_told_to_its_election() {
                 }
                 Command::Notify(Notice::Trouble(trouble)) => told.push(trouble.election),
                 Command::Call(Call { id, operation, .. }) => {
-                    let response = match operation {
-                        Operation::Grant(_) => Response::Granted(10 * S),
-                        Operation::KeepAlive(_) => Response::Renewed(10 * S),
-                        Operation::Claim(Claim { key, lease, .. }) => {
-                            let key = String::from_utf8(key).expect("text");
-                            let entry = entry(key, lease, 7);
-                            own.insert(entry.key.clone(), entry.clone());
-                            Response::Claimed(Claimed { entry, at: 7 })
-                        }
-                        Operation::Read(selections) => {
-                            let own = |it: Selection| {
-                                let ours = own.values().filter(|own| own.key.starts_with(&it.key));
-                                ours.cloned().collect()
-                            };
-                            let found = selections.into_iter().map(own).collect();
-                            Response::Snapshot(Snapshot { at: 7, found })
-                        }
-                        // The deletions have no answer.
-                        Operation::Guarded(_) | Operation::Revoke(_) => continue,
-                    };
-                    events.push(reply(id, response));
+                    // The deletions have no answer.
+                    let renewed = matches!(operation, Operation::KeepAlive(_));
+                    let renewed = renewed.then_some(Response::Renewed(10 * S));
+                    let response = renewed.or_else(|| store.answer(operation));
+                    events.extend(response.map(|response| reply(id, response)));
                 }
                 Command::Notify(_) | Command::Watch(_) | Command::Unwatch(_) => {}
             }
@@ -285,7 +295,7 @@ fn nothing_is_written_in_a_term_that_is_over() {
     const LEADERS: u32 = 300;
     let mut elector = opened();
     let mut events: Vec<Event> = (1..=LEADERS).map(campaign).collect();
-    let mut own: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
+    let mut store = OwnKeys::default();
     let (mut now, mut led, mut renewal) = (0, Vec::new(), None);
     while led.len() < LEADERS as usize || renewal.is_none() {
         let step = elector.handle(now, std::mem::take(&mut events));
@@ -293,29 +303,11 @@ fn nothing_is_written_in_a_term_that_is_over() {
             match command {
                 Command::Notify(Notice::Elected(leadership)) => led.push(leadership),
                 Command::Call(Call { id, operation, .. }) => {
-                    let response = match operation {
-                        Operation::Grant(_) => Response::Granted(10 * S),
-                        Operation::Claim(Claim { key, lease, .. }) => {
-                            let entry = entry(String::from_utf8(key).expect("text"), lease, 7);
-                            own.insert(entry.key.clone(), entry.clone());
-                            Response::Claimed(Claimed { entry, at: 7 })
-                        }
-                        Operation::Read(selections) => {
-                            let own = |it: Selection| {
-                                let ours = own.values().filter(|own| own.key.starts_with(&it.key));
-                                ours.cloned().collect()
-                            };
-                            let found = selections.into_iter().map(own).collect();
-                            Response::Snapshot(Snapshot { at: 7, found })
-                        }
-                        // It is long on its way.
-                        Operation::KeepAlive(_) => {
-                            renewal = renewal.or(Some(id));
-                            continue;
-                        }
-                        Operation::Guarded(_) | Operation::Revoke(_) => continue,
-                    };
-                    events.push(reply(id, response));
+                    // The renewal is long on its way.
+                    if matches!(operation, Operation::KeepAlive(_)) {
+                        renewal = renewal.or(Some(id));
+                    }
+                    events.extend(store.answer(operation).map(|response| reply(id, response)));
                 }
                 Command::Notify(_) | Command::Watch(_) | Command::Unwatch(_) => {}
             }
@@ -348,44 +340,23 @@ fn all_who_come_first_look_again_after_a_renewal() {
     const WAITERS: u32 = 300;
     let mut elector = opened();
     let mut events: Vec<Event> = (1..=WAITERS).map(campaign).collect();
-    let mut own: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
+    let mut store = OwnKeys::default();
     let (mut now, mut renewals, mut reads) = (0, Vec::new(), Vec::new());
     // The lease is over by our clock when the reads are answered.
     while now < 9 * S {
         let step = elector.handle(now, std::mem::take(&mut events));
         for command in step.commands {
             let Command::Call(Call { id, operation, .. }) = command else { continue };
-            let response = match operation {
-                Operation::Grant(_) => Response::Granted(10 * S),
-                Operation::Claim(Claim { key, lease, .. }) => {
-                    let entry = entry(String::from_utf8(key).expect("text"), lease, 7);
-                    own.insert(entry.key.clone(), entry.clone());
-                    Response::Claimed(Claimed { entry, at: 7 })
-                }
-                Operation::Read(selections) => {
-                    reads.push((id, selections));
-                    continue;
-                }
-                Operation::KeepAlive(_) => {
-                    renewals.push((id, now));
-                    continue;
-                }
-                Operation::Guarded(_) | Operation::Revoke(_) => continue,
-            };
-            events.push(reply(id, response));
+            if matches!(operation, Operation::KeepAlive(_)) {
+                renewals.push((id, now));
+            }
+            let is_read = matches!(operation, Operation::Read(_));
+            let answer = store.answer(operation).map(|response| reply(id, response));
+            if is_read { reads.extend(answer) } else { events.extend(answer) }
         }
         now = if events.is_empty() { step.deadline.expect("it goes on") } else { now + 1 };
         events.extend(events.is_empty().then_some(Event::Wake));
     }
-    let answer = |(id, selections): (RequestId, Vec<Selection>)| {
-        let ours = |it: Selection| {
-            own.values().filter(|own| own.key.starts_with(&it.key)).cloned().collect()
-        };
-        let found = selections.into_iter().map(ours).collect();
-        reply(id, Response::Snapshot(Snapshot { at: 7, found }))
-    };
-    // Those that were given up are asked again; the last ones count.
-    let answers = reads.into_iter().map(answer).collect();
     let asked = |step: &Step| {
         let reads = step.commands.iter().filter_map(|command| match command {
             Command::Call(Call { operation: Operation::Read(selections), .. }) => {
@@ -395,8 +366,9 @@ fn all_who_come_first_look_again_after_a_renewal() {
         });
         reads.collect::<Vec<_>>()
     };
-    elector.handle(now, answers);
-    let mut again: std::collections::BTreeSet<Vec<u8>> = Default::default();
+    // Those that were given up were asked again; the last ones count.
+    elector.handle(now, reads);
+    let mut again = BTreeSet::new();
     // One renewal brings a nanosecond, and the other one all the time.
     let (brief, sent) = renewals.remove(0);
     let (lasting, _) = renewals.pop().expect("several were sent");
