@@ -330,7 +330,7 @@ fn nothing_is_written_in_a_term_that_is_over() {
             Command::Notify(Notice::Written(Written { outcome: WriteOutcome::Stale, .. }))
         )
     };
-    assert_eq!(step.commands.iter().filter(stale).count(), 10, "{:?}", step.commands);
+    assert_eq!(step.commands.iter().filter(stale).count(), 10);
 }
 
 /// More candidates come first than one step has look again, and the time that a renewal has brought is
