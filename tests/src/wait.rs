@@ -1,4 +1,4 @@
-//! Bounded waits: a test that waits in vain fails after a minute, and says for what.
+//! Bounded waits: a test that waits in vain fails after three minutes, and says for what.
 
 use std::fmt::Debug;
 use std::panic::Location;
@@ -10,8 +10,8 @@ use incumbent::{Candidate, Election};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-/// How long anything may take before a test fails.
-pub const LIMIT: Duration = Duration::from_secs(60);
+/// How long anything may take before a test fails: on a busy machine, a lot.
+pub const LIMIT: Duration = Duration::from_secs(180);
 
 /// Waits until the future is ready.
 #[track_caller]
