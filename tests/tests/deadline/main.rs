@@ -164,7 +164,14 @@ async fn breaks(deed: &str, why: &str) {
     end.is_in_time(first.valid_until());
     assert!(!first.is_valid());
     assert_eq!(soon("the term is lost", first.lost()).await, Reason::Expired);
-    assert_eq!(demoted(&mut events).await, (first.epoch(), Reason::Expired));
+    // On a busy machine there may have been a term that was over before anybody took it.
+    let told = loop {
+        let told = demoted(&mut events).await;
+        if told.0 >= first.epoch() {
+            break told;
+        }
+    };
+    assert_eq!(told, (first.epoch(), Reason::Expired));
     assert!(candidate.elected().now_or_never().is_none(), "it has not yielded");
     let epoch = first.epoch();
     drop(first);
