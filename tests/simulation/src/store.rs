@@ -57,8 +57,10 @@ impl Store {
     /// A new leader of the store's own cannot know what the last one acknowledged:
     /// every lease lives for its full time from now on, and `timeout` more.
     pub fn extend_leases(&mut self, now: Mark, timeout: Duration) {
-        for lease in self.leases.values_mut() {
-            lease.ends = now + lease.ttl + timeout;
+        let ends: Vec<(LeaseId, Mark)> =
+            self.leases.iter().map(|(id, lease)| (*id, now + lease.ttl + timeout)).collect();
+        for (lease, ends) in ends {
+            self.set_end(lease, ends);
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Contents {
     pub(super) compacted: i64,
     pub(super) keys: BTreeMap<Vec<u8>, Entry>,
     pub(super) leases: BTreeMap<i64, Lease>,
+    /// When each lease ends, the first one first.
+    ends: BTreeSet<(Mark, i64)>,
     /// The changes, in order, but for the oldest ones.
     pub(super) log: Vec<(i64, Change)>,
     /// How many changes are no longer in the log.
@@ -61,6 +63,7 @@ impl Contents {
             compacted: 0,
             keys: BTreeMap::new(),
             leases: BTreeMap::new(),
+            ends: BTreeSet::new(),
             log: Vec::new(),
             dropped: 0,
             joint: None,
@@ -80,7 +83,7 @@ impl Contents {
 
     /// When the next lease runs out.
     pub fn next_end(&self) -> Option<Mark> {
-        self.leases.values().map(|lease| lease.ends).min()
+        self.ends.first().map(|(ends, _)| *ends)
     }
 
     /// Every change after the first `told` ones.
@@ -153,18 +156,28 @@ impl Contents {
             return Ok(Response::Exists);
         }
         let ttl = (grant.ttl.div_ceil(self.rules.unit) * self.rules.unit).max(self.rules.shortest);
-        self.leases.insert(grant.lease, Lease { ttl, ends: now.saturating_add(ttl) });
+        self.leases.insert(grant.lease, Lease { ttl, ends: 0 });
+        self.set_end(grant.lease, now.saturating_add(ttl));
         Ok(Response::Granted(ttl))
     }
 
     fn keep_alive(&mut self, now: Mark, lease: i64) -> Response {
-        match self.leases.get_mut(&lease) {
+        match self.leases.get(&lease) {
             // A lease that is over stays until the next tick, but is not renewed.
-            Some(lease) if lease.ends > now => {
-                lease.ends = now.saturating_add(lease.ttl);
-                Response::Renewed(lease.ttl)
+            Some(&Lease { ttl, ends }) if ends > now => {
+                self.set_end(lease, now.saturating_add(ttl));
+                Response::Renewed(ttl)
             }
             Some(_) | None => Response::Expired,
+        }
+    }
+
+    /// Has a lease end then, if it is there.
+    pub(super) fn set_end(&mut self, lease: i64, ends: Mark) {
+        if let Some(it) = self.leases.get_mut(&lease) {
+            self.ends.remove(&(it.ends, lease));
+            it.ends = ends;
+            self.ends.insert((ends, lease));
         }
     }
 
@@ -273,13 +286,14 @@ impl Contents {
 
     /// Ends a lease, and deletes its keys. False if there is none.
     pub fn end_lease(&mut self, lease: i64) -> bool {
-        let found = self.leases.remove(&lease).is_some();
-        if found {
+        let found = self.leases.remove(&lease);
+        if let Some(Lease { ends, .. }) = found {
+            self.ends.remove(&(ends, lease));
             let attached = self.keys.values().filter(|entry| entry.lease == lease);
             let keys: Vec<Vec<u8>> = attached.map(|entry| entry.key.clone()).collect();
             self.change(|changes| keys.iter().for_each(|key| changes.delete(key)));
         }
-        found
+        found.is_some()
     }
 
     /// Forgets the changes before a revision. False if they are forgotten already, or the
@@ -296,14 +310,9 @@ impl Contents {
 
     /// Ends the leases whose time is over.
     pub fn tick(&mut self, now: Mark) {
-        let mut over: Vec<(Mark, i64)> = self
-            .leases
-            .iter()
-            .filter(|(_, lease)| lease.ends <= now)
-            .map(|(id, lease)| (lease.ends, *id))
-            .collect();
-        over.sort_unstable();
-        for (_, lease) in over {
+        while let Some((ends, lease)) = self.ends.first().copied()
+            && ends <= now
+        {
             self.end_lease(lease);
         }
     }
