@@ -39,7 +39,7 @@ use self::round::Round;
 use self::waiting::Waiting;
 use crate::cleanup::Cleanup;
 use crate::context::Context;
-use crate::layout::{Layout, check_value};
+use crate::layout::{Layout, check_value, wishes_of};
 use crate::session::Session;
 use crate::types::{Candidacy, Contest, Entry, Epoch, Guard, Selection};
 
@@ -90,6 +90,9 @@ impl Candidate {
             hands_over: false,
             priority: Priority::new(priority, preempt_after),
             round: Round::default(),
+            heard: Vec::new(),
+            wishes_at: 0,
+            told_of_strangers: false,
         };
         Ok(Candidate { common, state: State::Idle(Idle { held_back: true }) })
     }
@@ -139,13 +142,23 @@ impl Candidate {
     /// does not lead any more.
     pub fn followers(&self, found: &[Entry]) -> Option<u32> {
         let State::Leading(leading) = &self.state else { return None };
-        let follows = |it: &&Entry| self.common.layout.counts(&it.key) && leading.is_before(it);
+        let follows = |it: &&Entry| self.common.layout.counts(it) && leading.is_before(it);
         Some(found.iter().filter(follows).count() as u32)
     }
 
-    /// The reads of the keys that the present state relies on.
-    pub fn selections(&mut self) -> Vec<Selection> {
-        self.state.inputs().selections()
+    /// The reads of the keys that the present state relies on, and of wishes that it may have missed.
+    pub fn selections(&mut self, context: &Context) -> Vec<Selection> {
+        let mut selections = self.state.inputs().selections();
+        if self.misses_wishes(context) {
+            selections.push(wishes_of(&self.common.layout.name));
+        }
+        selections
+    }
+
+    /// Whether it should know of wishes that it may not have heard.
+    pub fn misses_wishes(&self, context: &Context) -> bool {
+        matches!(self.state, State::Waiting(_) | State::Leading(_))
+            && self.common.misses_wishes(context)
     }
 
     /// Begins, unless it has. Its epochs come after `newest`.
@@ -247,8 +260,8 @@ impl State {
                 State::LostRace(LostRace::enter(cx, key, watch, rival, seen))
             }
             Next::Waiting(own) => State::Waiting(Waiting::enter(cx, own)),
-            Next::Leading { own, validity, seen } => {
-                State::Leading(Leading::enter(cx, own, validity, seen))
+            Next::Leading { own, validity, seen, is_read } => {
+                State::Leading(Leading::enter(cx, own, validity, seen, is_read))
             }
             Next::Ended { own, key_remains, until, reason } => {
                 let (ended, next) = Ended::enter(cx, own, key_remains, until, reason);

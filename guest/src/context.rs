@@ -325,6 +325,7 @@ impl Context {
     pub fn ignore_wishes(&mut self) {
         if let Some(watch) = self.wishes.take() {
             self.unwatch(watch);
+            self.timers.cancel(Timer::Unheard);
         }
     }
 
@@ -396,8 +397,15 @@ impl Context {
                 | Watcher::Observer(election)
                 | Watcher::Cleanup(_, election)) = watcher
                 else {
-                    // Elections do not need it. The role may not allow it, and never will.
-                    self.set_timer(Timer::Rewatch(watch), RECHECK);
+                    match failure {
+                        // Elections do not need it. The role does not allow it, and may never.
+                        Failure::Denied(_) => self.set_timer(Timer::Rewatch(watch), RECHECK),
+                        Failure::Timeout
+                        | Failure::Unavailable
+                        | Failure::Compacted(_)
+                        | Failure::Invalid(_)
+                        | Failure::Other(_) => self.retry(Timer::Rewatch(watch), failed),
+                    }
                     return None;
                 };
                 self.retry(Timer::Rewatch(watch), failed);

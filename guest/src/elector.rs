@@ -23,11 +23,12 @@ use crate::observer::Observer;
 use crate::session::{Session, Validity};
 use crate::table::{Table, with_first};
 use crate::text::decimal;
-use crate::timers::{FAR, SECOND, Timer};
+use crate::timers::{FAR, MILLISECOND, SECOND, Timer};
 use crate::types::{
-    Candidacy, Change, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension, Failure,
-    Guarded, GuardedWrite, LeaseId, Limit, Mark, Notice, Observation, Operation, Proclamation,
-    Reply, Response, Selection, Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
+    Candidacy, Change, Config, ConfigError, Duration, ElectionId, Entry, Epoch, Event, Extension,
+    Failure, Guarded, GuardedWrite, LeaseId, Limit, Mark, Notice, Observation, Operation,
+    Proclamation, Reply, Response, Revision, Selection, Snapshot, Step, Term, Ticket, Watched,
+    WriteOutcome,
 };
 use crate::wish::Wish;
 
@@ -44,6 +45,11 @@ const SILENT: usize = 1_250;
 
 /// How many keys one read of a check asks for, because a store caps the size of a transaction.
 const MOST_CHECKED: usize = 64;
+
+/// For how many elections one read asks what was wished meanwhile: up to four keys for each. And the
+/// pause before the next read.
+const MOST_UNHEARD: usize = MOST_CHECKED / 4;
+const UNHEARD: Duration = 10 * MILLISECOND;
 
 /// One lease, and any number of elections held on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +70,8 @@ pub struct Elector {
     sweep: Option<Asker>,
     /// Whose watches are checked next; none once all were.
     rechecked: Option<Asker>,
+    /// From which one on wishes are read that were not heard.
+    unheard: ElectionId,
     /// How much this step may still do.
     budget: Budget,
 }
@@ -111,6 +119,7 @@ impl Elector {
             limited: false,
             sweep: None,
             rechecked: None,
+            unheard: 0,
             budget: Budget::default(),
         })
     }
@@ -181,6 +190,10 @@ impl Elector {
                 Some(Participation::Inspection(inspection)) => inspection.due(&mut self.context),
                 None => {}
             },
+            Timer::Wish(id) => self.input(id, |_, cx| {
+                cx.write_wish();
+                Next::Stay
+            }),
             Timer::Preempt(id) => self.input(id, |state, cx| {
                 state.preempt(cx);
                 Next::Stay
@@ -189,6 +202,7 @@ impl Elector {
             Timer::Cleanup(id) => self.cleanup.try_again(&mut self.context, id),
             Timer::Rewatch(watch) => self.context.open(watch),
             Timer::Recheck => self.recheck(),
+            Timer::Unheard => self.read_wishes(),
         }
     }
 
@@ -561,10 +575,8 @@ impl Elector {
                 if self.candidate(election).is_none() {
                     return self.wish_landed(election, lease, outcome);
                 }
-                self.input(election, |state, cx| {
-                    if cx.wish_written(lease, outcome) {
-                        state.wish_later(cx);
-                    }
+                self.input(election, |_, cx| {
+                    cx.wish_written(lease, outcome);
                     Next::Stay
                 });
             }
@@ -584,11 +596,20 @@ impl Elector {
                 }
             }
             Purpose::Cleanup(id) => self.cleanup.answered(&mut self.context, id, outcome),
-            Purpose::Recheck(asked) => {
-                if let Ok(Response::Snapshot(snapshot)) = outcome {
-                    self.rechecked(asked, snapshot);
+            Purpose::Recheck(asked) => match snapshot(outcome) {
+                Ok(snapshot) => self.rechecked(asked, snapshot),
+                Err(Failure::Timeout | Failure::Unavailable) => {}
+                // Perhaps for the wishes' sake. The next check goes without.
+                Err(_) => {
+                    for (asker, keys) in asked {
+                        if let Asker::Election(election) = asker
+                            && keys.iter().any(|key| key.starts_with(&Wish::keys()))
+                        {
+                            self.found_wishes(election, &[], Revision::MAX);
+                        }
+                    }
                 }
-            }
+            },
         }
     }
 
@@ -601,7 +622,8 @@ impl Elector {
             && let Some(wish) = Wish::of(&entry)
             && self.with_hash(hash(wish.name)).next().is_none()
         {
-            delete_wish(&mut self.context, election, lease, entry.key, entry.created);
+            let (created, modified) = (entry.created, entry.modified);
+            delete_wish(&mut self.context, election, lease, entry.key, (created, modified));
         }
     }
 
@@ -654,6 +676,10 @@ impl Elector {
     }
 
     fn wished(&mut self, change: &Change) {
+        if let Change::Started(_) = change {
+            self.unheard = 0;
+            self.read_wishes();
+        }
         let Change::Put(entry) = change else { return };
         let Some(wish) = Wish::of(entry) else { return };
         // A second candidacy of the name has not begun.
@@ -662,6 +688,23 @@ impl Elector {
         });
         if let Some(election) = election {
             self.input(election, |state, cx| state.wished(cx, &wish));
+        }
+    }
+
+    /// Reads, for some at a time, what candidates may have missed while the watch of wishes was off.
+    fn read_wishes(&mut self) {
+        let (mut selections, mut asked) = (Vec::new(), Vec::new());
+        while asked.len() < MOST_UNHEARD {
+            let misses = |it: &Participation| it.is_candidate(|it| it.misses_wishes(&self.context));
+            let Some(election) = self.elections.find(self.unheard, misses) else { break };
+            self.unheard = election.saturating_add(1);
+            let selected = self.rechecks(Asker::Election(election));
+            asked.push((Asker::Election(election), keys_of(&selected)));
+            selections.extend(selected);
+        }
+        if !asked.is_empty() {
+            self.context.call(Purpose::Recheck(asked), Operation::Read(selections));
+            self.context.set_timer(Timer::Unheard, UNHEARD);
         }
     }
 
@@ -688,7 +731,7 @@ impl Elector {
                 self.context.call(Purpose::Recheck(core::mem::take(&mut asked)), read);
             }
             if !selected.is_empty() {
-                asked.push((asker, selected.iter().map(|it: &Selection| it.key.clone()).collect()));
+                asked.push((asker, keys_of(&selected)));
                 selections.extend(selected);
             }
         }
@@ -704,7 +747,7 @@ impl Elector {
     fn rechecks(&mut self, asker: Asker) -> Vec<Selection> {
         match asker {
             Asker::Election(election) => match self.elections.get_mut(&election) {
-                Some(Participation::Candidate(candidate)) => candidate.selections(),
+                Some(Participation::Candidate(candidate)) => candidate.selections(&self.context),
                 Some(Participation::Observer(observer)) => {
                     observer.selection().into_iter().collect()
                 }
@@ -723,9 +766,14 @@ impl Elector {
             let found: Vec<Vec<Entry>> = found.by_ref().take(keys.len()).collect();
             match asker {
                 Asker::Election(election) => match self.elections.get_mut(&election) {
-                    Some(Participation::Candidate(_)) => {
+                    Some(Participation::Candidate(candidate)) => {
+                        let wishes = Wish::keys_of(&candidate.layout().name);
                         let reading = Reading::new(keys, found, at);
+                        let wishes = reading.below(&wishes);
                         self.input(election, |state, cx| state.examine(cx, reading));
+                        if let Some(wishes) = wishes {
+                            self.found_wishes(election, &wishes, at);
+                        }
                     }
                     Some(Participation::Observer(observer)) => {
                         if let Some(found) = found.first() {
@@ -740,6 +788,22 @@ impl Elector {
                     }
                 }
             }
+        }
+    }
+
+    /// Tells a candidate of wishes that it may have missed, as a read found them.
+    fn found_wishes(&mut self, election: ElectionId, wishes: &[Entry], at: Revision) {
+        self.input(election, |_, cx| {
+            cx.common.wishes_at = cx.common.wishes_at.max(at);
+            Next::Stay
+        });
+        for wish in wishes.iter().filter_map(Wish::of) {
+            self.input(election, |state, cx| {
+                if wish.name != cx.common.layout.name.as_bytes() {
+                    return Next::Stay;
+                }
+                state.wished(cx, &wish)
+            });
         }
     }
 
@@ -904,6 +968,11 @@ impl Elector {
             candidate.take(&mut self.context, &mut self.cleanup, &self.session, input);
         }
     }
+}
+
+/// The keys that are read.
+fn keys_of(selections: &[Selection]) -> Vec<Vec<u8>> {
+    selections.iter().map(|it| it.key.clone()).collect()
 }
 
 /// How many elections, keys and timers a step may still handle: with a command, and without.

@@ -102,7 +102,7 @@ impl Inspection {
         if page.len() >= self.limit as usize {
             self.from = page.last().map(|last| self.layout.after(&last.key));
         }
-        for entry in page.into_iter().filter(|entry| self.layout.counts(&entry.key)) {
+        for entry in page.into_iter().filter(|entry| self.layout.counts(entry)) {
             self.bytes += entry.key.len();
             self.keys.insert((entry.created, self.keys.len()), entry.key);
         }
@@ -116,7 +116,10 @@ impl Inspection {
         for found in found {
             let Some((place, _)) = self.keys.first() else { return };
             self.keys.remove(&place);
-            let entry = found.into_iter().next().filter(|entry| entry.created == place.0);
+            let entry = found
+                .into_iter()
+                .next()
+                .filter(|it| it.created == place.0 && self.layout.counts(it));
             self.bytes += entry.as_ref().map_or(0, |entry| entry.value.len());
             self.candidates.extend(entry);
         }

@@ -16,8 +16,9 @@ const LONGEST_NAME: usize = 1_024;
 /// etcd read every value.
 const LONGEST_VALUE: usize = 4_096;
 
-/// The longest lease id in a key, without its sign.
-const LONGEST_ID: usize = 16;
+/// The longest lease ids in a key, without their signs: in hexadecimal, and in decimal.
+const LONGEST_HEXADECIMAL: usize = 16;
+const LONGEST_DECIMAL: usize = 19;
 
 /// How many keys of the other layout a candidate's first read asks for.
 const OTHER_LAYOUT_LIMIT: u32 = 16;
@@ -89,18 +90,38 @@ impl Layout {
         .into_bytes()
     }
 
-    /// Whether a key belongs to a candidate of this election. Other elections may
-    /// nest below its name.
-    pub fn counts(&self, key: &[u8]) -> bool {
+    /// Whether a key belongs to a candidate of this election. In a queue it bears the lease that it is
+    /// under. All others are other data: elections may nest below the name, and people may put a key
+    /// there that looks like a candidate's.
+    pub fn counts(&self, entry: &Entry) -> bool {
         match self.contest {
-            Contest::Queue => is_queue_key(&self.name, key),
+            Contest::Queue => {
+                self.id(&entry.key).is_some_and(|id| is_lease_id(id) && bears(id, entry.lease))
+            }
+            Contest::Race => entry.key == self.name.as_bytes(),
+        }
+    }
+
+    /// Whether a key may be, or may have been, one of this election's candidates'.
+    pub fn may_count(&self, key: &[u8]) -> bool {
+        match self.contest {
+            Contest::Queue => self.id(key).is_some_and(is_lease_id),
             Contest::Race => key == self.name.as_bytes(),
         }
     }
 
+    /// Whether a key lies where candidates' keys do, under a lease, and is none: perhaps that of a
+    /// candidate that some unknown program writes.
+    pub fn is_strange(&self, entry: &Entry) -> bool {
+        self.contest == Contest::Queue
+            && entry.lease != 0
+            && !self.counts(entry)
+            && self.id(&entry.key).is_some_and(|id| !id.contains(&b'/'))
+    }
+
     /// Whether a key belongs to an election of this name, in either layout.
     pub fn owns(&self, key: &[u8]) -> bool {
-        key == self.name.as_bytes() || is_queue_key(&self.name, key)
+        key == self.name.as_bytes() || self.id(key).is_some_and(is_lease_id)
     }
 
     /// The key to watch to follow who leads, and whether it is a prefix.
@@ -117,14 +138,14 @@ impl Layout {
         Selection { prefix, limit: 1, ..point(key) }
     }
 
-    /// Selects the newest two keys up to a revision. For a candidate whose key was created then,
-    /// these are its own and its predecessor's, unless other data lie there.
-    pub fn newest_two(&self, created: Revision) -> Selection {
+    /// Selects the newest keys up to a revision. For a candidate whose key was created then, these are
+    /// its own, its predecessor's, and so on, unless other data lie there.
+    pub fn newest_until(&self, created: Revision, limit: u32) -> Selection {
         Selection {
             prefix: true,
             created_before: Some(created.saturating_add(1)),
             order: Order::NewestFirst,
-            limit: 2,
+            limit,
             keys_only: true,
             ..point(self.prefix())
         }
@@ -133,7 +154,7 @@ impl Layout {
     /// Selects the newest keys. Somebody else's is among them if anybody is in line, unless there are
     /// as many of other data. None in a race, where nobody is seen in line.
     pub fn newest(&self) -> Option<Selection> {
-        let newest = || Selection { created_before: None, limit: NEWEST, ..self.newest_two(0) };
+        let newest = || Selection { created_before: None, ..self.newest_until(0, NEWEST) };
         (self.contest == Contest::Queue).then(newest)
     }
 
@@ -151,8 +172,11 @@ impl Layout {
         let prefix = self.prefix();
         let id = key.strip_prefix(prefix.as_slice()).unwrap_or_default();
         let sign = usize::from(id.first() == Some(&b'-'));
-        let digits = id.iter().skip(sign).take_while(|byte| is_digit(**byte)).count();
-        let fits = sign + digits.min(LONGEST_ID);
+        let digits = |is_digit: fn(&u8) -> bool| {
+            id.iter().skip(sign).take_while(|byte| is_digit(byte)).count()
+        };
+        let hexadecimal = digits(is_hexadecimal).min(LONGEST_HEXADECIMAL);
+        let fits = sign + hexadecimal.max(digits(u8::is_ascii_digit).min(LONGEST_DECIMAL));
         if fits >= id.len() {
             next.push(0);
             return next;
@@ -177,7 +201,7 @@ impl Layout {
     /// under a lease.
     pub fn is_mixed(&self, found: &[Entry]) -> bool {
         let other = self.other();
-        found.iter().any(|entry| entry.lease != 0 && other.counts(&entry.key))
+        found.iter().any(|entry| entry.lease != 0 && other.counts(entry))
     }
 
     /// The guard of a key's deletion. In a queue the lease does not matter: the key is
@@ -198,6 +222,11 @@ impl Layout {
         let election = &self.name;
         ["the key `", key, "` belongs to the election `", election, "` itself: write to another"]
             .concat()
+    }
+
+    /// What follows the name and a slash in a key.
+    fn id<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
+        key.strip_prefix(self.name.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"))
     }
 
     fn prefix(&self) -> Vec<u8> {
@@ -258,19 +287,36 @@ pub fn check_value(value: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// `NAME/` and a lease id as Go writes it, perhaps with a sign.
-fn is_queue_key(name: &str, key: &[u8]) -> bool {
-    let id = key.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
-    id.is_some_and(is_lease_id)
-}
-
-/// A lease id as Go writes it, perhaps with a sign.
+/// Whether this is what a lease's id looks like in a key.
 fn is_lease_id(id: &[u8]) -> bool {
     let digits = id.strip_prefix(b"-").unwrap_or(id);
-    (1..=LONGEST_ID).contains(&digits.len()) && digits.iter().all(|digit| is_digit(*digit))
+    let longest = match digits.iter().all(u8::is_ascii_digit) {
+        true => LONGEST_DECIMAL,
+        false => LONGEST_HEXADECIMAL,
+    };
+    (1..=longest).contains(&digits.len()) && digits.iter().all(is_hexadecimal)
 }
 
-fn is_digit(byte: u8) -> bool {
+/// Whether what looks like a lease's id is that of this lease: as Go writes it, in hexadecimal; as
+/// Python's `etcd3aio` does, with zeros in front of it; or as Node.js's `etcd3` does, in decimal.
+fn bears(id: &[u8], lease: LeaseId) -> bool {
+    let (sign, digits) = id.split_at(usize::from(id.first() == Some(&b'-')));
+    let is_in = |base: u64| {
+        let value = |digit: &u8| {
+            u64::from(if digit.is_ascii_digit() { digit - b'0' } else { digit - b'a' + 10 })
+        };
+        let add = |sum: u64, digit| sum.wrapping_mul(base).wrapping_add(value(digit));
+        digits.iter().fold(0, add) == lease.unsigned_abs()
+    };
+    let is_whole = digits.first() != Some(&b'0');
+    let is_padded = digits.len() == LONGEST_HEXADECIMAL;
+    lease != 0
+        && sign.is_empty() == (lease > 0)
+        && (digits.len() <= LONGEST_HEXADECIMAL && (is_whole || is_padded) && is_in(16)
+            || is_whole && digits.iter().all(u8::is_ascii_digit) && is_in(10))
+}
+
+fn is_hexadecimal(byte: &u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
@@ -278,6 +324,32 @@ fn is_digit(byte: u8) -> bool {
 mod tests {
     use super::Layout;
     use crate::types::Contest;
+
+    #[test]
+    fn a_key_bears_its_own_lease() {
+        for (id, lease, bears) in [
+            ("1f", 0x1f, true),
+            ("31", 0x1f, true),
+            ("000000000000001f", 0x1f, true),
+            ("01f", 0x1f, false),
+            ("031", 0x1f, false),
+            ("-1f", 0x1f, false),
+            ("-1f", -0x1f, true),
+            ("-31", -0x1f, true),
+            ("1f", -0x1f, false),
+            ("1f", 0x1e, false),
+            ("1f", 0, false),
+            ("0", 0, false),
+            ("7fffffffffffffff", i64::MAX, true),
+            ("9223372036854775807", i64::MAX, true),
+            ("-8000000000000000", i64::MIN, true),
+            ("-9223372036854775808", i64::MIN, true),
+            ("10", 0x10, true),
+            ("10", 10, true),
+        ] {
+            assert_eq!(super::bears(id.as_bytes(), lease), bears, "{id} and {lease:x}");
+        }
+    }
 
     #[test]
     fn a_page_ends_behind_what_cannot_be_a_candidates() {
@@ -291,6 +363,8 @@ mod tests {
             ("jobs/1f/x", "jobs/1f0"),
             ("jobs/0123456789abcdef", "jobs/0123456789abcdef\0"),
             ("jobs/0123456789abcdef0123", "jobs/0123456789abcdef1"),
+            ("jobs/1234567890123456789", "jobs/1234567890123456789\0"),
+            ("jobs/12345678901234567890", "jobs/12345678901234567891"),
             ("jobs/-a-", "jobs/-a."),
         ] {
             assert_eq!(layout.after(key.as_bytes()), after.as_bytes(), "{key}");

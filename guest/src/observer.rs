@@ -110,7 +110,7 @@ impl Observer {
 
     /// Compares what that read found with what the application was told.
     pub fn examine(&mut self, context: &mut Context, found: &[Entry], at: Revision) {
-        let leader = found.iter().find(|entry| self.layout.counts(&entry.key));
+        let leader = found.iter().find(|entry| self.layout.counts(entry));
         let told = self.told.as_ref().and_then(Option::as_ref);
         let differs = leader.map(|entry| entry.modified) != told.map(|entry| entry.modified);
         match self.view {
@@ -161,7 +161,7 @@ impl Observer {
         let found = search.take(&self.layout, None, found);
         self.crowded = search.met_other_data();
         let leader = match found {
-            Found::One(entry) => Some(Some(entry)),
+            Found::One(entry, _) => Some(Some(entry)),
             Found::Nobody => Some(None),
             Found::Unfinished => None,
         };
@@ -190,12 +190,20 @@ impl Observer {
                 self.watch.started = None;
                 self.vacated = None;
             }
-            Change::Put(entry) if self.layout.counts(&entry.key) => self.saw_put(context, entry),
-            Change::Deleted(deletion) if self.layout.counts(&deletion.key) => {
+            Change::Put(entry) if self.layout.counts(&entry) => self.saw_put(context, entry),
+            // The leader's does not count any more.
+            Change::Put(Entry { key, modified: at, .. }) if self.is_leaders(&key) => {
+                self.saw_deletion(context, Deletion { key, at });
+            }
+            Change::Deleted(deletion) if self.layout.may_count(&deletion.key) => {
                 self.saw_deletion(context, deletion);
             }
             Change::Put(_) | Change::Deleted(_) => {}
         }
+    }
+
+    fn is_leaders(&self, key: &[u8]) -> bool {
+        matches!(&self.told, Some(Some(leader)) if leader.key == key)
     }
 
     fn saw_put(&mut self, context: &mut Context, entry: Entry) {

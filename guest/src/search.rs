@@ -1,7 +1,7 @@
 //! The search for one candidate among the keys below an election's name.
 //!
-//! Other data may lie there, and a lot of it. So the search first reads one key. If that is not a
-//! candidate's, it reads the keys page by page, without their values. The pages may be of
+//! Other data may lie there, and a lot of it. So the search first reads as many keys as it needs if
+//! there are none. If they are not candidates', it reads the keys page by page, without their values. The pages may be of
 //! different revisions, because nobody comes in front of a candidate later: a predecessor was
 //! there before our key, and can only leave.
 
@@ -15,20 +15,28 @@ pub const PAGE: u32 = 1_000;
 /// And a later one. Large pages are cheaper, because etcd counts all keys behind each page.
 const LARGEST_PAGE: u32 = 8 * PAGE;
 
+/// How many keys the first read before a revision asks for: the one that was created then, the newest
+/// before it, and one that shows whether that is the only one.
+const FIRST: u32 = 3;
+
+/// How many candidates a search by pages keeps: the one that it looks for, and one that may be in front.
+const BEST: usize = 2;
+
 /// What the search reads next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Search {
     /// The one key that is a candidate's, unless other data lie there.
     First,
     /// The keys that are not below this one.
-    Page { from: Vec<u8>, limit: u32, largest: u32, best: Option<Entry> },
+    Page { from: Vec<u8>, limit: u32, largest: u32, best: Vec<Entry> },
     /// The value of the candidate that was found.
     Value(Entry),
 }
 
 /// What a read of the search has shown.
 pub enum Found {
-    One(Entry),
+    /// The candidate, and in a search before a revision what may be in front of it.
+    One(Entry, Option<Entry>),
     Nobody,
     /// The search has to read again.
     Unfinished,
@@ -39,7 +47,7 @@ impl Search {
     /// finds what was created at that revision as well; else for the leader.
     pub fn selection(&self, layout: &Layout, before: Option<Revision>) -> Selection {
         match (self, before) {
-            (Search::First, Some(before)) => layout.newest_two(before),
+            (Search::First, Some(before)) => layout.newest_until(before, FIRST),
             (Search::First, None) => layout.oldest(),
             (Search::Page { from, limit, .. }, _) => layout.page(from.clone(), *limit),
             (Search::Value(entry), _) => point(entry.key.clone()),
@@ -49,22 +57,24 @@ impl Search {
     /// Takes what that read found.
     pub fn take(&mut self, layout: &Layout, before: Option<Revision>, found: Vec<Entry>) -> Found {
         match self {
-            Search::First => match found.into_iter().next() {
-                Some(entry)
-                    if layout.counts(&entry.key)
+            Search::First => match first_two(found) {
+                (Some(entry), next)
+                    if layout.counts(&entry)
                         && before.is_none_or(|before| entry.created < before) =>
                 {
-                    Found::One(entry)
+                    Found::One(entry, next)
                 }
-                None => Found::Nobody,
+                (None, _) => Found::Nobody,
                 // Other data.
-                Some(_) => {
+                (Some(_), _) => {
                     self.turn_pages(layout);
                     Found::Unfinished
                 }
             },
             Search::Value(leader) => match found.into_iter().next() {
-                Some(entry) if entry.created == leader.created => Found::One(entry),
+                Some(entry) if entry.created == leader.created && layout.counts(&entry) => {
+                    Found::One(entry, None)
+                }
                 // The leader has gone since.
                 Some(_) | None => {
                     self.turn_pages(layout);
@@ -76,23 +86,23 @@ impl Search {
                 let next = last.map(|last| layout.after(&last.key));
                 *limit = (*limit * 2).min(*largest);
                 let wanted = |entry: &Entry| {
-                    layout.counts(&entry.key) && before.is_none_or(|before| entry.created < before)
+                    layout.counts(entry) && before.is_none_or(|before| entry.created < before)
                 };
-                // The newest one before a revision, or the oldest of all.
+                // The newest ones before a revision, or the oldest ones of all.
                 for entry in found.into_iter().filter(wanted) {
-                    let newer = best.as_ref().is_none_or(|best| best.created < entry.created);
-                    if best.is_none() || newer == before.is_some() {
-                        *best = Some(entry);
-                    }
+                    let is_better = |it: &Entry| (it.created < entry.created) == before.is_some();
+                    let place = best.iter().position(is_better).unwrap_or(best.len());
+                    best.insert(place, entry);
+                    best.truncate(BEST);
                 }
-                match (next, best.take(), before) {
-                    (Some(next), so_far, _) => {
-                        (*from, *best) = (next, so_far);
-                        Found::Unfinished
-                    }
-                    (None, None, _) => Found::Nobody,
-                    (None, Some(entry), Some(_)) => Found::One(entry),
-                    (None, Some(entry), None) => {
+                if let Some(next) = next {
+                    *from = next;
+                    return Found::Unfinished;
+                }
+                match (first_two(core::mem::take(best)), before) {
+                    ((None, _), _) => Found::Nobody,
+                    ((Some(entry), next), Some(_)) => Found::One(entry, next),
+                    ((Some(entry), _), None) => {
                         *self = Search::Value(entry);
                         Found::Unfinished
                     }
@@ -104,7 +114,7 @@ impl Search {
     /// Goes on with the first page.
     pub fn turn_pages(&mut self, layout: &Layout) {
         let from = layout.followed().0;
-        *self = Search::Page { from, limit: PAGE, largest: LARGEST_PAGE, best: None };
+        *self = Search::Page { from, limit: PAGE, largest: LARGEST_PAGE, best: Vec::new() };
     }
 
     /// A read failed, perhaps because the answer was too large. No later page is larger than the
@@ -122,6 +132,11 @@ impl Search {
     pub fn met_other_data(&self) -> bool {
         !matches!(self, Search::First)
     }
+}
+
+fn first_two(found: Vec<Entry>) -> (Option<Entry>, Option<Entry>) {
+    let mut found = found.into_iter();
+    (found.next(), found.next())
 }
 
 /// How many keys, or values, the next read asks for after a failure.

@@ -16,6 +16,9 @@ use crate::types::{
 /// revocation does not delay the successor's read.
 const SPARE: Duration = SECOND;
 
+/// For so many times of the lease it is kept alive though nobody can lead on it.
+const IN_VAIN: u64 = 3;
+
 /// The lease, and the ones that are being given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Session {
@@ -82,6 +85,8 @@ struct Held {
     dangers: u32,
     /// Less than that is left now.
     endangered: bool,
+    /// Since when renewals have only been acknowledged when their time was over.
+    in_vain: Option<Mark>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -267,8 +272,9 @@ impl Session {
         let Lease::Held(held) = &mut self.lease else { return };
         let now = context.now;
         let ttl = held.ttl;
-        // A renewal that was sent a lease time ago proves nothing any more.
-        held.renewals.retain(|renewal| renewal.sent.saturating_add(ttl) > now);
+        // A renewal that was sent a lease time ago proves nothing any more, but that answers are slow.
+        let slowest = ttl.saturating_mul(IN_VAIN + 1);
+        held.renewals.retain(|renewal| renewal.sent.saturating_add(slowest) > now);
         let id = context.call_renewal((ttl / 6).max(1), Operation::KeepAlive(held.id));
         held.renewals.push(Renewal { id, sent: now, awaited: true });
         held.last_sent = now;
@@ -380,15 +386,29 @@ impl Session {
         };
         let renewal = held.renewals.swap_remove(index);
         context.timers.cancel(Timer::GiveUp(id));
+        let proves = renewal.sent.saturating_add(held.ttl) > context.now;
         match outcome {
             Ok(Response::Renewed(ttl)) if *ttl > 0 => {
                 held.proven = true;
                 if held.acknowledged.is_none_or(|sent| sent < renewal.sent) {
-                    held.acknowledge(renewal.sent, (*ttl).min(FAR), self.margin);
-                    held.failed = 0;
-                    held.schedule(context);
+                    if proves {
+                        held.acknowledge(renewal.sent, (*ttl).min(FAR), self.margin);
+                        held.failed = 0;
+                    }
+                    if held.is_in_vain(context.now) {
+                        let sentence = "the store's answers take longer than the lease lives: giving the \
+                                        lease back, so that others can lead. Ask for a longer one";
+                        context.trouble(None, Failure::Other(sentence.into()));
+                        self.come_back_slowly = true;
+                        self.retire(context);
+                        return true;
+                    }
+                    if proves {
+                        held.schedule(context);
+                    }
                 }
             }
+            Ok(Response::Expired | Response::Renewed(_)) if !proves => {}
             Ok(Response::Expired | Response::Renewed(_)) => {
                 let lease = held.id;
                 self.lose(context, lease);
@@ -486,6 +506,17 @@ impl Held {
             context.dirty.extend(overdue.into_iter().map(Dirty::Election));
         }
         self.schedule_renewal(context);
+    }
+
+    /// Whether no acknowledgement has come in time for long. Its candidates would stand in the way of
+    /// others, and never lead.
+    fn is_in_vain(&mut self, now: Mark) -> bool {
+        if self.valid_until > now {
+            self.in_vain = None;
+            return false;
+        }
+        let since = *self.in_vain.get_or_insert(now);
+        now.saturating_sub(since) >= self.ttl.saturating_mul(IN_VAIN)
     }
 
     fn renewal_failed(&mut self, context: &mut Context, failure: Failure) {

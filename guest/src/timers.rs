@@ -36,6 +36,8 @@ pub enum Timer {
     /// An election's next try, or the deadline of its term that ended and has not
     /// yielded.
     Election(ElectionId),
+    /// A candidate's next try to write the wish that it has for itself.
+    Wish(ElectionId),
     /// A leader with a lower priority has led for long enough.
     Preempt(ElectionId),
     /// The next look for somebody else in line, where it is limited how much a session leads.
@@ -46,6 +48,8 @@ pub enum Timer {
     Rewatch(WatchId),
     /// The next check of watches that may be silent.
     Recheck,
+    /// The next look for wishes that were not heard.
+    Unheard,
 }
 
 /// All timers that run, by mark and by timer.

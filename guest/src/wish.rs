@@ -22,7 +22,7 @@ const OWN: &str = "priority-";
 const NOW: &[u8] = b"now";
 
 /// A wish that a candidate in line leads next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wish<'a> {
     /// The election.
     pub name: &'a [u8],
@@ -83,10 +83,17 @@ impl Wish<'_> {
         [&epoch, " ", &target, now, sign, &digits(priority)].concat().into()
     }
 
-    /// Whether a candidate whose key was created then, and which has this priority, should make
-    /// room.
+    /// The wish, for one who knows of which election it is.
+    pub fn nameless(&self) -> Wish<'static> {
+        let Wish { epoch, target, priority, now, .. } = *self;
+        Wish { name: &[], epoch, target, priority, now }
+    }
+
+    /// Whether a candidate in line whose key was created then, and which has this priority, should make
+    /// room. One of this epoch was taken for the leader, and is about to be.
     pub fn moves(&self, created: Revision, priority: i64) -> bool {
-        self.epoch < created && created < self.target && self.outranks(priority)
+        let is_after = self.epoch < created || self.now && self.epoch == created;
+        is_after && created < self.target && self.outranks(priority)
     }
 
     /// Whether a candidate with this priority does as is wished.

@@ -44,6 +44,7 @@ pub fn measure(elections: u32, name: usize) -> Vec<(&'static str, Cost)> {
     costs.push(("restart", load.campaign(&all, PORTION)));
     assert_eq!(load.leads.len(), all.len(), "all lead");
     costs.push(("campaign", load.campaign(&[last], PORTION)));
+    costs.push(("wishes", load.wishes()));
     costs.push(("renewal", load.renewal()));
     costs.push(("write", load.write(last)));
     costs.push(("deletion", load.deletion(elections / 2)));
@@ -190,9 +191,18 @@ impl Load {
         self.settle()
     }
 
+    /// What was wished before that was watched is read, for some at a time.
+    fn wishes(&mut self) -> Cost {
+        self.pass(SECOND)
+    }
+
     /// A period in which all watches are checked.
     fn recheck(&mut self) -> Cost {
-        let end = self.now + 31 * SECOND;
+        self.pass(31 * SECOND)
+    }
+
+    fn pass(&mut self, time: u64) -> Cost {
+        let end = self.now + time;
         let mut cost = Cost::default();
         while let Some(deadline) = self.deadline
             && deadline < end

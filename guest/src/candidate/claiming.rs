@@ -9,6 +9,7 @@ use crate::context::{Answer, Purpose, WatchHandle, unfit};
 use crate::types::{
     Change, Claim, Contest, Entry, Failure, LeaseId, Operation, RequestId, Response,
 };
+use crate::wish::Wish;
 
 /// Asked for its key, and waits for the answer or for the next try.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +64,11 @@ impl Claiming {
 }
 
 impl Inputs for Claiming {
+    fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
+        cx.hear(wish);
+        Next::Stay
+    }
+
     fn leave(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         let Some(call) = self.call else {
             return cx.conclude(Some(self.watch));

@@ -12,13 +12,17 @@ use crate::layout::{Layout, check_value};
 use crate::session::{Session, Validity};
 use crate::timers::Timer;
 use crate::types::{
-    Change, ElectionId, Entry, Epoch, Failure, Guard, Guarded, Joined, LeaseId, Mark, Mutation,
-    Notice, Operation, Reason, RequestId, Revision, Selection, Sighting, Ticket, WriteOutcome,
+    Change, Contest, ElectionId, Entry, Epoch, Failure, Guard, Guarded, Joined, LeaseId, Mark,
+    Mutation, Notice, Operation, Reason, RequestId, Revision, Selection, Sighting, Ticket,
+    WriteOutcome,
 };
 use crate::wish::Wish;
 
 pub const WENT_BACK: &str = "the store went back behind this election's last epoch, as one that \
                              is restored from a backup does: waiting until it is beyond";
+
+/// How many wishes a candidate keeps that does not know its place.
+const MOST_HEARD: usize = 16;
 
 /// What a state does with each input, and which state comes next. By default, nothing happens.
 pub trait Inputs {
@@ -42,8 +46,6 @@ pub trait Inputs {
     }
     /// A leader with a lower priority may have led for long enough.
     fn preempt(&mut self, _: &mut CandidateContext<'_>) {}
-    /// The wish that this candidate has for itself could not be written.
-    fn wish_later(&mut self, _: &mut CandidateContext<'_>) {}
     /// The application ends the candidacy.
     fn leave(&mut self, _: &mut CandidateContext<'_>) -> Next {
         Next::Stay
@@ -127,8 +129,9 @@ pub enum Next {
     LostRace { key: Vec<u8>, watch: WatchHandle, rival: Entry, seen: Revision },
     /// Has a key of its own.
     Waiting(OwnKey),
-    /// No predecessor was there at the revision `seen`: leads for as long as the lease is valid.
-    Leading { own: OwnKey, validity: Validity, seen: Revision },
+    /// Nobody is in front, and our key was there at the revision `seen`: leads for as long as the lease
+    /// is valid. Unless a read has shown it, one follows.
+    Leading { own: OwnKey, validity: Validity, seen: Revision, is_read: bool },
     /// The term is over. Its deadline was `until`, and its key may still be in the store.
     Ended { own: OwnKey, key_remains: bool, until: Mark, reason: Reason },
     /// The candidacy is over.
@@ -181,9 +184,20 @@ pub struct Common {
     pub hands_over: bool,
     pub priority: Priority,
     pub round: Round,
+    /// What was wished while it did not know its place: the last of it.
+    pub heard: Vec<Wish<'static>>,
+    /// The revision from which on it has heard all wishes, or has read them.
+    pub wishes_at: Revision,
+    /// The application was told of a key that looks like a candidate's, and is none.
+    pub told_of_strangers: bool,
 }
 
 impl Common {
+    /// Whether there may be wishes that it has neither heard nor read.
+    pub fn misses_wishes(&self, context: &Context) -> bool {
+        self.layout.contest == Contest::Queue && context.missed_wishes_since(self.wishes_at)
+    }
+
     /// Whether a term of this election stays if it comes back, or has come back.
     pub fn has_handed_on(&self, context: &Context) -> bool {
         context.share.has_handed_on(self.layout.hash)
@@ -298,6 +312,12 @@ impl Reading {
         let index = self.keys.iter().position(|read| read == key)?;
         Some(self.found.get(index)?.first().cloned())
     }
+
+    /// All that was found below a prefix; none if that was not read.
+    pub fn below(&self, prefix: &[u8]) -> Option<Vec<Entry>> {
+        let index = self.keys.iter().position(|read| read == prefix)?;
+        self.found.get(index).cloned()
+    }
 }
 
 pub fn other(sentence: &str) -> Failure {
@@ -325,6 +345,11 @@ impl CandidateContext<'_> {
         self.validity.is_some_and(|validity| validity.lease == entry.lease)
     }
 
+    /// Whether one may lead on the lease now.
+    pub fn is_valid(&self) -> bool {
+        self.validity.is_some_and(|validity| validity.until > self.context.now)
+    }
+
     /// The present stretch of the lease's time.
     pub fn stretch(&self) -> Option<u32> {
         self.validity.map(|validity| validity.stretch)
@@ -348,6 +373,18 @@ impl CandidateContext<'_> {
     /// Sets the timer to the next try.
     pub fn retry(&mut self) {
         self.context.retry(self.timer(), self.common.failed);
+    }
+
+    /// Keeps a wish until this candidate knows its place.
+    pub fn hear(&mut self, wish: &Wish<'_>) {
+        let heard = &mut self.common.heard;
+        let wish = wish.nameless();
+        if !heard.contains(&wish) {
+            if heard.len() >= MOST_HEARD {
+                heard.remove(0);
+            }
+            heard.push(wish);
+        }
     }
 
     // What the application is told.

@@ -5,6 +5,7 @@ use crate::context::{Context, Watcher};
 use crate::session::Validity;
 use crate::timers::MILLISECOND;
 use crate::types::Failure;
+use crate::wish::Wish;
 
 /// The longest pause of a candidate that saw the key of a race go.
 const RACE_JITTER: u64 = 10 * MILLISECOND;
@@ -50,6 +51,11 @@ impl Idle {
 }
 
 impl Inputs for Idle {
+    fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
+        cx.hear(wish);
+        Next::Stay
+    }
+
     fn leave(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         cx.conclude(None)
     }

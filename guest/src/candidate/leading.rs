@@ -41,12 +41,14 @@ pub struct Leading {
 }
 
 impl Leading {
-    /// Begins a term. The caller has seen at the revision `seen` that nobody is in front.
+    /// Begins a term. Our key was there at the revision `seen`. Unless a read has shown that nobody is
+    /// in front, one does now, beside the work: somebody may have removed a key by hand.
     pub fn enter(
         cx: &mut CandidateContext<'_>,
         own: OwnKey,
         validity: Validity,
         seen: Revision,
+        is_read: bool,
     ) -> Leading {
         let Validity { lease, until, stretch, .. } = validity;
         cx.common.failed = 0;
@@ -69,7 +71,7 @@ impl Leading {
         if cx.common.is_named(cx.context.now) {
             leading.show(cx);
         }
-        let _stay = leading.cover(cx);
+        let _stay = if is_read { leading.cover(cx) } else { leading.check(cx) };
         leading
     }
 
@@ -163,7 +165,7 @@ impl Leading {
     fn check(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         let mut selections = place::selections(&cx.common.layout, &self.own, &self.search);
         if cx.context.now < self.looks_until {
-            selections.push(cx.common.layout.newest_two(self.target));
+            selections.push(cx.common.layout.newest_until(self.target, 2));
         }
         self.check.start(cx, selections)
     }
@@ -181,7 +183,7 @@ impl Leading {
                 }
                 self.cover(cx)
             }
-            Some(Place::Behind(_)) => {
+            Some(Place::Behind(..)) => {
                 let sentence = "a restored backup has put somebody in front of the leader";
                 cx.record_failure(other(sentence));
                 self.end(cx, Reason::Deposed, true)

@@ -3,10 +3,12 @@
 use alloc::vec::Vec;
 
 use super::common::{CandidateContext, OwnKey};
+use super::priority::Priority;
 use crate::context::{Answer, Context, Purpose};
+use crate::timers::Timer;
 use crate::types::{
-    Claim, ElectionId, Epoch, Failure, Guard, Guarded, LeaseId, Mutation, Operation, Response,
-    Revision,
+    Claim, Claimed, ElectionId, Epoch, Expectation, Failure, Guard, Guarded, LeaseId, Mutation,
+    Operation, Response, Revision,
 };
 use crate::wish::Wish;
 
@@ -42,21 +44,24 @@ impl CandidateContext<'_> {
         let key = Wish::key(&self.common.layout.name, lease);
         let operation = match priority.created {
             0 => Operation::Claim(Claim { key, value, lease }),
-            created => guarded(key, created, lease, Mutation::Proclaim(value)),
+            created => guarded(key, created, lease, 0, Mutation::Proclaim(value)),
         };
+        priority.modified = 0;
         self.context.call(Purpose::Wish { election: self.common.election, lease }, operation);
     }
 
-    /// Takes the answer to a write of the wish. Returns whether it has to be written again, after a
-    /// pause.
-    pub fn wish_written(&mut self, lease: LeaseId, outcome: Answer) -> bool {
+    /// Takes the answer to a write of the wish.
+    pub fn wish_written(&mut self, lease: LeaseId, outcome: Answer) {
         if lease != self.common.lease {
-            return false;
+            return;
         }
         let priority = &mut self.common.priority;
         priority.is_writing = false;
         match outcome {
-            Ok(Response::Claimed(claimed)) => priority.created = claimed.entry.created,
+            Ok(Response::Claimed(Claimed { entry, .. })) => {
+                (priority.created, priority.modified) = (entry.created, entry.modified);
+            }
+            Ok(Response::Applied(at)) => priority.modified = at,
             // From an earlier candidacy.
             Ok(Response::Taken(claimed)) if claimed.entry.lease == lease => {
                 (priority.created, priority.is_stale) = (claimed.entry.created, true);
@@ -69,36 +74,48 @@ impl CandidateContext<'_> {
                 let fails_again = matches!(failure, Failure::Denied(_) | Failure::Invalid(_));
                 priority.is_stale = !fails_again;
                 self.record_failure(failure);
-                return !fails_again;
+                if !fails_again {
+                    let timer = Timer::Wish(self.common.election);
+                    return self.context.retry(timer, self.common.failed);
+                }
             }
         }
         self.write_wish();
-        false
     }
 
     /// Deletes the wish of a candidacy that is over. If that fails, the lease's end does it.
     pub fn withdraw_wish(&mut self) {
-        let (lease, created) = (self.common.lease, self.common.priority.created);
+        let Priority { created, modified, .. } = self.common.priority;
+        let lease = self.common.lease;
         if lease != 0 && created != 0 {
             let key = Wish::key(&self.common.layout.name, lease);
-            delete_wish(self.context, self.common.election, lease, key, created);
+            delete_wish(self.context, self.common.election, lease, key, (created, modified));
         }
     }
 }
 
-/// Deletes a wish that was created then.
+/// Deletes a wish that was created and last changed then, if that is known: the next candidacy of the
+/// name on the lease may have taken it over.
 pub fn delete_wish(
     context: &mut Context,
     election: ElectionId,
     lease: LeaseId,
     key: Vec<u8>,
-    created: Revision,
+    (created, modified): (Revision, Revision),
 ) {
-    let delete = guarded(key.clone(), created, lease, Mutation::Delete(key));
+    let delete = guarded(key.clone(), created, lease, modified, Mutation::Delete(key));
     context.call(Purpose::Wish { election, lease }, delete);
 }
 
-fn guarded(key: Vec<u8>, epoch: Epoch, lease: LeaseId, mutation: Mutation) -> Operation {
+fn guarded(
+    key: Vec<u8>,
+    epoch: Epoch,
+    lease: LeaseId,
+    modified: Revision,
+    mutation: Mutation,
+) -> Operation {
+    let expect = Some(Expectation { key: key.clone(), modified }).filter(|_| modified != 0);
     let guard = Guard { key, epoch, lease: Some(lease) };
-    Operation::Guarded(Guarded { guard, expect: [].into(), mutations: [mutation].into() })
+    let expect = expect.into_iter().collect();
+    Operation::Guarded(Guarded { guard, expect, mutations: [mutation].into() })
 }

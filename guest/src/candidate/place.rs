@@ -11,14 +11,15 @@ use crate::types::{Contest, Entry, Selection};
 /// What a read has shown of a candidate's place.
 pub enum Place {
     First,
-    Behind(Entry),
+    /// Behind this candidate; and who may be in front of that one.
+    Behind(Entry, Option<Entry>),
     /// Our key is gone, or not ours any more. What is at its place now, as far as it was read.
     Displaced(Option<Entry>),
     /// The search for who is in front has to read again.
     Unfinished,
 }
 
-/// What to read. In a queue one read usually shows both: the newest two keys up to our own.
+/// What to read. In a queue one read usually shows both: the newest keys up to our own.
 pub fn selections(layout: &Layout, own: &OwnKey, search: &Search) -> Vec<Selection> {
     let in_front = || search.selection(layout, Some(own.created));
     let at_own = || point_of_key(own.key.clone());
@@ -58,7 +59,7 @@ impl Place {
             return Some(Place::Displaced(at_own));
         }
         Some(match search.take(layout, Some(own.created), in_front) {
-            Found::One(entry) => Place::Behind(entry),
+            Found::One(entry, next) => Place::Behind(entry, next),
             Found::Nobody => Place::First,
             Found::Unfinished => Place::Unfinished,
         })

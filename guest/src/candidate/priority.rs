@@ -22,6 +22,8 @@ pub struct Priority {
     pub leads_until: Mark,
     /// The create revision of its wish, under the present lease; 0 if there is none.
     pub created: Revision,
+    /// That of its last change; 0 if it is not known.
+    pub modified: Revision,
     /// What it wishes: after which term the key of which revision leads, and whether now.
     pub wanted: (Epoch, Revision, bool),
     /// The wish in the store may be another one.
@@ -37,6 +39,7 @@ impl Priority {
             preempts_after,
             leads_until: 0,
             created: 0,
+            modified: 0,
             wanted: (0, 0, false),
             is_stale: false,
             is_writing: false,
@@ -45,7 +48,8 @@ impl Priority {
 
     /// The wish went with the lease.
     pub fn lease_lost(&mut self) {
-        (self.created, self.is_stale, self.is_writing) = (0, false, false);
+        (self.created, self.modified) = (0, 0);
+        (self.is_stale, self.is_writing) = (false, false);
     }
 
     /// Whether a candidate that is first in line should let others lead. Then it leads the next time.

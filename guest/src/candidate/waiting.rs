@@ -1,5 +1,6 @@
 //! A candidate that has a key and does not lead.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::common::{
@@ -7,12 +8,12 @@ use super::common::{
 };
 use super::place::{self, Place};
 use crate::context::{Answer, Context, Purpose, WatchHandle, Watcher, snapshot, unfit};
-use crate::layout::{point_of_key, wishes_of};
+use crate::layout::{Layout, point_of_key, wishes_of};
 use crate::search::Search;
 use crate::timers::{SECOND, Timer};
 use crate::types::{
-    Change, Contest, Duration, Entry, Epoch, Mark, Operation, RequestId, Revision, Selection,
-    Snapshot,
+    Change, Contest, Deletion, Duration, Entry, Epoch, Failure, Mark, Operation, RequestId,
+    Revision, Selection, Snapshot,
 };
 use crate::wish::Wish;
 
@@ -27,6 +28,8 @@ pub struct Waiting {
     position: Position,
     /// No watch told that the predecessor has gone: nobody may have led for long.
     is_late: bool,
+    /// The create revision of the last predecessor's key, and when it was first seen.
+    behind: (Revision, Mark),
 }
 
 /// What is known of the position in the queue.
@@ -41,6 +44,8 @@ enum Position {
         call: Option<RequestId>,
         /// The stretch of the lease's time in which it was asked.
         stretch: Option<u32>,
+        /// It asks for wishes as well.
+        with_wishes: bool,
     },
     Behind(Predecessor),
     /// Nobody is in front, but the lease's deadline has passed: checks again once the lease is
@@ -53,11 +58,22 @@ enum Position {
 struct Predecessor {
     key: Vec<u8>,
     created: Revision,
-    /// When it was first seen.
-    since: Mark,
+    front: Front,
     watch: WatchHandle,
     /// Of this key and of ours.
     check: Check,
+}
+
+/// Who is in front of the predecessor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Front {
+    /// Nobody, as was asked in this stretch of the lease's time. Nobody comes there later: once the
+    /// predecessor goes in the same stretch, this candidate is first in line.
+    Nobody(Option<u32>),
+    /// The candidate of this key, and perhaps others.
+    Candidate(Vec<u8>),
+    /// Other data lie there.
+    Unknown,
 }
 
 impl Waiting {
@@ -66,11 +82,13 @@ impl Waiting {
         if cx.context.share.is_drained() {
             cx.context.touch(cx.common.election);
         }
+        cx.common.wishes_at = own.created;
         if cx.common.layout.contest == Contest::Queue {
             cx.context.hear_wishes();
         }
         cx.prefer(&own, 0);
-        let mut waiting = Waiting { own, position: Position::Overdue, is_late: false };
+        let mut waiting =
+            Waiting { own, position: Position::Overdue, is_late: false, behind: (0, 0) };
         let _stay = waiting.check_predecessor(cx);
         waiting.proclaim_next(cx);
         waiting
@@ -100,40 +118,43 @@ impl Waiting {
         if !cx.common.layouts_compared {
             selections.push(layout.other_layout());
         }
-        if layout.contest == Contest::Queue && cx.context.missed_wishes_since(self.own.created) {
+        let with_wishes = cx.common.misses_wishes(cx.context);
+        if with_wishes {
             selections.push(wishes_of(&layout.name));
         }
         let purpose = Purpose::Check(cx.common.election);
         let call = Some(cx.context.call(purpose, Operation::Read(selections)));
-        self.position = Position::Unknown { search, since, call, stretch: cx.stretch() };
+        let stretch = cx.stretch();
+        self.position = Position::Unknown { search, since, call, stretch, with_wishes };
         Next::Stay
     }
 
-    fn wait_behind(&mut self, cx: &mut CandidateContext<'_>, entry: Entry, seen: Revision) -> Next {
+    fn wait_behind(
+        &mut self,
+        cx: &mut CandidateContext<'_>,
+        entry: Entry,
+        front: Front,
+        seen: Revision,
+    ) -> Next {
         let watcher = Watcher::Predecessor(cx.common.election);
         self.is_late = false;
+        if self.behind.0 != entry.created {
+            self.behind = (entry.created, cx.context.now);
+        }
         self.position = Position::Behind(Predecessor {
             watch: cx.context.watch(watcher, entry.key.clone(), false),
             key: entry.key,
             created: entry.created,
-            since: cx.context.now,
+            front,
             check: Check::new(seen),
         });
         self.preempt(cx);
         self.cover(cx)
     }
 
-    /// Nobody is in front: leads if the lease is valid, and has been since that was asked.
-    fn come_first(
-        &mut self,
-        cx: &mut CandidateContext<'_>,
-        seen: Revision,
-        is_fresh: bool,
-    ) -> Next {
+    /// Nobody is in front, as a read has shown, or as follows from one: leads if the lease is valid.
+    fn come_first(&mut self, cx: &mut CandidateContext<'_>, seen: Revision, is_read: bool) -> Next {
         match cx.validity {
-            Some(validity) if validity.until > cx.context.now && !is_fresh => {
-                self.check_predecessor(cx)
-            }
             Some(validity) if validity.until > cx.context.now => {
                 let now = cx.context.now;
                 if cx.context.share.is_drained()
@@ -143,7 +164,7 @@ impl Waiting {
                 {
                     return self.make_room(cx, Pause::None);
                 }
-                Next::Leading { own: self.own.take(), validity, seen }
+                Next::Leading { own: self.own.take(), validity, seen, is_read }
             }
             Some(_) | None => {
                 self.position = Position::Overdue;
@@ -198,14 +219,54 @@ impl Waiting {
         }
     }
 
+    /// Whether the news that the predecessor has gone makes this candidate first in line, so that
+    /// nothing is left to read.
+    fn is_next(&self, cx: &CandidateContext<'_>, gone: &Deletion) -> bool {
+        let Position::Behind(Predecessor { key, front: Front::Nobody(stretch), check, .. }) =
+            &self.position
+        else {
+            return false;
+        };
+        gone.key == *key
+            && gone.at > check.seen
+            && *stretch == cx.stretch()
+            && !cx.common.round.is_open()
+            // It would get back in line, and perhaps sooner than who has just handed on does.
+            && !cx.context.leads_enough()
+            && !cx.common.misses_wishes(cx.context)
+    }
+
+    /// The store does not allow this candidate to know its place.
+    fn refused_place(&mut self, cx: &mut CandidateContext<'_>, cause: Failure) -> Next {
+        let OwnKey { key, lease, created, watch } = self.leave_queue(cx);
+        cx.context.withdraw(cx.common.election, Some(cause));
+        let _over = cx.clear(key, lease, watch, created);
+        Next::Over
+    }
+
+    /// Whether one of these wishes has this candidate make room.
+    fn should_make_room(&self, cx: &CandidateContext<'_>, wishes: &[Entry]) -> bool {
+        let wishes = wishes.iter().filter_map(Wish::of);
+        wishes
+            .filter(|wish| wish.name == cx.common.layout.name.as_bytes())
+            .chain(cx.common.heard.iter().copied())
+            .any(|wish| cx.makes_room(&wish, self.own.created))
+    }
+
     /// Decides whether this candidate leads.
     fn predecessor_read(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
-        let Position::Unknown { search, since, call, stretch } = &mut self.position else {
+        let Position::Unknown { search, since, call, stretch, with_wishes } = &mut self.position
+        else {
             return Next::Stay;
         };
         *call = None;
         let (layout, own) = (&cx.common.layout, &self.own);
+        let mut strange = None;
         let read = snapshot(outcome).and_then(|Snapshot { at, found }| {
+            let is_strange = |it: &&Entry| it.key != own.key && layout.is_strange(it);
+            if let Some(entry) = found.iter().flatten().find(is_strange) {
+                strange = Some(entry.key.clone());
+            }
             let mut found = found.into_iter();
             let place =
                 Place::take(layout, own, search, &mut found).ok_or_else(|| unfit("read"))?;
@@ -214,39 +275,63 @@ impl Waiting {
         let (at, place, mut beside) = match read {
             Ok(read) => read,
             Err(failure) => {
+                let is_refused = matches!(failure, Failure::Denied(_) | Failure::Invalid(_));
+                let is_odd = matches!(failure, Failure::Other(_)) && cx.common.failed > 0;
+                if *with_wishes && (is_refused || is_odd) {
+                    // Perhaps they are too large, or nobody's to read. It goes without.
+                    cx.common.wishes_at = Revision::MAX;
+                } else if is_refused {
+                    return self.refused_place(cx, failure);
+                }
                 search.failed(&failure);
                 return cx.try_later(failure);
             }
         };
         let since = since.map_or(at, |since| since.min(at));
-        let is_fresh = *stretch == cx.stretch();
+        let (stretch, with_wishes) = (*stretch, *with_wishes);
+        if let Some(key) = strange {
+            tell_of_a_stranger(cx, &key);
+        }
         if cx.common.round.is_open() && cx.common.layout.contest == Contest::Queue {
             let in_line = beside.next().unwrap_or_default();
-            if matches!(place, Place::Behind(_)) {
+            if matches!(place, Place::Behind(..)) {
                 cx.common.round.set_end(cx.context.now, in_line.len());
             }
         }
         if !cx.common.layouts_compared {
             compare_layouts(cx, &beside.next().unwrap_or_default());
         }
-        let wishes = beside.next().unwrap_or_default();
-        let wishes = wishes.iter().filter_map(Wish::of);
-        let makes_room = wishes
-            .filter(|wish| wish.name == cx.common.layout.name.as_bytes())
-            .any(|wish| cx.makes_room(&wish, self.own.created));
+        if let Place::Unfinished = place {
+            let search = search.clone();
+            return self.read_place(cx, search, Some(since));
+        }
+        // What was asked before the present stretch tells nothing of a key in it.
+        if matches!(place, Place::First) && stretch != cx.stretch() && cx.is_valid() {
+            return self.check_predecessor(cx);
+        }
+        if with_wishes {
+            cx.common.wishes_at = at;
+        }
+        let makes_room = self.should_make_room(cx, &beside.next().unwrap_or_default());
+        cx.common.heard.clear();
         match place {
             Place::First if makes_room && !self.is_late => self.make_room(cx, Pause::None),
-            Place::First => self.come_first(cx, at, is_fresh),
-            Place::Behind(entry) => self.wait_behind(cx, entry, since),
-            Place::Displaced(entry) => self.displaced(cx, entry),
-            Place::Unfinished => {
-                let search = search.clone();
-                self.read_place(cx, search, Some(since))
+            Place::First => self.come_first(cx, at, true),
+            Place::Behind(_, _) if makes_room => self.make_room(cx, Pause::Room),
+            Place::Behind(entry, next) => {
+                let front = match next {
+                    None => Front::Nobody(stretch),
+                    Some(next) if cx.common.layout.counts(&next) => Front::Candidate(next.key),
+                    Some(_) => Front::Unknown,
+                };
+                self.wait_behind(cx, entry, front, since)
             }
+            Place::Displaced(entry) => self.displaced(cx, entry),
+            Place::Unfinished => Next::Stay,
         }
     }
 
-    /// Compares what a read shows with what is known of both keys.
+    /// Compares what a read shows with what is known of the keys.
     fn compare(&mut self, cx: &mut CandidateContext<'_>, reading: Reading) -> Next {
         // The read may be older than our key, unless the store went back.
         if reading.at < self.own.created {
@@ -261,21 +346,36 @@ impl Waiting {
             && reading.at >= predecessor.check.seen
             && let Some(entry) = reading.entry(&predecessor.key)
         {
-            if entry.is_some_and(|entry| entry.created == predecessor.created) {
-                predecessor.check.seen = reading.at;
-                return self.cover(cx);
+            if !entry.is_some_and(|it| predecessor.is_intact(&cx.common.layout, &it)) {
+                return self.check_predecessor(cx);
             }
-            return self.check_predecessor(cx);
+            predecessor.check.seen = reading.at;
+            let may_be_next = match &predecessor.front {
+                Front::Nobody(stretch) => *stretch != cx.stretch(),
+                Front::Candidate(key) => reading.entry(key) == Some(None),
+                Front::Unknown => false,
+            };
+            return if may_be_next { self.check_predecessor(cx) } else { self.cover(cx) };
         }
         Next::Stay
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
-        let own = self.own.key.clone();
-        match &self.position {
-            Position::Behind(predecessor) => [own, predecessor.key.clone()].into(),
-            Position::Unknown { .. } | Position::Overdue => [own].into(),
+        let mut keys = Vec::from([self.own.key.clone()]);
+        if let Position::Behind(predecessor) = &self.position {
+            keys.push(predecessor.key.clone());
+            if let Front::Candidate(key) = &predecessor.front {
+                keys.push(key.clone());
+            }
         }
+        keys
+    }
+}
+
+impl Predecessor {
+    /// Whether this is its key, and still counts.
+    fn is_intact(&self, layout: &Layout, entry: &Entry) -> bool {
+        entry.created == self.created && layout.counts(entry)
     }
 }
 
@@ -304,9 +404,9 @@ impl Inputs for Waiting {
             if wish.now && !is_asking && !cx.context.timers.is_set(cx.timer()) {
                 cx.context.set_timer(cx.timer(), SECOND);
             }
-        } else if cx.makes_room(wish, self.own.created)
-            && matches!(self.position, Position::Behind(_))
-        {
+        } else if !matches!(self.position, Position::Behind(_)) {
+            cx.hear(wish);
+        } else if cx.makes_room(wish, self.own.created) {
             return self.make_room(cx, Pause::Room);
         }
         Next::Stay
@@ -318,7 +418,7 @@ impl Inputs for Waiting {
         {
             let now = cx.context.now;
             // It would only give way.
-            let since = if cx.context.leads_enough() { now } else { predecessor.since };
+            let since = if cx.context.leads_enough() { now } else { self.behind.1 };
             let due = since.saturating_add(after);
             if due > now {
                 cx.context.timers.set(Timer::Preempt(cx.common.election), due);
@@ -326,10 +426,6 @@ impl Inputs for Waiting {
                 cx.prefer(&self.own, predecessor.created);
             }
         }
-    }
-
-    fn wish_later(&mut self, cx: &mut CandidateContext<'_>) {
-        cx.retry();
     }
 
     fn leave(&mut self, cx: &mut CandidateContext<'_>) -> Next {
@@ -353,16 +449,13 @@ impl Inputs for Waiting {
         if cx.context.share.is_drained() {
             return self.make_room(cx, Pause::None);
         }
-        let now = cx.context.now;
-        let valid = cx.validity.is_some_and(|validity| validity.until > now);
-        if valid && self.is_overdue() {
+        if cx.is_valid() && self.is_overdue() {
             return self.check_predecessor(cx);
         }
         Next::Stay
     }
 
     fn due(&mut self, cx: &mut CandidateContext<'_>) -> Next {
-        cx.write_wish();
         match &self.position {
             Position::Unknown { search, since, .. } => {
                 let (search, since) = (search.clone(), *since);
@@ -392,9 +485,12 @@ impl Inputs for Waiting {
     }
 
     fn examine(&mut self, cx: &mut CandidateContext<'_>, reading: Reading) -> Next {
-        let was_behind = matches!(self.position, Position::Behind(_));
+        let gone = match &self.position {
+            Position::Behind(Predecessor { key, .. }) => reading.entry(key) == Some(None),
+            Position::Unknown { .. } | Position::Overdue => false,
+        };
         let next = self.compare(cx, reading);
-        self.is_late |= was_behind && matches!(self.position, Position::Unknown { .. });
+        self.is_late |= gone && matches!(self.position, Position::Unknown { .. });
         next
     }
 
@@ -421,8 +517,14 @@ impl Inputs for Waiting {
         if predecessor.watch.note(&change) {
             return self.cover(cx);
         }
+        let seen = predecessor.check.seen;
         match change {
-            Change::Put(entry) if entry.created == predecessor.created => Next::Stay,
+            Change::Put(entry) if predecessor.is_intact(&cx.common.layout, &entry) => Next::Stay,
+            Change::Deleted(deletion) if self.is_next(cx, &deletion) => {
+                self.position.release(cx.context);
+                self.position = Position::Overdue;
+                self.come_first(cx, seen, false)
+            }
             // That the predecessor has gone does not make us the leader: a read decides.
             Change::Put(_) | Change::Deleted(_) => self.check_predecessor(cx),
             Change::Started(_) | Change::Ended(_) => Next::Stay,
@@ -431,6 +533,20 @@ impl Inputs for Waiting {
 
     fn selections(&mut self) -> Vec<Selection> {
         self.keys().into_iter().map(point_of_key).collect()
+    }
+}
+
+/// Says, once, that a key looks like a candidate's, and is none.
+fn tell_of_a_stranger(cx: &mut CandidateContext<'_>, key: &[u8]) {
+    if !core::mem::replace(&mut cx.common.told_of_strangers, true) {
+        let key = String::from_utf8_lossy(key);
+        let parts = [
+            "the key `",
+            &*key,
+            "` lies under a lease where candidates have theirs, and does not end in that lease's id: \
+             it does not count, and if its program takes it for a candidate's, both may lead",
+        ];
+        cx.context.trouble(Some(cx.common.election), other(&parts.concat()));
     }
 }
 

@@ -165,7 +165,7 @@ impl<'a> Admin<'a> {
             let Some(found) = found else {
                 return Ok(None);
             };
-            if is_own_key(election, contest, &found.key) {
+            if is_candidate(election, contest, &found) {
                 return Ok(Some(found.into()));
             }
             let Some(leader) = self.oldest_of_all(&first).await? else {
@@ -173,7 +173,10 @@ impl<'a> Admin<'a> {
             };
             // It may have gone since its page was read, and others be there.
             let found = read::get(store, leader.key, timeout).await?;
-            if let Some(found) = found.filter(|found| found.created == leader.created) {
+            let is_it = |found: &Entry| {
+                found.created == leader.created && is_candidate(election, contest, found)
+            };
+            if let Some(found) = found.filter(is_it) {
                 return Ok(Some(found.into()));
             }
         }
@@ -189,8 +192,8 @@ impl<'a> Admin<'a> {
             // The first key that is not on the page.
             let next = entries.last().map(|last| [last.key.as_slice(), &[0]].concat());
             let complete = entries.len() < PAGE as usize;
-            let is_own = |entry: &Entry| is_own_key(self.election, Contest::Queue, &entry.key);
-            let candidates = entries.into_iter().filter(is_own);
+            let counts = |entry: &Entry| is_candidate(self.election, Contest::Queue, entry);
+            let candidates = entries.into_iter().filter(counts);
             leader = candidates.chain(leader).min_by_key(|entry| entry.created);
             if complete {
                 return Ok(leader);
@@ -204,11 +207,11 @@ impl<'a> Admin<'a> {
     /// data lie below the election's name.
     async fn line(self) -> Result<(Vec<Entry>, i64), Failure> {
         let prefix = oldest(format!("{}/", self.election).into_bytes(), true);
-        let is_own = |entry: &Entry| is_own_key(self.election, Contest::Queue, &entry.key);
+        let counts = |entry: &Entry| is_candidate(self.election, Contest::Queue, entry);
         let at_once = Selection { limit: AT_ONCE, ..prefix.clone() };
         let (at, first) = read::at(self.store, vec![at_once], self.timeout).await?;
         let mut line = Vec::new();
-        if first.len() < AT_ONCE as usize && first.iter().all(is_own) {
+        if first.len() < AT_ONCE as usize && first.iter().all(counts) {
             return Ok((first, at));
         }
         let mut keys = Vec::new();
@@ -217,7 +220,7 @@ impl<'a> Admin<'a> {
             let entries = read::read(self.store, page.clone(), self.timeout).await?;
             let next = entries.last().map(|last| [last.key.as_slice(), &[0]].concat());
             let complete = entries.len() < PAGE as usize;
-            keys.extend(entries.into_iter().filter(is_own).map(|entry| entry.key));
+            keys.extend(entries.into_iter().filter(counts).map(|entry| entry.key));
             if complete {
                 break;
             }
@@ -265,17 +268,35 @@ pub fn belongs_to(election: &str, key: &[u8]) -> bool {
 /// A key that a candidate of this election may have.
 fn is_own_key(election: &str, contest: Contest, key: &[u8]) -> bool {
     match contest {
-        Contest::Queue => key
-            .strip_prefix(election.as_bytes())
-            .and_then(|rest| rest.strip_prefix(b"/"))
-            .is_some_and(is_lease),
+        Contest::Queue => id_of(election, key).is_some_and(is_lease),
         Contest::Race => key == election.as_bytes(),
     }
 }
 
-/// A lease id as Go's `%x` writes it.
+/// The key of a candidate of this election: in a queue it ends in the id of its own lease, as the
+/// elector counts them.
+fn is_candidate(election: &str, contest: Contest, entry: &Entry) -> bool {
+    let Entry { key, lease, .. } = entry;
+    let (sign, of) = (if *lease < 0 { "-" } else { "" }, lease.unsigned_abs());
+    let ids = || [format!("{sign}{of:x}"), format!("{sign}{of:016x}"), format!("{sign}{of}")];
+    match contest {
+        Contest::Queue => {
+            *lease != 0
+                && id_of(election, key).is_some_and(|id| ids().iter().any(|it| it.as_bytes() == id))
+        }
+        Contest::Race => is_own_key(election, contest, key),
+    }
+}
+
+/// What follows the election's name and a slash in a key.
+fn id_of<'k>(election: &str, key: &'k [u8]) -> Option<&'k [u8]> {
+    key.strip_prefix(election.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"))
+}
+
+/// What a lease's id looks like in a key: in hexadecimal, or in decimal.
 fn is_lease(text: &[u8]) -> bool {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
-    (1..=16).contains(&digits.len())
+    let longest = if digits.iter().all(u8::is_ascii_digit) { 19 } else { 16 };
+    (1..=longest).contains(&digits.len())
         && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }

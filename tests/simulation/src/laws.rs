@@ -7,6 +7,7 @@ use incumbent_guest::types::*;
 
 use super::application::{Standing, Terms};
 use super::client::{HeldTerm, Renewals};
+use super::evidence::Evidence;
 use super::plan::{Election, Plan};
 use super::store::Store;
 use super::world::Process;
@@ -33,7 +34,7 @@ macro_rules! laws {
 laws! {
     OneLeader: "at most one leader at any instant",
     ValidUntil: "a deadline counts from the sending of what was acknowledged",
-    ElectedByARead: "elected only after a read has shown it",
+    ElectedWhenShown: "elected only once a read has shown it, or the news that the only one in front has gone",
     ByTheClock: "the clock decides who leads, before all else",
     Guarded: "writes carry the guard of their term",
     EpochsRise: "epochs rise",
@@ -42,6 +43,7 @@ laws! {
     SameSteps: "the same history gives the same steps",
     LeaderReturns: "when faults end there is a leader again",
     PlaceIsKept: "a waiter keeps its place",
+    Preferred: "the line is in the order of priorities",
     Drained: "who is drained is not elected",
     Admitted: "a candidate that drops its candidacy and campaigns again is let in",
     NothingSpins: "nothing spins",
@@ -108,8 +110,7 @@ struct Asked {
     drained: bool,
     /// It was told so before this step, and nothing else in it.
     stays_drained: bool,
-    /// Reads that were answered in this step.
-    shown: Vec<(Vec<Selection>, Snapshot)>,
+    evidence: Evidence,
     /// Guards that were refused in this step.
     refused: Vec<Guard>,
     renewals: Renewals,
@@ -124,7 +125,7 @@ impl Asked {
             gone: BTreeSet::new(),
             drained: false,
             stays_drained: false,
-            shown: Vec::new(),
+            evidence: Evidence::default(),
             refused: Vec::new(),
             renewals: Renewals::new(margin),
         }
@@ -196,6 +197,9 @@ impl Laws {
                 asked.drained = limit.is_some_and(|limit| limit.at_most == 0);
                 asked.stays_drained &= asked.drained;
             }
+            if let Event::Watched(watched) = event {
+                asked.evidence.told(&watched.change);
+            }
             let Event::Reply(Reply { id, outcome }) = event else { continue };
             asked.renewals.hear(*id, outcome);
             let Some(call) = asked.calls.remove(id) else { continue };
@@ -209,7 +213,7 @@ impl Laws {
                     asked.gone.insert(lease);
                 }
                 (Operation::Read(selections), Ok(Response::Snapshot(snapshot))) => {
-                    asked.shown.push((selections, snapshot.clone()));
+                    asked.evidence.read(selections, snapshot.clone());
                 }
                 // What was given up is answered no more.
                 (Operation::Guarded(guarded), Ok(Response::Stale))
@@ -312,16 +316,15 @@ impl Laws {
         let epoch = leadership.term.epoch;
         self.extended(process, now, leadership.lease, leadership.valid_until)?;
         let name = &self.elections[election].name;
-        let Asked { shown, stays_drained, .. } = &self.electors[process];
+        let Asked { evidence, stays_drained, .. } = &self.electors[process];
         if *stays_drained {
             return Err(
                 Law::Drained.broken(format!("process {process} leads `{name}` in epoch {epoch}"))
             );
         }
-        if !shown.iter().any(|(selections, snapshot)| shows(name, leadership, selections, snapshot))
-        {
-            return Err(Law::ElectedByARead
-                .broken(format!("no read shows that process {process} leads in epoch {epoch}")));
+        if !evidence.shows(name, leadership) {
+            return Err(Law::ElectedWhenShown
+                .broken(format!("nothing shows that process {process} leads in epoch {epoch}")));
         }
         // What was read before the store was put back may be told after it.
         let before = if self.is_meddled_with(epoch) { 0 } else { self.newest[election] };
@@ -353,7 +356,7 @@ impl Laws {
     /// Judges what a step leaves behind, once nothing more is to be done at once.
     pub fn after_step(&mut self, process: usize, now: Mark, terms: &Terms) -> Result<(), Broken> {
         let asked = &mut self.electors[process];
-        asked.shown.clear();
+        asked.evidence.end_step();
         let refused = std::mem::take(&mut asked.refused);
         // Most often none of them is in question, and they are not looked at one by one.
         let is_in_question = |Standing { lease, valid_until, endangered }| {
@@ -460,7 +463,7 @@ fn writes(guarded: &Guarded) -> bool {
     })
 }
 
-/// Whether a key is a candidate's in the queue of this name.
+/// Whether a key looks like a candidate's in the queue of this name.
 pub fn in_queue(name: &str, key: &[u8]) -> bool {
     let Some(id) = key.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"))
     else {
@@ -469,33 +472,4 @@ pub fn in_queue(name: &str, key: &[u8]) -> bool {
     let digits = id.strip_prefix(b"-").unwrap_or(id);
     (1..=16).contains(&digits.len())
         && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// Whether a read shows the leader's own key, and nobody in front.
-pub fn shows(
-    name: &str,
-    leadership: &Leadership,
-    selections: &[Selection],
-    snapshot: &Snapshot,
-) -> bool {
-    let Leadership { term, key, lease, .. } = leadership;
-    let mut own = false;
-    let mut free = key == name.as_bytes();
-    for (selection, found) in selections.iter().zip(&snapshot.found) {
-        let is_intact = |entry: &Entry| entry.created == term.epoch && entry.lease == *lease;
-        if !selection.prefix && selection.key == *key {
-            own = found.first().is_some_and(is_intact);
-        } else if selection.created_before == Some(term.epoch + 1) {
-            // Of the newest keys up to the leader's, only its own.
-            own = found.iter().any(|entry| entry.key == *key && is_intact(entry));
-            free = found.len() == 1 && selection.limit > 1;
-        } else if selection.order == Order::ByKey && selection.key == format!("{name}/").as_bytes()
-        {
-            // The last page: `OneLeader` would find somebody in front on an earlier one.
-            free =
-                !found.iter().any(|entry| in_queue(name, &entry.key) && entry.created < term.epoch)
-                    && found.len() < selection.limit as usize;
-        }
-    }
-    own && free
 }

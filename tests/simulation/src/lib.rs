@@ -10,11 +10,11 @@
 //! | --- | --- |
 //! | `plan` | what a seed draws before the run |
 //! | `store`, `cluster` | what etcd holds and does, and its members |
-//! | `world` | the order of all that happens: hosts and network; `faults`, `watches`, `verdict` |
+//! | `world` | the order of all that happens: hosts and network; `faults`, `watches`, `order`, `verdict` |
 //! | `application` | those who campaign, work and stop |
 //! | `machine` | the elector in a process: native, or the component |
 //! | `client` | what everyone keeps who drives an elector |
-//! | `laws`, `history` | what is judged |
+//! | `laws`, `evidence`, `history` | what is judged |
 //! | `story` | what happened, as a transcript |
 //! | `seeds` | many runs, and what they came to |
 //!
@@ -32,6 +32,7 @@ mod application;
 pub mod client;
 mod clock;
 mod cluster;
+pub mod evidence;
 pub mod history;
 pub mod laws;
 mod machine;
@@ -238,6 +239,7 @@ fn play(world: &mut World<'_>) -> Result<(), Broken> {
         }
     }
 
+    world.check_order()?;
     world.check_no_strays()?;
     world.check_answers()?;
 

@@ -9,6 +9,7 @@ use incumbent_guest::types::*;
 use super::application::{Act, Part, Terms};
 use super::clock::Clock;
 use super::cluster::Cluster;
+use super::evidence::counts;
 use super::history::History;
 use super::laws::{Broken, Law, Laws};
 use super::machine::{Machine, Open};
@@ -19,6 +20,7 @@ use super::{MILLISECOND, Run, SECOND};
 
 mod faults;
 mod network;
+mod order;
 mod stream;
 mod verdict;
 mod watches;
@@ -559,7 +561,7 @@ impl<'a> World<'a> {
             Contest::Queue => store
                 .keys_from(&prefix)
                 .take_while(|entry| entry.key.starts_with(&prefix))
-                .filter(|entry| !entry.key[prefix.len()..].contains(&b'/'))
+                .filter(|entry| counts(name, entry))
                 .cloned()
                 .collect(),
             Contest::Race => store.key(name.as_bytes()).into_iter().cloned().collect(),

@@ -28,8 +28,8 @@ const BREAKS: &[Break] = &[
         what: "takes the candidate in front of it for dead, and removes the key",
         edits: &[(
             "candidate/waiting.rs",
-            "entry: Entry, seen: Revision) -> Next {",
-            "entry: Entry, seen: Revision) -> Next { if BROKEN { \
+            "let watcher = Watcher::Predecessor(cx.common.election);",
+            "let watcher = Watcher::Predecessor(cx.common.election); if BROKEN { \
              let lease = cx.context.lease.unwrap_or_default(); \
              let abandoned = cx.abandon(entry.key.clone(), lease, None); \
              cx.cleanup.delete(cx.context, abandoned, entry.created); }",
@@ -47,7 +47,7 @@ const BREAKS: &[Break] = &[
         elections: None,
     },
     Break {
-        law: Law::ElectedByARead,
+        law: Law::ElectedWhenShown,
         what: "does not look at its own key in the predecessor check",
         edits: &[("candidate/place.rs", "if !own.is_intact(", "if !BROKEN && !own.is_intact(")],
         elections: None,
@@ -240,7 +240,7 @@ impl Copy {
     fn find(&self, number: usize, law: Law, elections: Option<u32>) -> Option<u64> {
         let mut seeds = if elections.is_some() { QUICK_SEEDS_OF_MANY } else { QUICK_SEEDS };
         while let Err(found) = self.simulate(Some(number), &seeds, elections) {
-            // As in `seed 17: ElectedByARead is broken (…): …`.
+            // As in `seed 17: ElectedWhenShown is broken (…): …`.
             let seed = found.strip_prefix("seed ").and_then(|rest| rest.split_once(':'));
             let (seed, found) = seed.unwrap_or_else(|| panic!("no seed is named: {found}"));
             let seed = seed.parse().expect("a seed");

@@ -623,7 +623,7 @@ fn candidates_beyond_a_number_are_not_listed() {
     let mut step = elector.handle(0, vec![inspect(1)]);
     let mut shown = 0;
     while let [(id, [Selection { limit, .. }])] = reads(&step)[..] {
-        let candidate = |number| entry(format!("jobs/{number:016x}"), 1, number);
+        let candidate = |number| entry(format!("jobs/{number:016x}"), number, number);
         let candidates = (shown..shown + i64::from(*limit)).map(candidate).collect();
         shown += i64::from(*limit);
         step = elector.handle(1, vec![found(id, candidates)]);

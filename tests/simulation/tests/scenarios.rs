@@ -552,8 +552,9 @@ fn fair_parts_are_kept_where_lines_differ_in_length() {
             unrest,
             ..Plan::quiet(seed)
         };
-        let soon = run(&plan(90 * SECOND)).expect("keeps the laws");
-        let later = run(&plan(300 * SECOND)).expect("keeps the laws");
+        // The last few terms go over after minutes: counts are rare where little is left to do.
+        let soon = run(&plan(210 * SECOND)).expect("keeps the laws");
+        let later = run(&plan(420 * SECOND)).expect("keeps the laws");
         assert_eq!(later.hand_overs, soon.hand_overs, "seed {seed}: nothing moves");
     }
 }

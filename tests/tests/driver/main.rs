@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{FutureExt, Stream, StreamExt};
-use incumbent::types::{Call, Command, Config, Event, Grant, Notice, Operation, Reply, Step, Term};
+use incumbent::types::{
+    Call, Claim, Command, Config, Event, Grant, Notice, Operation, Reply, Step, Term,
+};
 use incumbent::{
     BootClock, Clock, Component, ComponentError, Elector, Error, Failure, ManualClock, MemoryStore,
-    Options, Reason, Session, WriteError,
+    Options, Reason, Session, Store, WriteError,
 };
 use incumbent_tests::hostile::{self, TERM, demotes, elects, extends, grant, step};
+use incumbent_tests::operations;
 use incumbent_tests::stores::{Generous, Spoilt};
 use incumbent_tests::text_component;
 use incumbent_tests::wait::{ExpectSoon, soon, until, yields};
@@ -309,19 +312,28 @@ async fn a_store_that_says_too_much_does_not_break_the_elector() {
     assert!(told.iter().all(|trouble| !trouble.contains("replaced")), "{told:?}");
 }
 
+/// A candidate of another program, with a value of so many bytes.
+async fn stands(store: &MemoryStore, election: &str, lease: i64, bytes: usize) {
+    let key = format!("{election}/{lease:x}").into_bytes();
+    let claim = Operation::Claim(Claim { key, value: vec![b'v'; bytes], lease });
+    for operation in [operations::grant(lease, 600 * SECOND), claim] {
+        store.call(operation, Duration::from_secs(5)).await.expect("is done");
+    }
+}
+
 /// Neither do many calls at once that list large candidates, nor many observers of a large one,
 /// nor the largest crowd that is listed.
 #[tokio::test]
 async fn large_lists_and_values_do_not_break_the_elector() {
     let store = MemoryStore::default();
-    for number in 0..5_000 {
-        store.put(format!("jobs/{number:x}"), vec![b'v'; 4_096]);
+    for lease in 1..=5_000 {
+        stands(&store, "jobs", lease, 4_096).await;
     }
-    store.put("large/1", vec![b'v'; 1 << 20]);
+    stands(&store, "large", 10_001, 1 << 20).await;
     // In another order than by key: listing them sorts.
     let crowd = "c".repeat(1_000);
-    for number in 0..30_000_u64 {
-        store.put(format!("{crowd}/{:x}", number * 7_919 % 30_011), vec![b'v'; 1_024]);
+    for number in 0..30_000 {
+        stands(&store, &crowd, 20_001 + number * 7_919 % 30_011, 1_024).await;
     }
     let session = in_memory(store).await;
     let mut troubles = session.troubles();
@@ -329,13 +341,13 @@ async fn large_lists_and_values_do_not_break_the_elector() {
     let jobs = session.election("jobs");
     let leaders = join_all((0..8).map(|_| jobs.leader()));
     for leader in soon("all leaders are read", leaders).await {
-        assert_eq!(leader.expect("reads").expect("leads").key, b"jobs/0");
+        assert_eq!(leader.expect("reads").expect("leads").key, b"jobs/1");
     }
     let mut observers = Vec::new();
     for _ in 0..300 {
         let mut leaders = session.election("large").observe();
         let leader = leaders.next().expect_soon("goes on").await.expect("reads");
-        assert_eq!(leader.expect("leads").key, b"large/1");
+        assert_eq!(leader.expect("leads").key, b"large/2711");
         observers.push(leaders);
     }
     let crowd = session.election(crowd).candidates().expect_soon("reads").await;

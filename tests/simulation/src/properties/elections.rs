@@ -12,7 +12,8 @@ use incumbent_guest::types::*;
 
 use super::native::{self as anything, Known};
 use crate::client::{HeldTerm, OpenWatch, Renewals, extend};
-use crate::laws::{in_queue, judge, shows};
+use crate::evidence::{Evidence, counts};
+use crate::laws::judge;
 use crate::store::Store;
 
 mod checks;
@@ -173,6 +174,7 @@ struct World {
     last_ticket: Ticket,
     last_rival: LeaseId,
     renewals: Renewals,
+    evidence: Evidence,
     /// Leases whose grant was done late: they run out by themselves.
     revived: BTreeSet<LeaseId>,
     /// The last epoch of each name.
@@ -215,6 +217,7 @@ impl World {
             last_ticket: 0,
             last_rival: 0,
             renewals: Renewals::new(MARGIN),
+            evidence: Evidence::default(),
             revived: BTreeSet::new(),
             epochs: BTreeMap::new(),
             closing: false,

@@ -51,7 +51,7 @@ impl World<'_> {
         (led().min().unwrap_or(0), led().max().unwrap_or(0))
     }
 
-    /// A key without a lease, which an operator left, stands in the way.
+    /// A race's key without a lease, which an operator left, stands in the way.
     pub fn is_blocked(&self, election: usize) -> bool {
         self.candidates(election).iter().any(|entry| entry.lease == 0)
     }

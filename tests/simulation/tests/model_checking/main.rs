@@ -121,7 +121,7 @@ impl Model for Elections {
         vec![
             law("1: one leads", |_, state| state.keeps(Law::OneLeader)),
             law("2: as long as was granted", |_, state| state.keeps(Law::ValidUntil)),
-            law("3: elected by a read", |_, state| state.keeps(Law::ElectedByARead)),
+            law("3: elected by a read", |_, state| state.keeps(Law::ElectedWhenShown)),
             law("4: by the clock", |_, state| state.keeps(Law::ByTheClock)),
             law("5: guarded writes", |_, state| state.keeps(Law::Guarded)),
             law("6: epochs rise", |_, state| state.keeps(Law::EpochsRise)),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 use incumbent_simulation::client::{HeldTerm, OpenWatch};
-use incumbent_simulation::laws::{Broken, Law, judge, shows};
+use incumbent_simulation::evidence::shows;
+use incumbent_simulation::laws::{Broken, Law, judge};
 use incumbent_simulation::store::Store;
 
 mod actions;
@@ -610,8 +611,12 @@ impl Told {
         }
     }
 
-    /// Whether this is a read that shows the leader's key, and nobody in front.
+    /// Whether this is a read that shows the leader's key, and nobody in front; or the news that
+    /// somebody has gone, who may have been the only one in front.
     fn shows(&self, leadership: &Leadership) -> bool {
+        if let Told::Other(Event::Watched(Watched { change: Change::Deleted(_), .. })) = self {
+            return true;
+        }
         let Told::Answer(Pending { call, answer: Some(Ok(Response::Snapshot(snapshot))), .. }) =
             self
         else {

@@ -12,6 +12,16 @@ impl World {
         self.renewals.pass(self.now);
         for Reply { id, outcome } in &delivered {
             self.renewals.hear(*id, outcome);
+            if let (Ok(Response::Snapshot(snapshot)), Some(Operation::Read(selections))) =
+                (outcome, self.asked.get(id))
+            {
+                self.evidence.read(selections.clone(), snapshot.clone());
+            }
+        }
+        for event in &events {
+            if let Event::Watched(watched) = event {
+                self.evidence.told(&watched.change);
+            }
         }
         let lost_races: Vec<(ElectionId, Ticket)> = events
             .iter()
@@ -32,8 +42,12 @@ impl World {
                     self.watches.push(OpenWatch::new(watch));
                 }
                 Command::Unwatch(id) => self.watches.retain(|open| open.watch.id != id),
-                Command::Notify(notice) => self.noticed(notice, &delivered),
+                Command::Notify(notice) => self.noticed(notice),
             }
+        }
+        // Otherwise there is more to be done at once.
+        if step.deadline != Some(self.now + 1) {
+            self.evidence.end_step();
         }
         self.deadline = step.deadline;
         if let Some(deadline) = step.deadline {
@@ -80,7 +94,7 @@ impl World {
         assert_eq!((entry.created, entry.lease), (term.epoch, *lease), "and it is its own");
         let name = self.parts[&term.election].name;
         if key != name.as_bytes() {
-            let first = self.store.keys().filter(|entry| in_queue(name, &entry.key));
+            let first = self.store.keys().filter(|entry| counts(name, entry));
             let first = first.min_by_key(|entry| entry.created).expect("there is one");
             assert_eq!(first.key, *key, "who leads is the first in the queue");
         }
@@ -108,9 +122,9 @@ impl World {
         self.calls.push(Pending { call, done: None });
     }
 
-    pub(super) fn noticed(&mut self, notice: Notice, delivered: &[Reply]) {
+    pub(super) fn noticed(&mut self, notice: Notice) {
         match notice {
-            Notice::Elected(leadership) => self.elected(leadership, delivered),
+            Notice::Elected(leadership) => self.elected(leadership),
             Notice::Extended(extension) => self.extended(&extension),
             Notice::Endangered(leadership) => {
                 let held = self.held(leadership.term);
@@ -178,18 +192,12 @@ impl World {
         assert!(moved > 0, "{extension:?} extends nothing");
     }
 
-    pub(super) fn elected(&mut self, leadership: Leadership, delivered: &[Reply]) {
+    pub(super) fn elected(&mut self, leadership: Leadership) {
         let Leadership { lease, valid_until, .. } = leadership;
         self.renewals.judge(self.now, lease, valid_until).expect("the deadline is granted");
         let term = leadership.term;
-        let shown =
-            delivered.iter().any(|reply| match (&reply.outcome, self.asked.get(&reply.id)) {
-                (Ok(Response::Snapshot(snapshot)), Some(Operation::Read(selections))) => {
-                    shows(self.parts[&term.election].name, &leadership, selections, snapshot)
-                }
-                _ => false,
-            });
-        assert!(shown, "no read has shown that {leadership:?} may begin");
+        let shown = self.evidence.shows(self.parts[&term.election].name, &leadership);
+        assert!(shown, "nothing has shown that {leadership:?} may begin");
         let honest = self.honesty != Honesty::Nonsense;
         let part = self.parts.get_mut(&term.election).expect("there was a campaign");
         assert!(!part.withdrawn, "who has withdrawn is not elected");
@@ -261,10 +269,10 @@ impl World {
         }
         self.be_well(self.now + 3_000 * MS);
         for entry in self.ours() {
-            let led = self.parts.values().filter(|part| !part.withdrawn).any(|part| {
-                part.terms.last().is_some_and(|held| held.leadership.key == entry.key)
-                    || self.blocked(part.name) && in_queue(part.name, &entry.key)
-            });
+            let led =
+                self.parts.values().filter(|part| !part.withdrawn).any(|part| {
+                    part.terms.last().is_some_and(|held| held.leadership.key == entry.key)
+                });
             assert!(led, "what landed late is removed: {entry:?}");
         }
         let late = self.closing;
@@ -288,10 +296,8 @@ impl World {
         self.store.keys().filter(|entry| ours(entry.lease)).collect()
     }
 
-    /// A key without a lease, which an operator left, stands in the way.
+    /// A race's key without a lease, which an operator left, stands in the way.
     pub(super) fn blocked(&self, name: &str) -> bool {
-        self.store.keys().any(|entry| {
-            entry.lease == 0 && (entry.key == name.as_bytes() || in_queue(name, &entry.key))
-        })
+        self.store.keys().any(|entry| entry.lease == 0 && entry.key == name.as_bytes())
     }
 }

@@ -83,12 +83,12 @@ impl World {
     fn elected(&mut self, who: usize, leadership: Leadership, told: &[Told]) {
         self.check_deadline(who, leadership.lease, leadership.valid_until);
         self.law(
-            Law::ElectedByARead,
+            Law::ElectedWhenShown,
             leadership.valid_until > self.now,
             "elected when the deadline is over",
         );
         let shown = told.iter().any(|told| told.shows(&leadership));
-        self.law(Law::ElectedByARead, shown, "elected, and no read has shown it");
+        self.law(Law::ElectedWhenShown, shown, "elected, and no read has shown it");
         let epoch = leadership.term.epoch;
         self.law(Law::EpochsRise, epoch > self.newest, "an epoch does not rise");
         self.newest = epoch;

@@ -1,0 +1,157 @@
+//! What has to be shown to an elector before it says `elected`: by a read, or by the news that the only
+//! candidate in front has gone.
+
+use std::collections::BTreeMap;
+
+use incumbent_guest::types::*;
+
+/// What one elector was shown.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// Reads that were answered in this step.
+    reads: Vec<(Vec<Selection>, Snapshot)>,
+    /// Deletions that were told in this step.
+    deletions: Vec<Deletion>,
+    /// By a candidate's key and its create revision: the only candidate in front of it, and when that
+    /// was read.
+    next: BTreeMap<(Vec<u8>, Epoch), (Vec<u8>, Revision)>,
+    /// By a candidate's key.
+    pages: BTreeMap<Vec<u8>, Pages>,
+}
+
+/// Who is in front of a candidate, as pages have shown so far.
+#[derive(Debug, Default)]
+struct Pages {
+    in_front: BTreeMap<Revision, Vec<u8>>,
+    /// When the first of them was read.
+    first: Revision,
+}
+
+impl Evidence {
+    /// Notes an answer to a read.
+    pub fn read(&mut self, selections: Vec<Selection>, snapshot: Snapshot) {
+        self.note_places(&selections, &snapshot);
+        self.reads.push((selections, snapshot));
+    }
+
+    /// Notes what a watch tells.
+    pub fn told(&mut self, change: &Change) {
+        if let Change::Deleted(deletion) = change {
+            self.deletions.push(deletion.clone());
+        }
+    }
+
+    /// The step is over.
+    pub fn end_step(&mut self) {
+        self.reads.clear();
+        self.deletions.clear();
+    }
+
+    /// Whether this term may begin in this step.
+    pub fn shows(&self, name: &str, leadership: &Leadership) -> bool {
+        let by_news = || {
+            let next = self.next.get(&(leadership.key.clone(), leadership.term.epoch));
+            next.is_some_and(|(key, read)| {
+                self.deletions.iter().any(|gone| gone.key == *key && gone.at > *read)
+            })
+        };
+        self.reads.iter().any(|(selections, found)| shows(name, leadership, selections, found))
+            || by_news()
+    }
+
+    fn note_places(&mut self, selections: &[Selection], Snapshot { at, found }: &Snapshot) {
+        let all = || selections.iter().zip(found);
+        for (selection, found) in all().filter(|(selection, _)| selection.prefix) {
+            let Some(name) = name_of(&selection.key) else { continue };
+            if let Some(own) = selection.created_before.map(|before| before - 1) {
+                let is_own = |entry: &&Entry| counts(name, entry) && entry.created == own;
+                let Some(at_own) = found.iter().find(is_own) else { continue };
+                let at_own = (at_own.key.clone(), own);
+                let in_front: Vec<&Entry> = found.iter().filter(|it| it.created < own).collect();
+                // Nobody comes in front later: this holds for good.
+                if let [next] = in_front[..]
+                    && counts(name, next)
+                    && found.len() < selection.limit as usize
+                {
+                    self.next.insert(at_own, (next.key.clone(), *at));
+                }
+            } else if selection.order == Order::ByKey
+                && let Some(own) =
+                    all().find_map(|(it, found)| found.first().filter(|_| !it.prefix))
+                && counts(name, own)
+            {
+                self.note_page(name, selection, found, own, *at);
+            }
+        }
+    }
+
+    /// Notes a page of the keys below a name, which was read together with a candidate's own key.
+    fn note_page(
+        &mut self,
+        name: &str,
+        selection: &Selection,
+        found: &[Entry],
+        own: &Entry,
+        at: Revision,
+    ) {
+        let pages = self.pages.entry(own.key.clone()).or_default();
+        if selection.from.as_ref() == Some(&selection.key) {
+            *pages = Pages { in_front: BTreeMap::new(), first: at };
+        }
+        let in_front = found.iter().filter(|it| it.created < own.created && counts(name, it));
+        pages.in_front.extend(in_front.map(|entry| (entry.created, entry.key.clone())));
+        if found.len() >= selection.limit as usize {
+            return;
+        }
+        let own_key = (own.key.clone(), own.created);
+        if pages.in_front.len() == 1
+            && let Some(key) = pages.in_front.values().next()
+        {
+            self.next.insert(own_key, (key.clone(), pages.first));
+        }
+    }
+}
+
+/// The name of the queue whose keys a read selects.
+fn name_of(prefix: &[u8]) -> Option<&str> {
+    std::str::from_utf8(prefix).ok()?.strip_suffix('/')
+}
+
+/// Whether a key is a candidate's in the queue of this name.
+pub fn counts(name: &str, entry: &Entry) -> bool {
+    let Entry { key, lease, .. } = entry;
+    let (sign, lease) = (if *lease < 0 { "-" } else { "" }, lease.unsigned_abs());
+    let is = |key: &[u8], id: String| key == format!("{name}/{sign}{id}").as_bytes();
+    lease != 0
+        && (is(key, format!("{lease:x}"))
+            || is(key, format!("{lease:016x}"))
+            || is(key, format!("{lease}")))
+}
+
+/// Whether a read shows the leader's own key, and nobody in front.
+pub fn shows(
+    name: &str,
+    leadership: &Leadership,
+    selections: &[Selection],
+    snapshot: &Snapshot,
+) -> bool {
+    let Leadership { term, key, lease, .. } = leadership;
+    let mut own = false;
+    let mut free = key == name.as_bytes();
+    for (selection, found) in selections.iter().zip(&snapshot.found) {
+        let is_intact = |entry: &Entry| entry.created == term.epoch && entry.lease == *lease;
+        if !selection.prefix && selection.key == *key {
+            own = found.first().is_some_and(is_intact);
+        } else if selection.created_before == Some(term.epoch + 1) {
+            // Of the newest keys up to the leader's, only its own.
+            own = found.iter().any(|entry| entry.key == *key && is_intact(entry));
+            free = found.len() == 1 && selection.limit > 1;
+        } else if selection.order == Order::ByKey && selection.key == format!("{name}/").as_bytes()
+        {
+            // The last page: `OneLeader` would find somebody in front on an earlier one.
+            free = !found.iter().any(|entry| counts(name, entry) && entry.created < term.epoch)
+                && found.len() < selection.limit as usize;
+        }
+    }
+    own && free
+}
