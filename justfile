@@ -308,6 +308,14 @@ proof *ARGS:
     [ -x "$python" ] || { echo '.tools/proof is not there: ./setup.sh proof' >&2; exit 1; }
     exec "$python" tests/proof/prove.py "$@"
 
+# Hold recordings to the model that is proved: those of `incumbent run --record` or of a soak, or else the transcripts
+judge *PATHS:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    if (($#)); then exec python3 tests/proof/judge.py "$@"; fi
+    python3 tests/proof/judge.py tests/transcripts/steps tests/transcripts/recorded
+    exec python3 tests/proof/test_judge.py
+
 # See an election happen: three candidates to kill, pause and stop, or `just demo --script`
 [no-exit-message]
 demo *ARGS: (program "incumbent-demo")

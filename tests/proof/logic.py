@@ -4,7 +4,12 @@ The guards and the invariant of the model are written with these, so that the pr
 terms of z3, and the search for histories (and a checker of recordings) over numbers.
 """
 
-import z3
+import importlib
+
+
+def solver():
+    """The module of z3, which plain values do not need."""
+    return importlib.import_module("z3")
 
 
 def is_known(condition):
@@ -13,26 +18,29 @@ def is_known(condition):
 
 
 def joined(join, neutral, parts):
-    """The parts joined, where plain values decide as far as they can. A neutral part changes nothing."""
+    """The parts joined, where plain values decide as far as they can. A neutral part changes nothing.
+
+    `join` names the solver's function.
+    """
     if any(part is (not neutral) for part in parts):
         return not neutral
     terms = [part for part in parts if part is not neutral]
-    return join(*terms) if terms else neutral
+    return getattr(solver(), join)(*terms) if terms else neutral
 
 
 def all_of(*parts):
     """Every part holds."""
-    return joined(z3.And, True, parts)
+    return joined("And", True, parts)
 
 
 def any_of(*parts):
     """At least one part holds."""
-    return joined(z3.Or, False, parts)
+    return joined("Or", False, parts)
 
 
 def negate(part):
     """The part does not hold."""
-    return not part if is_known(part) else z3.Not(part)
+    return not part if is_known(part) else solver().Not(part)
 
 
 def implies(condition, conclusion):
@@ -44,7 +52,7 @@ def choose(condition, then, otherwise):
     """One of two values, by a condition."""
     if is_known(condition):
         return then if condition else otherwise
-    return z3.If(condition, then, otherwise)
+    return solver().If(condition, then, otherwise)
 
 
 def larger(left, right):

@@ -16,12 +16,14 @@
 //! | `advisory` | a host that goes by an advisory lock, to compare |
 //! | `log` | the logs |
 //! | `terms` | what the logs show |
+//! | `recordings` | what the hosts' electors did, held to the model that is proved |
 
 pub mod advisory;
 pub mod faults;
 pub mod host;
 pub mod hosts;
 pub mod log;
+pub mod recordings;
 pub mod run;
 pub mod servers;
 pub mod terms;

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use incumbent_tests::netns;
 use incumbent_tests::soak::host::RECORDINGS;
-use incumbent_tests::soak::log;
 use incumbent_tests::soak::run::{ADVISORY, Options, run};
 use incumbent_tests::soak::terms::{self, Report};
+use incumbent_tests::soak::{log, recordings};
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 /// Whether every claim has held.
 fn soak(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     if let Some(logs) = &arguments.judge {
-        let is_good = judge(logs)?.is_good();
+        let is_good = judge(logs)?.is_good() & is_held_to_the_model(logs);
         beside(logs)?;
         return Ok(is_good);
     }
@@ -57,6 +57,7 @@ fn soak(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     log::directory(logs)?;
     let result = tokio::runtime::Runtime::new()?.block_on(run_or_signal(&arguments.options, logs));
     let is_good = judge(logs)?.is_good() && !matches!(result, Some(Err(_)));
+    let is_good = is_good & is_held_to_the_model(logs);
     beside(logs)?;
     match &result {
         None => println!("interrupted: the logs were judged as far as they go"),
@@ -69,6 +70,14 @@ fn soak(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
         println!("`incumbent replay {}` tells the story", logs.join(RECORDINGS).display());
     }
     Ok(is_good && result.is_some())
+}
+
+/// Whether the hosts' recordings keep to the model.
+fn is_held_to_the_model(logs: &Path) -> bool {
+    let told = recordings::judge(&logs.join(RECORDINGS));
+    let (Ok(text) | Err(text)) = &told;
+    print!("held to the model: {text}");
+    told.is_ok()
 }
 
 /// None if it was interrupted.

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use incumbent_tests::etcd::Version;
+use incumbent_tests::soak::host::RECORDINGS;
 use incumbent_tests::soak::run::{Options, run};
-use incumbent_tests::soak::{log, terms};
+use incumbent_tests::soak::{log, recordings, terms};
 use tempfile::TempDir;
 
 /// For so many seconds, in so many elections.
@@ -68,8 +69,9 @@ async fn carry_through(version: Version, postgres: bool, Size(seconds, elections
     };
     let result = run(&options, logs.path(), Path::new(env!("CARGO_BIN_EXE_counter"))).await;
     let report = terms::judge(&log::read(logs.path()).expect("logs"));
-    print!("{report}");
-    if result.is_err() || !report.is_good() {
+    let recorded = recordings::judge(&logs.path().join(RECORDINGS));
+    print!("{report}\n{recorded:?}");
+    if result.is_err() || !report.is_good() || recorded.is_err() {
         panic!("{result:?}; the logs are in {}", logs.keep().display());
     }
 }

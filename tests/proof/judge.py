@@ -1,0 +1,430 @@
+"""Judges recordings by the guards of the model, line by line: `just proof --judge DIR`.
+
+A recording is one elector's: what it was told and what it did, at marks of its clock. Its lines are
+followed over plain numbers. Whatever an elector does has to be allowed by the model's guards: a deadline
+by what was acknowledged, a term by a fresh read or by the event, a removal and a revocation by the work
+that has stopped, a write by the term. Recordings of one machine have one clock: they are judged together
+as well, and then no two terms of an election may overlap, and epochs rise.
+"""
+
+import itertools
+import json
+import math
+import pathlib
+import sys
+from collections import defaultdict
+from typing import NamedTuple
+
+import model
+
+WISHES = b"incumbent-wishes/"
+
+
+class Candidate(NamedTuple):
+    """A part in an election, on one lease."""
+
+    election: str
+    lease: int
+    elector: str
+
+
+class Search(NamedTuple):
+    """The search for the place of a candidate's key, by its create revision."""
+
+    reader: Candidate
+    own: int
+
+
+class Recorded(model.State):
+    """A state over tables. What is not in a table is as at the beginning."""
+
+    DEFAULTS = {model.BOOL: False, model.INTEGER: 0, model.REAL: 0, model.CANDIDATE: None}
+
+    def __init__(self):
+        super().__init__({}, self.for_each_at_work)
+        self.tables = {
+            name: defaultdict(lambda default=self.DEFAULTS[gives]: default)
+            for name, (_, gives) in model.FIELDS.items()
+        }
+        self.tables["lapsed"] = defaultdict(lambda: True)
+        self.worked, self.requests, self.now = set(), {}, 0
+        # Whatever is named is of the past.
+        self.revision = math.inf
+
+    def __getattr__(self, name):
+        tables = self.__dict__.get("tables", {})
+        if name not in tables:
+            raise AttributeError(name)
+        return lambda *place: tables[name][place]
+
+    # One clock shows all of them the same.
+    def clock(self, _lease):
+        return self.now
+
+    def lease_of(self, candidate):
+        return candidate.lease
+
+    def election_of(self, candidate):
+        return candidate.election
+
+    def reader(self, search):
+        return search.reader
+
+    def sender(self, request):
+        return self.requests[request]
+
+    def put(self, name, *place_and_value):
+        *place, value = place_and_value
+        self.tables[name][tuple(place)] = value
+        if name == "works":
+            (self.worked.add if value else self.worked.discard)(place[0])
+
+    def for_each_at_work(self, sorts, body):
+        """Whether a body holds for all candidates at work: it says nothing of the others."""
+        assert all(sort == model.CANDIDATE for sort in sorts), sorts
+        return all(body(*these) for these in itertools.product(tuple(self.worked), repeat=len(sorts)))
+
+
+class Broken(Exception):
+    """A guard does not hold."""
+
+
+class Elector:
+    """What is known of one elector."""
+
+    def __init__(self, name, state, config):
+        self.name, self.state = name, state
+        self.margin = int(config["safety-margin"])
+        self.calls, self.elections, self.watches, self.leases = {}, {}, {}, set()
+        # By search: the one key in front, and the revision of its first page; and what pages have shown.
+        self.fronts, self.pages = {}, {}
+        # By read: in which stretch of each lease it was asked.
+        self.stretches = {}
+
+    # What it is told.
+
+    def look_at_the_clock(self, now):
+        """The first thing in a step: deadlines that have passed."""
+        state = self.state
+        state.now = now
+        for lease in self.leases:
+            if not model.is_valid(state, lease) and not state.lapsed(lease):
+                state.put("lapsed", lease, True)
+                state.put("stretch", lease, state.stretch(lease) + 1)
+                for it in [it for it in state.worked if it.lease == lease]:
+                    state.put("leads", it, False)
+
+    def hear(self, event):
+        tag, value = event["tag"], event.get("val")
+        if tag in ("campaign", "observe", "inspect"):
+            self.elections.setdefault(value["election"], (value["name"], value["contest"]))
+        elif tag == "reply":
+            call = self.calls.pop(value["id"], None)
+            if call and value["outcome"]["tag"] == "ok":
+                self.answered(value["id"], call, value["outcome"]["val"])
+        elif tag == "watched":
+            change = value["change"]
+            if change["tag"] == "deleted":
+                self.deleted(bytes.fromhex(change["val"]["key"]), int(change["val"]["at"]))
+        elif tag == "yielded":
+            it = self.at_work(value)
+            if it:
+                self.state.put("works", it, False)
+
+    def answered(self, request, call, answer):
+        tag, asked, value = call["tag"], call["val"], answer.get("val")
+        if (tag, answer["tag"]) in (("grant", "granted"), ("keep-alive", "renewed")):
+            self.acknowledged((self.name, request), int(value))
+        elif tag == "claim" and answer["tag"] in ("claimed", "taken"):
+            it = self.candidate_of(bytes.fromhex(asked["key"]), int(asked["lease"]))
+            if it and int(value["entry"]["lease"]) == it.lease:
+                self.state.put("made", it, int(value["entry"]["created"]), True)
+        elif tag == "read" and answer["tag"] == "snapshot":
+            for election in set(self.elections.values()):
+                self.places(election, self.stretches[request], asked, value)
+
+    def acknowledged(self, request, granted):
+        """An answer to a grant or a renewal bounds the deadline."""
+        state, lease = self.state, self.state.sender(request)
+        until = state.mark(request) + granted - max(self.margin, granted // 100)
+        state.put("landed", request, True)
+        state.put("granted", request, granted)
+        if not model.may_extend(state, request, until):
+            raise Broken("an acknowledgement extends the lease beyond what was granted")
+        if state.until(lease) < until:
+            state.put("until", lease, until)
+            if state.lapsed(lease):
+                state.put("stretch", lease, state.stretch(lease) + 1)
+                state.put("lapsed", lease, False)
+            for it in [it for it in state.worked if it.lease == lease and state.leads(it)]:
+                state.put("works_until", it, until)
+
+    def places(self, election, stretches, selections, snapshot):
+        """What a read shows of the places of this elector's keys in an election."""
+        name, contest = election
+        at, prefix = int(snapshot["at"]), f"{name}/".encode()
+        pairs = list(zip(selections, snapshot["found"], strict=False))
+        points = [
+            entry
+            for selection, found in pairs
+            if not selection["prefix"]
+            for entry in found
+        ]
+        for selection, found in pairs:
+            key = bytes.fromhex(selection["key"])
+            if contest == "race" and key == name.encode() and not selection["prefix"]:
+                for entry in found:
+                    self.shown(name, entry, [], at, at, stretches)
+            if contest != "queue" or key != prefix or not selection["prefix"]:
+                continue
+            complete = len(found) < selection["limit"]
+            if selection["created-before"] is not None:
+                created = int(selection["created-before"]) - 1
+                for own in [it for it in found if int(it["created"]) == created and self.is_ours(it)]:
+                    front = [it for it in found if int(it["created"]) < created]
+                    # Other data hide how many there are.
+                    if not front or (len(front) == 1 and complete and counts(name, front[0])):
+                        self.shown(name, own, front, at, at, stretches)
+            elif selection["order"] == "by-key":
+                for own in [it for it in points if self.is_ours(it)]:
+                    place = own["key"], own["created"]
+                    if selection["from"] == selection["key"]:
+                        self.pages[place] = {}, at
+                    seen, first = self.pages.get(place, ({}, at))
+                    older = [it for it in found if int(it["created"]) < int(own["created"])]
+                    seen.update({it["key"]: it for it in older if counts(name, it)})
+                    if complete and len(seen) <= 1:
+                        self.shown(name, own, list(seen.values()), at, first, stretches)
+
+    def shown(self, name, own, front, at, first, stretches):
+        """A read has shown a key of this elector, and all that is in front of it."""
+        reader = self.candidate_of(bytes.fromhex(own["key"]), int(own["lease"]))
+        if not reader or reader.election != name:
+            return
+        search = Search(reader, int(own["created"]))
+        state = self.state
+        # An older answer that comes late says less.
+        if not state.asked(search) or state.asked_in(search) <= stretches.get(reader.lease, -1):
+            state.put("asked", search, True)
+            state.put("asked_in", search, stretches.get(reader.lease, -1))
+        state.put("own", search, search.own)
+        if front:
+            state.put("next", search, True)
+            self.fronts[search] = bytes.fromhex(front[0]["key"]), first
+        else:
+            state.put("first", search, True)
+
+    def deleted(self, key, at):
+        """The one key in front may have gone."""
+        for search, (front, since) in self.fronts.items():
+            if front == key and at > since:
+                self.state.put("found", search, True)
+
+    # What it does.
+
+    def obey(self, command, now):
+        tag, value = command["tag"], command.get("val")
+        if tag == "call":
+            operation = value["operation"]
+            self.calls[value["id"]] = operation
+            self.called(value["id"], operation, now)
+        elif tag == "notify":
+            self.told(value["tag"], value.get("val"), now)
+
+    def called(self, request, operation, now):
+        state, tag, value = self.state, operation["tag"], operation["val"]
+        if tag in ("grant", "keep-alive"):
+            lease = int(value["lease"] if tag == "grant" else value)
+            self.leases.add(lease)
+            state.requests[self.name, request] = lease
+            state.put("sent", (self.name, request), True)
+            state.put("mark", (self.name, request), now)
+        elif tag == "revoke":
+            lease = int(value)
+            if not model.may_give_back(state, lease):
+                raise Broken(f"the lease {lease:x} is given back, and work on it may go on")
+            state.put("given_back", lease, True)
+        elif tag == "read":
+            self.stretches[request] = {lease: state.stretch(lease) for lease in self.leases}
+        elif tag == "guarded":
+            self.guarded(value)
+
+    def guarded(self, value):
+        guard, state = value["guard"], self.state
+        key, epoch = bytes.fromhex(guard["key"]), int(guard["epoch"])
+        if key.startswith(WISHES):
+            return
+        lease = guard["lease"]
+        of = [it for it in self.candidates_of(key) if lease is None or it.lease == int(lease)]
+        for mutation in value["mutations"]:
+            if mutation["tag"] == "delete" and bytes.fromhex(mutation["val"]) == key:
+                if not all(model.may_remove(state, it, epoch) for it in of):
+                    raise Broken(f"the key of epoch {epoch} goes, and the work of its term may go on")
+                for it in of:
+                    state.put("removed", it, epoch, True)
+            elif mutation["tag"] != "proclaim" and not any(
+                state.epoch(it) == epoch and model.regards_itself_as_leader(state, it) for it in of
+            ):
+                raise Broken(f"something is written in epoch {epoch}, which does not lead")
+
+    def told(self, tag, value, now):
+        state = self.state
+        if tag == "elected":
+            self.elected(value, now)
+        elif tag == "extended":
+            lease = int(value["lease"])
+            if not now < int(value["valid-until"]) <= state.until(lease):
+                raise Broken("a term is extended beyond what was acknowledged")
+        elif tag == "demoted":
+            it = self.at_work(value["term"]) or self.leading(value["term"])
+            if it:
+                state.put("leads", it, False)
+
+    def elected(self, leadership, now):
+        state, epoch = self.state, int(leadership["term"]["epoch"])
+        it = self.candidate_of(bytes.fromhex(leadership["key"]), int(leadership["lease"]))
+        if it is None:
+            raise Broken(f"epoch {epoch} is of a key that no candidate of this elector has")
+        search = Search(it, epoch)
+        shown = state.first(search) or (state.next(search) and state.found(search))
+        if not shown or not model.may_be_elected(state, it, search):
+            raise Broken(f"nothing shows that `{it.election}` is led in epoch {epoch}")
+        if not now < int(leadership["valid-until"]) <= state.until(it.lease):
+            raise Broken(f"epoch {epoch} is told to last beyond what was acknowledged")
+        if not model.law_6_epochs_rise(state, it, search):
+            raise Broken(f"epoch {epoch} of `{it.election}` comes after {state.newest(it.election)}")
+        state.put("newest", it.election, epoch)
+        for field, now_is in (("leads", True), ("works", True), ("epoch", epoch)):
+            state.put(field, it, now_is)
+        state.put("works_until", it, state.until(it.lease))
+        state.put("led", it, epoch, True)
+        if not model.terms_do_not_overlap(state):
+            raise Broken(f"`{it.election}` is led in epoch {epoch}, and the work of another term may go on")
+
+    # Names.
+
+    def candidates_of(self, key):
+        """The candidates of this elector that a key may be of, one for each lease."""
+        names = {name for name, contest in self.elections.values() if contest == "race" and key == name.encode()}
+        name = key.rpartition(b"/")[0].decode(errors="replace")
+        names |= {it for it, contest in self.elections.values() if contest == "queue" and it == name}
+        return [Candidate(name, lease, self.name) for name in names for lease in self.leases]
+
+    def candidate_of(self, key, lease):
+        found = [it for it in self.candidates_of(key) if it.lease == lease]
+        return found[0] if found else None
+
+    def is_ours(self, entry):
+        return self.candidate_of(bytes.fromhex(entry["key"]), int(entry["lease"])) is not None
+
+    def at_work(self, term):
+        return next((it for it in self.state.worked if self.is_of(it, term)), None)
+
+    def leading(self, term):
+        return next((it for it in self.state.worked if self.is_of(it, term) and self.state.leads(it)), None)
+
+    def is_of(self, it, term):
+        name = self.elections.get(term["election"], (None,))[0]
+        return it.elector == self.name and it.election == name and self.state.epoch(it) == int(term["epoch"])
+
+
+def counts(name, entry):
+    """Whether a key is a candidate's in the queue of this name: it ends in its own lease's id."""
+    lease = int(entry["lease"])
+    sign, of = "-" if lease < 0 else "", abs(lease)
+    ids = {f"{sign}{of:x}", f"{sign}{of:016x}", f"{sign}{of}"}
+    return lease != 0 and bytes.fromhex(entry["key"]) in {f"{name}/{it}".encode() for it in ids}
+
+
+class Judge:
+    """Follows the lines of recordings, of one elector or of several on one clock."""
+
+    def __init__(self):
+        self.state, self.electors, self.terms = Recorded(), {}, 0
+
+    def take(self, source, line):
+        """Takes a line. Raises `Broken` at what the model does not allow."""
+        name = f"{source}#{line.get('elector', 0)}"
+        if "open" in line:
+            if "error" not in line:
+                number = sum(it.startswith(name) for it in self.electors)
+                self.electors[name] = Elector(f"{name}@{number}", self.state, line["open"])
+            return
+        if line.get("host", {}).get("tag") == "gap":
+            # What follows rests on what is missing.
+            self.electors.pop(name, None)
+        elector = self.electors.get(name)
+        if elector is None or "step" not in line:
+            return
+        now = int(line["now"])
+        elector.look_at_the_clock(now)
+        for event in line["events"]:
+            elector.hear(event)
+        for command in (line["step"] or {"commands": []})["commands"]:
+            elector.obey(command, now)
+            self.terms += command["tag"] == "notify" and command["val"]["tag"] == "elected"
+
+
+class Line(NamedTuple):
+    """A line of a recording."""
+
+    now: int
+    source: str
+    path: pathlib.Path
+    number: int
+    content: dict
+
+
+def lines_of(path):
+    """The lines of a recording's file, after the first."""
+    lines = path.read_text().splitlines()
+    recording = json.loads(lines[0]).get("recording")
+    source = recording or path.stem
+    for number, text in enumerate(lines[1:], 2):
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            if number == len(lines):
+                # Its host was killed while it wrote.
+                return
+            raise ValueError(f"{path}, line {number}: not a line of a recording") from error
+        # In a story, what follows an elector that opens has nothing to do with what was before.
+        source = f"{path.stem}:{number}" if not recording and "open" in content else source
+        yield Line(int(content["now"]), source, path, number, content)
+
+
+def judge(lines):
+    """What is wrong with these lines, in a sentence, or nothing; and how many terms they have."""
+    judge = Judge()
+    for line in lines:
+        try:
+            judge.take(line.source, line.content)
+        except Broken as broken:
+            return f"{line.path}, line {line.number}: {broken}", judge.terms
+    return None, judge.terms
+
+
+def main(paths):
+    """Judges each recording of these files and folders, and those of a folder that has several together."""
+    files = [it for path in paths for it in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])]
+    recordings = defaultdict(list)
+    for path in files:
+        for line in lines_of(path):
+            recordings[path.parent, line.source].append(line)
+    faults, terms = [], 0
+    for lines in recordings.values():
+        fault, held = judge(lines)
+        faults, terms = faults + ([fault] if fault else []), terms + held
+    folders = defaultdict(list)
+    for (folder, source), lines in recordings.items():
+        if not source.startswith(lines[0].path.stem + ":"):
+            folders[folder].append(lines)
+    for together in (it for it in folders.values() if len(it) > 1):
+        fault, _ = judge(sorted(itertools.chain.from_iterable(together), key=lambda line: line.now))
+        faults += [f"together: {fault}"] if fault else []
+    print(*faults, f"{len(recordings)} recordings, {terms} terms: {len(faults) or 'no'} faults", sep="\n")
+    return not faults
+
+
+if __name__ == "__main__":
+    sys.exit(0 if main([pathlib.Path(it) for it in sys.argv[1:]]) else 1)
