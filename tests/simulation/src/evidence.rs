@@ -63,7 +63,7 @@ impl Evidence {
         let all = || selections.iter().zip(found);
         for (selection, found) in all().filter(|(selection, _)| selection.prefix) {
             let Some(name) = name_of(&selection.key) else { continue };
-            if let Some(own) = selection.created_before.map(|before| before - 1) {
+            if let Some(own) = selection.created_before.map(|before| before.saturating_sub(1)) {
                 let is_own = |entry: &&Entry| counts(name, entry) && entry.created == own;
                 let Some(at_own) = found.iter().find(is_own) else { continue };
                 let at_own = (at_own.key.clone(), own);
@@ -142,7 +142,7 @@ pub fn shows(
         let is_intact = |entry: &Entry| entry.created == term.epoch && entry.lease == *lease;
         if !selection.prefix && selection.key == *key {
             own = found.first().is_some_and(is_intact);
-        } else if selection.created_before == Some(term.epoch + 1) {
+        } else if selection.created_before == Some(term.epoch.saturating_add(1)) {
             // Of the newest keys up to the leader's, only its own.
             own = found.iter().any(|entry| entry.key == *key && is_intact(entry));
             free = found.len() == 1 && selection.limit > 1;
