@@ -404,7 +404,7 @@ def judge(lines):
     return None, judge.terms
 
 
-def main(paths):
+def main(paths, together=True):
     """Judges each recording of these files and folders, and those of a folder that has several together."""
     files = [it for path in paths for it in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])]
     recordings = defaultdict(list)
@@ -419,12 +419,14 @@ def main(paths):
     for (folder, source), lines in recordings.items():
         if not source.startswith(lines[0].path.stem + ":"):
             folders[folder].append(lines)
-    for together in (it for it in folders.values() if len(it) > 1):
-        fault, _ = judge(sorted(itertools.chain.from_iterable(together), key=lambda line: line.now))
+    for several in (it for it in folders.values() if together and len(it) > 1):
+        fault, _ = judge(sorted(itertools.chain.from_iterable(several), key=lambda line: line.now))
         faults += [f"together: {fault}"] if fault else []
     print(*faults, f"{len(recordings)} recordings, {terms} terms: {len(faults) or 'no'} faults", sep="\n")
     return not faults
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main([pathlib.Path(it) for it in sys.argv[1:]]) else 1)
+    named = [it for it in sys.argv[1:] if it != "--each"]
+    good = main([pathlib.Path(it) for it in named], together="--each" not in sys.argv)
+    sys.exit(0 if good else 1)

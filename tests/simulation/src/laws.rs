@@ -43,7 +43,6 @@ laws! {
     SameSteps: "the same history gives the same steps",
     LeaderReturns: "when faults end there is a leader again",
     PlaceIsKept: "a waiter keeps its place",
-    Preferred: "the line is in the order of priorities",
     Drained: "who is drained is not elected",
     Admitted: "a candidate that drops its candidacy and campaigns again is let in",
     NothingSpins: "nothing spins",

@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | `plan` | what a seed draws before the run |
 //! | `store`, `cluster` | what etcd holds and does, and its members |
-//! | `world` | the order of all that happens: hosts and network; `faults`, `watches`, `order`, `verdict` |
+//! | `world` | the order of all that happens: hosts and network; `faults`, `watches`, `verdict` |
 //! | `application` | those who campaign, work and stop |
 //! | `machine` | the elector in a process: native, or the component |
 //! | `client` | what everyone keeps who drives an elector |
@@ -239,7 +239,6 @@ fn play(world: &mut World<'_>) -> Result<(), Broken> {
         }
     }
 
-    world.check_order()?;
     world.check_no_strays()?;
     world.check_answers()?;
 

@@ -20,7 +20,6 @@ use super::{MILLISECOND, Run, SECOND};
 
 mod faults;
 mod network;
-mod order;
 mod stream;
 mod verdict;
 mod watches;
