@@ -90,9 +90,9 @@ impl Candidate {
             hands_over: false,
             priority: Priority::new(priority, preempt_after),
             round: Round::default(),
-            heard: Vec::new(),
-            wishes_at: 0,
-            told_of_strangers: false,
+            pending_wishes: Vec::new(),
+            wishes_known_at: 0,
+            reported_foreign_key: false,
         };
         Ok(Candidate { common, state: State::Idle(Idle { held_back: true }) })
     }

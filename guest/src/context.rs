@@ -325,7 +325,7 @@ impl Context {
     pub fn ignore_wishes(&mut self) {
         if let Some(watch) = self.wishes.take() {
             self.unwatch(watch);
-            self.timers.cancel(Timer::Unheard);
+            self.timers.cancel(Timer::MissedWishes);
         }
     }
 

@@ -9,10 +9,12 @@
 //! catches up with it before it does anything else. A sweep visits those that have something to do
 //! about it, in portions of 128 a step, and passes over the others.
 
+mod wishes;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::candidate::{Candidate, CandidateContext, Inputs, Next, Reading, delete_wish};
+use crate::candidate::{Candidate, CandidateContext, Inputs, Next, Reading};
 use crate::cleanup::Cleanup;
 use crate::context::{
     Answer, Asker, Context, Dirty, Purpose, RECHECK, Watcher, snapshot, write_outcome,
@@ -23,11 +25,11 @@ use crate::observer::Observer;
 use crate::session::{Session, Validity};
 use crate::table::{Table, with_first};
 use crate::text::decimal;
-use crate::timers::{FAR, MILLISECOND, SECOND, Timer};
+use crate::timers::{FAR, SECOND, Timer};
 use crate::types::{
-    Candidacy, Change, Config, ConfigError, Duration, ElectionId, Entry, Epoch, Event, Extension,
-    Failure, Guarded, GuardedWrite, LeaseId, Limit, Mark, Notice, Observation, Operation,
-    Proclamation, Reply, Response, Revision, Selection, Snapshot, Step, Term, Ticket, Watched,
+    Candidacy, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension,
+    Failure, Guarded, GuardedWrite, Limit, Mark, Notice, Observation, Operation,
+    Proclamation, Reply, Response, Selection, Snapshot, Step, Term, Ticket, Watched,
     WriteOutcome,
 };
 use crate::wish::Wish;
@@ -45,11 +47,6 @@ const SILENT: usize = 1_250;
 
 /// How many keys one read of a check asks for, because a store caps the size of a transaction.
 const MOST_CHECKED: usize = 64;
-
-/// For how many elections one read asks what was wished meanwhile: up to four keys for each. And the
-/// pause before the next read.
-const MOST_UNHEARD: usize = MOST_CHECKED / 4;
-const UNHEARD: Duration = 10 * MILLISECOND;
 
 /// One lease, and any number of elections held on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,8 +67,8 @@ pub struct Elector {
     sweep: Option<Asker>,
     /// Whose watches are checked next; none once all were.
     rechecked: Option<Asker>,
-    /// From which one on wishes are read that were not heard.
-    unheard: ElectionId,
+    /// The first election for which missed wishes may still have to be read.
+    missed_from: ElectionId,
     /// How much this step may still do.
     budget: Budget,
 }
@@ -119,7 +116,7 @@ impl Elector {
             limited: false,
             sweep: None,
             rechecked: None,
-            unheard: 0,
+            missed_from: 0,
             budget: Budget::default(),
         })
     }
@@ -202,7 +199,7 @@ impl Elector {
             Timer::Cleanup(id) => self.cleanup.try_again(&mut self.context, id),
             Timer::Rewatch(watch) => self.context.open(watch),
             Timer::Recheck => self.recheck(),
-            Timer::Unheard => self.read_wishes(),
+            Timer::MissedWishes => self.read_missed_wishes(),
         }
     }
 
@@ -598,32 +595,8 @@ impl Elector {
             Purpose::Cleanup(id) => self.cleanup.answered(&mut self.context, id, outcome),
             Purpose::Recheck(asked) => match snapshot(outcome) {
                 Ok(snapshot) => self.rechecked(asked, snapshot),
-                Err(Failure::Timeout | Failure::Unavailable) => {}
-                // Perhaps for the wishes' sake. The next check goes without.
-                Err(_) => {
-                    for (asker, keys) in asked {
-                        if let Asker::Election(election) = asker
-                            && keys.iter().any(|key| key.starts_with(&Wish::keys()))
-                        {
-                            self.found_wishes(election, &[], Revision::MAX);
-                        }
-                    }
-                }
+                Err(failure) => self.recheck_failed(asked, &failure),
             },
-        }
-    }
-
-    /// Deletes a wish that was written when its candidacy was over, unless the next one of the name has
-    /// taken it over.
-    fn wish_landed(&mut self, election: ElectionId, lease: LeaseId, outcome: Answer) {
-        if let Ok(Response::Claimed(claimed) | Response::Taken(claimed)) = outcome
-            && let entry = claimed.entry
-            && entry.lease == lease
-            && let Some(wish) = Wish::of(&entry)
-            && self.with_hash(hash(wish.name)).next().is_none()
-        {
-            let (created, modified) = (entry.created, entry.modified);
-            delete_wish(&mut self.context, election, lease, entry.key, (created, modified));
         }
     }
 
@@ -672,39 +645,6 @@ impl Elector {
             Some(Watcher::Cleanup(id, _)) => self.cleanup.watched(&mut self.context, id, change),
             Some(Watcher::Wishes) => self.wished(&change),
             None => {}
-        }
-    }
-
-    fn wished(&mut self, change: &Change) {
-        if let Change::Started(_) = change {
-            self.unheard = 0;
-            self.read_wishes();
-        }
-        let Change::Put(entry) = change else { return };
-        let Some(wish) = Wish::of(entry) else { return };
-        // A second candidacy of the name has not begun.
-        let election = self.with_hash(hash(wish.name)).find(|election| {
-            self.candidate(*election).is_some_and(|it| it.layout().name.as_bytes() == wish.name)
-        });
-        if let Some(election) = election {
-            self.input(election, |state, cx| state.wished(cx, &wish));
-        }
-    }
-
-    /// Reads, for some at a time, what candidates may have missed while the watch of wishes was off.
-    fn read_wishes(&mut self) {
-        let (mut selections, mut asked) = (Vec::new(), Vec::new());
-        while asked.len() < MOST_UNHEARD {
-            let misses = |it: &Participation| it.is_candidate(|it| it.misses_wishes(&self.context));
-            let Some(election) = self.elections.find(self.unheard, misses) else { break };
-            self.unheard = election.saturating_add(1);
-            let selected = self.rechecks(Asker::Election(election));
-            asked.push((Asker::Election(election), keys_of(&selected)));
-            selections.extend(selected);
-        }
-        if !asked.is_empty() {
-            self.context.call(Purpose::Recheck(asked), Operation::Read(selections));
-            self.context.set_timer(Timer::Unheard, UNHEARD);
         }
     }
 
@@ -788,22 +728,6 @@ impl Elector {
                     }
                 }
             }
-        }
-    }
-
-    /// Tells a candidate of wishes that it may have missed, as a read found them.
-    fn found_wishes(&mut self, election: ElectionId, wishes: &[Entry], at: Revision) {
-        self.input(election, |_, cx| {
-            cx.common.wishes_at = cx.common.wishes_at.max(at);
-            Next::Stay
-        });
-        for wish in wishes.iter().filter_map(Wish::of) {
-            self.input(election, |state, cx| {
-                if wish.name != cx.common.layout.name.as_bytes() {
-                    return Next::Stay;
-                }
-                state.wished(cx, &wish)
-            });
         }
     }
 

@@ -90,19 +90,19 @@ impl Layout {
         .into_bytes()
     }
 
-    /// Whether a key belongs to a candidate of this election. In a queue it bears the lease that it is
-    /// under. All others are other data: elections may nest below the name, and people may put a key
-    /// there that looks like a candidate's.
+    /// Whether a key belongs to a candidate of this election. In a queue, a candidate's key ends in the
+    /// id of the lease that it is attached to. Any other key is other data: elections may nest below the
+    /// name, and people may put keys there that only look like a candidate's.
     pub fn counts(&self, entry: &Entry) -> bool {
         match self.contest {
             Contest::Queue => {
-                self.id(&entry.key).is_some_and(|id| is_lease_id(id) && bears(id, entry.lease))
+                self.id(&entry.key).is_some_and(|id| is_lease_id(id) && is_id_of(id, entry.lease))
             }
             Contest::Race => entry.key == self.name.as_bytes(),
         }
     }
 
-    /// Whether a key may be, or may have been, one of this election's candidates'.
+    /// Whether a key has the form of a candidate's key. A deletion does not tell the lease.
     pub fn may_count(&self, key: &[u8]) -> bool {
         match self.contest {
             Contest::Queue => self.id(key).is_some_and(is_lease_id),
@@ -110,9 +110,9 @@ impl Layout {
         }
     }
 
-    /// Whether a key lies where candidates' keys do, under a lease, and is none: perhaps that of a
-    /// candidate that some unknown program writes.
-    pub fn is_strange(&self, entry: &Entry) -> bool {
+    /// Whether a key is under a lease and directly below the name, but is no candidate's by our rule. An
+    /// unknown election client may have written it.
+    pub fn looks_like_a_candidate(&self, entry: &Entry) -> bool {
         self.contest == Contest::Queue
             && entry.lease != 0
             && !self.counts(entry)
@@ -297,9 +297,9 @@ fn is_lease_id(id: &[u8]) -> bool {
     (1..=longest).contains(&digits.len()) && digits.iter().all(is_hexadecimal)
 }
 
-/// Whether what looks like a lease's id is that of this lease: as Go writes it, in hexadecimal; as
-/// Python's `etcd3aio` does, with zeros in front of it; or as Node.js's `etcd3` does, in decimal.
-fn bears(id: &[u8], lease: LeaseId) -> bool {
+/// Whether this id is the lease's. Go writes it in hexadecimal, Python's `etcd3aio` pads that to 16
+/// digits, and Node.js's `etcd3` writes it in decimal.
+fn is_id_of(id: &[u8], lease: LeaseId) -> bool {
     let (sign, digits) = id.split_at(usize::from(id.first() == Some(&b'-')));
     let is_in = |base: u64| {
         let value = |digit: &u8| {
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_key_bears_its_own_lease() {
-        for (id, lease, bears) in [
+        for (id, lease, is_id_of) in [
             ("1f", 0x1f, true),
             ("31", 0x1f, true),
             ("000000000000001f", 0x1f, true),
@@ -347,7 +347,7 @@ mod tests {
             ("10", 0x10, true),
             ("10", 10, true),
         ] {
-            assert_eq!(super::bears(id.as_bytes(), lease), bears, "{id} and {lease:x}");
+            assert_eq!(super::is_id_of(id.as_bytes(), lease), is_id_of, "{id} and {lease:x}");
         }
     }
 

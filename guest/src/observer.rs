@@ -191,7 +191,7 @@ impl Observer {
                 self.vacated = None;
             }
             Change::Put(entry) if self.layout.counts(&entry) => self.saw_put(context, entry),
-            // The leader's does not count any more.
+            // The leader's key is not under its lease any more.
             Change::Put(Entry { key, modified: at, .. }) if self.is_leaders(&key) => {
                 self.saw_deletion(context, Deletion { key, at });
             }

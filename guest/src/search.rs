@@ -1,7 +1,8 @@
 //! The search for one candidate among the keys below an election's name.
 //!
-//! Other data may lie there, and a lot of it. So the search first reads as many keys as it needs if
-//! there are none. If they are not candidates', it reads the keys page by page, without their values. The pages may be of
+//! Other data may lie there, and a lot of it. So the search first reads only as many keys as it needs
+//! where there are no other data. If one of them is no candidate's, it reads all keys page by page,
+//! without their values. The pages may be of
 //! different revisions, because nobody comes in front of a candidate later: a predecessor was
 //! there before our key, and can only leave.
 
@@ -19,7 +20,7 @@ const LARGEST_PAGE: u32 = 8 * PAGE;
 /// before it, and one that shows whether that is the only one.
 const FIRST: u32 = 3;
 
-/// How many candidates a search by pages keeps: the one that it looks for, and one that may be in front.
+/// How many candidates a search by pages keeps: the one that it looks for, and the one in front of that.
 const BEST: usize = 2;
 
 /// What the search reads next.
@@ -35,7 +36,7 @@ pub enum Search {
 
 /// What a read of the search has shown.
 pub enum Found {
-    /// The candidate, and in a search before a revision what may be in front of it.
+    /// The candidate. In a search before a revision, also the key in front of it, if there is one.
     One(Entry, Option<Entry>),
     Nobody,
     /// The search has to read again.

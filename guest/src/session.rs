@@ -16,8 +16,8 @@ use crate::types::{
 /// revocation does not delay the successor's read.
 const SPARE: Duration = SECOND;
 
-/// For so many times of the lease it is kept alive though nobody can lead on it.
-const IN_VAIN: u64 = 3;
+/// A lease is given back when its renewals have been acknowledged too late for this many lease times.
+const LATE_LEASE_TIMES: u64 = 3;
 
 /// The lease, and the ones that are being given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -85,8 +85,8 @@ struct Held {
     dangers: u32,
     /// Less than that is left now.
     endangered: bool,
-    /// Since when renewals have only been acknowledged when their time was over.
-    in_vain: Option<Mark>,
+    /// Since when every acknowledged renewal has come too late to lead on.
+    late_since: Option<Mark>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -272,8 +272,8 @@ impl Session {
         let Lease::Held(held) = &mut self.lease else { return };
         let now = context.now;
         let ttl = held.ttl;
-        // A renewal that was sent a lease time ago proves nothing any more, but that answers are slow.
-        let slowest = ttl.saturating_mul(IN_VAIN + 1);
+        // A renewal that was sent a lease time ago extends nothing. Its answer shows how slow answers are.
+        let slowest = ttl.saturating_mul(LATE_LEASE_TIMES + 1);
         held.renewals.retain(|renewal| renewal.sent.saturating_add(slowest) > now);
         let id = context.call_renewal((ttl / 6).max(1), Operation::KeepAlive(held.id));
         held.renewals.push(Renewal { id, sent: now, awaited: true });
@@ -386,29 +386,26 @@ impl Session {
         };
         let renewal = held.renewals.swap_remove(index);
         context.timers.cancel(Timer::GiveUp(id));
-        let proves = renewal.sent.saturating_add(held.ttl) > context.now;
+        let extends = renewal.sent.saturating_add(held.ttl) > context.now;
         match outcome {
             Ok(Response::Renewed(ttl)) if *ttl > 0 => {
                 held.proven = true;
                 if held.acknowledged.is_none_or(|sent| sent < renewal.sent) {
-                    if proves {
+                    if extends {
                         held.acknowledge(renewal.sent, (*ttl).min(FAR), self.margin);
                         held.failed = 0;
+                        held.schedule(context);
                     }
-                    if held.is_in_vain(context.now) {
+                    if held.renews_too_late(context.now) {
                         let sentence = "the store's answers take longer than the lease lives: giving the \
                                         lease back, so that others can lead. Ask for a longer one";
                         context.trouble(None, Failure::Other(sentence.into()));
                         self.come_back_slowly = true;
                         self.retire(context);
-                        return true;
-                    }
-                    if proves {
-                        held.schedule(context);
                     }
                 }
             }
-            Ok(Response::Expired | Response::Renewed(_)) if !proves => {}
+            Ok(Response::Expired | Response::Renewed(_)) if !extends => {}
             Ok(Response::Expired | Response::Renewed(_)) => {
                 let lease = held.id;
                 self.lose(context, lease);
@@ -508,15 +505,15 @@ impl Held {
         self.schedule_renewal(context);
     }
 
-    /// Whether no acknowledgement has come in time for long. Its candidates would stand in the way of
-    /// others, and never lead.
-    fn is_in_vain(&mut self, now: Mark) -> bool {
+    /// Whether acknowledgements have come too late for so long that the lease should be given back. Its
+    /// candidates could never lead, and would block those behind them.
+    fn renews_too_late(&mut self, now: Mark) -> bool {
         if self.valid_until > now {
-            self.in_vain = None;
+            self.late_since = None;
             return false;
         }
-        let since = *self.in_vain.get_or_insert(now);
-        now.saturating_sub(since) >= self.ttl.saturating_mul(IN_VAIN)
+        let since = *self.late_since.get_or_insert(now);
+        now.saturating_sub(since) >= self.ttl.saturating_mul(LATE_LEASE_TIMES)
     }
 
     fn renewal_failed(&mut self, context: &mut Context, failure: Failure) {

@@ -49,7 +49,7 @@ pub enum Timer {
     /// The next check of watches that may be silent.
     Recheck,
     /// The next look for wishes that were not heard.
-    Unheard,
+    MissedWishes,
 }
 
 /// All timers that run, by mark and by timer.

@@ -83,14 +83,15 @@ impl Wish<'_> {
         [&epoch, " ", &target, now, sign, &digits(priority)].concat().into()
     }
 
-    /// The wish, for one who knows of which election it is.
+    /// The same wish without the election's name.
     pub fn nameless(&self) -> Wish<'static> {
         let Wish { epoch, target, priority, now, .. } = *self;
         Wish { name: &[], epoch, target, priority, now }
     }
 
     /// Whether a candidate in line whose key was created then, and which has this priority, should make
-    /// room. One of this epoch was taken for the leader, and is about to be.
+    /// room. The writer of a `now` wish may have taken the candidate of `epoch` for the leader before it
+    /// led: that one makes room as well.
     pub fn moves(&self, created: Revision, priority: i64) -> bool {
         let is_after = self.epoch < created || self.now && self.epoch == created;
         is_after && created < self.target && self.outranks(priority)

@@ -1,12 +1,13 @@
 """Judges recordings by the guards of the model, line by line: `just proof --judge DIR`.
 
-A recording is one elector's: what it was told and what it did, at marks of its clock. Its lines are
-followed over plain numbers. Whatever an elector does has to be allowed by the model's guards: a deadline
-by what was acknowledged, a term by a fresh read or by the event, a removal and a revocation by the work
-that has stopped, a write by the term. Recordings of one machine have one clock: they are judged together
-as well, and then no two terms of an election may overlap, and epochs rise.
+A recording is of one process: what its electors were told and what they did, at marks of its clock. The
+judge follows its lines over plain numbers, and the model's guards have to allow each thing that an elector
+did. A deadline has to follow from an acknowledgement, a term from a fresh read or from the event, a removal
+and a revocation from work that has stopped, and a write from its term. Recordings of one machine have one
+clock, so they are judged together as well: no two terms of an election may overlap, and epochs rise.
 """
 
+import argparse
 import itertools
 import json
 import math
@@ -47,7 +48,9 @@ class Recorded(model.State):
             for name, (_, gives) in model.FIELDS.items()
         }
         self.tables["lapsed"] = defaultdict(lambda: True)
-        self.worked, self.requests, self.now = set(), {}, 0
+        # Candidates at work, by election. A sentence is about one election where that is named.
+        self.at_work, self.named = defaultdict(set), None
+        self.requests, self.now = {}, 0
         # Whatever is named is of the past.
         self.revision = math.inf
 
@@ -77,12 +80,18 @@ class Recorded(model.State):
         *place, value = place_and_value
         self.tables[name][tuple(place)] = value
         if name == "works":
-            (self.worked.add if value else self.worked.discard)(place[0])
+            candidates = self.at_work[place[0].election]
+            (candidates.add if value else candidates.discard)(place[0])
+
+    def all_at_work(self):
+        """The candidates at work, of the named election or of all."""
+        elections = self.at_work if self.named is None else [self.named]
+        return [it for election in elections for it in self.at_work[election]]
 
     def for_each_at_work(self, sorts, body):
         """Whether a body holds for all candidates at work: it says nothing of the others."""
         assert all(sort == model.CANDIDATE for sort in sorts), sorts
-        return all(body(*these) for these in itertools.product(tuple(self.worked), repeat=len(sorts)))
+        return all(body(*these) for these in itertools.product(self.all_at_work(), repeat=len(sorts)))
 
 
 class Broken(Exception):
@@ -95,10 +104,17 @@ class Elector:
     def __init__(self, name, state, config):
         self.name, self.state = name, state
         self.margin = int(config["safety-margin"])
-        self.calls, self.elections, self.watches, self.leases = {}, {}, {}, set()
-        # By search: the one key in front, and the revision of its first page; and what pages have shown.
-        self.fronts, self.pages = {}, {}
-        # By read: in which stretch of each lease it was asked.
+        # All leases that it has asked for, the last one, and those whose deadline is ahead.
+        self.calls, self.leases, self.lease, self.valid = {}, set(), None, set()
+        # The name of each election id, and the contest of each name.
+        self.elections, self.contests = {}, {}
+        # By the only key in front: the searches that have found it, and the revision of their first page.
+        self.fronts = defaultdict(dict)
+        # The searches whose only key in front was deleted later.
+        self.vacated = set()
+        # By a key of this elector: which keys in front its pages have shown.
+        self.pages = {}
+        # By read: the lease and its stretch in which it was asked.
         self.stretches = {}
 
     # What it is told.
@@ -107,17 +123,18 @@ class Elector:
         """The first thing in a step: deadlines that have passed."""
         state = self.state
         state.now = now
-        for lease in self.leases:
-            if not model.is_valid(state, lease) and not state.lapsed(lease):
-                state.put("lapsed", lease, True)
-                state.put("stretch", lease, state.stretch(lease) + 1)
-                for it in [it for it in state.worked if it.lease == lease]:
-                    state.put("leads", it, False)
+        for lease in [it for it in self.valid if not model.is_valid(state, it)]:
+            self.valid.remove(lease)
+            state.put("lapsed", lease, True)
+            state.put("stretch", lease, state.stretch(lease) + 1)
+            for it in [it for it in state.all_at_work() if it.lease == lease]:
+                state.put("leads", it, False)
 
     def hear(self, event):
         tag, value = event["tag"], event.get("val")
         if tag in ("campaign", "observe", "inspect"):
-            self.elections.setdefault(value["election"], (value["name"], value["contest"]))
+            self.elections.setdefault(value["election"], value["name"])
+            self.contests.setdefault(value["name"], set()).add(value["contest"])
         elif tag == "reply":
             call = self.calls.pop(value["id"], None)
             if call and value["outcome"]["tag"] == "ok":
@@ -140,8 +157,7 @@ class Elector:
             if it and int(value["entry"]["lease"]) == it.lease:
                 self.state.put("made", it, int(value["entry"]["created"]), True)
         elif tag == "read" and answer["tag"] == "snapshot":
-            for election in set(self.elections.values()):
-                self.places(election, self.stretches[request], asked, value)
+            self.places(self.stretches.pop(request), asked, value)
 
     def acknowledged(self, request, granted):
         """An answer to a grant or a renewal bounds the deadline."""
@@ -153,16 +169,16 @@ class Elector:
             raise Broken("an acknowledgement extends the lease beyond what was granted")
         if state.until(lease) < until:
             state.put("until", lease, until)
+            self.valid.add(lease)
             if state.lapsed(lease):
                 state.put("stretch", lease, state.stretch(lease) + 1)
                 state.put("lapsed", lease, False)
-            for it in [it for it in state.worked if it.lease == lease and state.leads(it)]:
+            for it in [it for it in state.all_at_work() if it.lease == lease and state.leads(it)]:
                 state.put("works_until", it, until)
 
-    def places(self, election, stretches, selections, snapshot):
-        """What a read shows of the places of this elector's keys in an election."""
-        name, contest = election
-        at, prefix = int(snapshot["at"]), f"{name}/".encode()
+    def places(self, stretches, selections, snapshot):
+        """What a read shows of the places of this elector's keys."""
+        at = int(snapshot["at"])
         pairs = list(zip(selections, snapshot["found"], strict=False))
         points = [
             entry
@@ -171,11 +187,12 @@ class Elector:
             for entry in found
         ]
         for selection, found in pairs:
-            key = bytes.fromhex(selection["key"])
-            if contest == "race" and key == name.encode() and not selection["prefix"]:
+            key = bytes.fromhex(selection["key"]).decode(errors="replace")
+            if not selection["prefix"] and "race" in self.contests.get(key, ()):
                 for entry in found:
-                    self.shown(name, entry, [], at, at, stretches)
-            if contest != "queue" or key != prefix or not selection["prefix"]:
+                    self.shown(key, entry, [], at, at, stretches)
+            name = key.removesuffix("/")
+            if not selection["prefix"] or name == key or "queue" not in self.contests.get(name, ()):
                 continue
             complete = len(found) < selection["limit"]
             if selection["created-before"] is not None:
@@ -210,15 +227,14 @@ class Elector:
         state.put("own", search, search.own)
         if front:
             state.put("next", search, True)
-            self.fronts[search] = bytes.fromhex(front[0]["key"]), first
+            self.fronts[bytes.fromhex(front[0]["key"])][search] = first
         else:
             state.put("first", search, True)
 
     def deleted(self, key, at):
-        """The one key in front may have gone."""
-        for search, (front, since) in self.fronts.items():
-            if front == key and at > since:
-                self.state.put("found", search, True)
+        """A key was deleted: for some searches the only one in front."""
+        searches = self.fronts.get(key, {})
+        self.vacated.update(search for search, since in searches.items() if at > since)
 
     # What it does.
 
@@ -236,6 +252,7 @@ class Elector:
         if tag in ("grant", "keep-alive"):
             lease = int(value["lease"] if tag == "grant" else value)
             self.leases.add(lease)
+            self.lease = lease
             state.requests[self.name, request] = lease
             state.put("sent", (self.name, request), True)
             state.put("mark", (self.name, request), now)
@@ -245,7 +262,7 @@ class Elector:
                 raise Broken(f"the lease {lease:x} is given back, and work on it may go on")
             state.put("given_back", lease, True)
         elif tag == "read":
-            self.stretches[request] = {lease: state.stretch(lease) for lease in self.leases}
+            self.stretches[request] = {self.lease: state.stretch(self.lease)}
         elif tag == "guarded":
             self.guarded(value)
 
@@ -276,7 +293,7 @@ class Elector:
             if not now < int(value["valid-until"]) <= state.until(lease):
                 raise Broken("a term is extended beyond what was acknowledged")
         elif tag == "demoted":
-            it = self.at_work(value["term"]) or self.leading(value["term"])
+            it = self.at_work(value["term"])
             if it:
                 state.put("leads", it, False)
 
@@ -286,7 +303,7 @@ class Elector:
         if it is None:
             raise Broken(f"epoch {epoch} is of a key that no candidate of this elector has")
         search = Search(it, epoch)
-        shown = state.first(search) or (state.next(search) and state.found(search))
+        shown = state.first(search) or (state.next(search) and search in self.vacated)
         if not shown or not model.may_be_elected(state, it, search):
             raise Broken(f"nothing shows that `{it.election}` is led in epoch {epoch}")
         if not now < int(leadership["valid-until"]) <= state.until(it.lease):
@@ -298,16 +315,18 @@ class Elector:
             state.put(field, it, now_is)
         state.put("works_until", it, state.until(it.lease))
         state.put("led", it, epoch, True)
-        if not model.terms_do_not_overlap(state):
+        state.named = it.election
+        is_alone, state.named = model.terms_do_not_overlap(state), None
+        if not is_alone:
             raise Broken(f"`{it.election}` is led in epoch {epoch}, and the work of another term may go on")
 
     # Names.
 
     def candidates_of(self, key):
         """The candidates of this elector that a key may be of, one for each lease."""
-        names = {name for name, contest in self.elections.values() if contest == "race" and key == name.encode()}
-        name = key.rpartition(b"/")[0].decode(errors="replace")
-        names |= {it for it, contest in self.elections.values() if contest == "queue" and it == name}
+        whole = key.decode(errors="replace")
+        names = [(whole, "race"), (whole.rpartition("/")[0], "queue")]
+        names = [name for name, contest in names if contest in self.contests.get(name, ())]
         return [Candidate(name, lease, self.name) for name in names for lease in self.leases]
 
     def candidate_of(self, key, lease):
@@ -318,13 +337,11 @@ class Elector:
         return self.candidate_of(bytes.fromhex(entry["key"]), int(entry["lease"])) is not None
 
     def at_work(self, term):
-        return next((it for it in self.state.worked if self.is_of(it, term)), None)
-
-    def leading(self, term):
-        return next((it for it in self.state.worked if self.is_of(it, term) and self.state.leads(it)), None)
+        candidates = self.state.at_work[self.elections.get(term["election"])]
+        return next((it for it in candidates if self.is_of(it, term)), None)
 
     def is_of(self, it, term):
-        name = self.elections.get(term["election"], (None,))[0]
+        name = self.elections.get(term["election"])
         return it.elector == self.name and it.election == name and self.state.epoch(it) == int(term["epoch"])
 
 
@@ -378,7 +395,14 @@ class Line(NamedTuple):
 def lines_of(path):
     """The lines of a recording's file, after the first."""
     lines = path.read_text().splitlines()
-    recording = json.loads(lines[0]).get("recording")
+    try:
+        header = json.loads(lines[0])
+        is_recording = header["package"].startswith("incumbent:election@") and header["format"] == 1
+    except (IndexError, KeyError, TypeError, AttributeError, json.JSONDecodeError):
+        is_recording = False
+    if not is_recording:
+        raise ValueError(f"{path} is no recording: its first line has no format and package of Incumbent")
+    recording = header.get("recording")
     source = recording or path.stem
     for number, text in enumerate(lines[1:], 2):
         try:
@@ -407,6 +431,8 @@ def judge(lines):
 def main(paths, together=True):
     """Judges each recording of these files and folders, and those of a folder that has several together."""
     files = [it for path in paths for it in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])]
+    if not files:
+        raise ValueError("there is no recording (*.jsonl) in " + ", ".join(map(str, paths)))
     recordings = defaultdict(list)
     for path in files:
         for line in lines_of(path):
@@ -427,6 +453,12 @@ def main(paths, together=True):
 
 
 if __name__ == "__main__":
-    named = [it for it in sys.argv[1:] if it != "--each"]
-    good = main([pathlib.Path(it) for it in named], together="--each" not in sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--each", action="store_true", help="judge no recordings together")
+    parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="PATH")
+    arguments = parser.parse_args()
+    try:
+        good = main(arguments.paths, together=not arguments.each)
+    except (OSError, ValueError) as error:
+        sys.exit(f"judge: {error}")
     sys.exit(0 if good else 1)

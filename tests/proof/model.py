@@ -1,7 +1,7 @@
 """The election as a state machine: its state, its actions and its invariant.
 
-Any number of elections, each a queue or a race, are held on any number of leases. What was sent is kept
-in sets that only grow: it may land later, again or never. The clock of a candidate never loses against
+There are any number of elections, each a queue or a race, on any number of leases. The state keeps every
+request that was sent, in sets that only grow: a request may land later, again or never. The clock of a candidate never loses against
 the store's; `prove.py` proves apart that a worse clock, with its margin, comes to the same.
 
 Each action is a function that returns when it may happen (its guard, in functions of their own that

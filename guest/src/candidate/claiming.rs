@@ -65,7 +65,7 @@ impl Claiming {
 
 impl Inputs for Claiming {
     fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
-        cx.hear(wish);
+        cx.keep_wish(wish);
         Next::Stay
     }
 

@@ -21,8 +21,8 @@ use crate::wish::Wish;
 pub const WENT_BACK: &str = "the store went back behind this election's last epoch, as one that \
                              is restored from a backup does: waiting until it is beyond";
 
-/// How many wishes a candidate keeps that does not know its place.
-const MOST_HEARD: usize = 16;
+/// How many wishes a candidate keeps while it does not know its place in line.
+const MOST_PENDING_WISHES: usize = 16;
 
 /// What a state does with each input, and which state comes next. By default, nothing happens.
 pub trait Inputs {
@@ -129,8 +129,8 @@ pub enum Next {
     LostRace { key: Vec<u8>, watch: WatchHandle, rival: Entry, seen: Revision },
     /// Has a key of its own.
     Waiting(OwnKey),
-    /// Nobody is in front, and our key was there at the revision `seen`: leads for as long as the lease
-    /// is valid. Unless a read has shown it, one follows.
+    /// Nobody is in front, and our key was there at the revision `seen`. The candidate leads for as long
+    /// as the lease is valid. If no read has shown this (`is_read`), one follows.
     Leading { own: OwnKey, validity: Validity, seen: Revision, is_read: bool },
     /// The term is over. Its deadline was `until`, and its key may still be in the store.
     Ended { own: OwnKey, key_remains: bool, until: Mark, reason: Reason },
@@ -184,18 +184,18 @@ pub struct Common {
     pub hands_over: bool,
     pub priority: Priority,
     pub round: Round,
-    /// What was wished while it did not know its place: the last of it.
-    pub heard: Vec<Wish<'static>>,
-    /// The revision from which on it has heard all wishes, or has read them.
-    pub wishes_at: Revision,
-    /// The application was told of a key that looks like a candidate's, and is none.
-    pub told_of_strangers: bool,
+    /// The last wishes that came while this candidate did not know its place in line.
+    pub pending_wishes: Vec<Wish<'static>>,
+    /// All wishes up to this revision are known, and the watch of wishes tells later ones.
+    pub wishes_known_at: Revision,
+    /// Whether the application was told of a leased key below the name that is no candidate's.
+    pub reported_foreign_key: bool,
 }
 
 impl Common {
     /// Whether there may be wishes that it has neither heard nor read.
     pub fn misses_wishes(&self, context: &Context) -> bool {
-        self.layout.contest == Contest::Queue && context.missed_wishes_since(self.wishes_at)
+        self.layout.contest == Contest::Queue && context.missed_wishes_since(self.wishes_known_at)
     }
 
     /// Whether a term of this election stays if it comes back, or has come back.
@@ -376,14 +376,14 @@ impl CandidateContext<'_> {
     }
 
     /// Keeps a wish until this candidate knows its place.
-    pub fn hear(&mut self, wish: &Wish<'_>) {
-        let heard = &mut self.common.heard;
+    pub fn keep_wish(&mut self, wish: &Wish<'_>) {
+        let pending = &mut self.common.pending_wishes;
         let wish = wish.nameless();
-        if !heard.contains(&wish) {
-            if heard.len() >= MOST_HEARD {
-                heard.remove(0);
+        if !pending.contains(&wish) {
+            if pending.len() >= MOST_PENDING_WISHES {
+                pending.remove(0);
             }
-            heard.push(wish);
+            pending.push(wish);
         }
     }
 

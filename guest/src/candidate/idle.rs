@@ -52,7 +52,7 @@ impl Idle {
 
 impl Inputs for Idle {
     fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
-        cx.hear(wish);
+        cx.keep_wish(wish);
         Next::Stay
     }
 

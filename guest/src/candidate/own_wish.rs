@@ -44,9 +44,9 @@ impl CandidateContext<'_> {
         let key = Wish::key(&self.common.layout.name, lease);
         let operation = match priority.created {
             0 => Operation::Claim(Claim { key, value, lease }),
-            created => guarded(key, created, lease, 0, Mutation::Proclaim(value)),
+            created => guarded(key, created, lease, None, Mutation::Proclaim(value)),
         };
-        priority.modified = 0;
+        priority.modified = None;
         self.context.call(Purpose::Wish { election: self.common.election, lease }, operation);
     }
 
@@ -59,9 +59,9 @@ impl CandidateContext<'_> {
         priority.is_writing = false;
         match outcome {
             Ok(Response::Claimed(Claimed { entry, .. })) => {
-                (priority.created, priority.modified) = (entry.created, entry.modified);
+                (priority.created, priority.modified) = (entry.created, Some(entry.modified));
             }
-            Ok(Response::Applied(at)) => priority.modified = at,
+            Ok(Response::Applied(at)) => priority.modified = Some(at),
             // From an earlier candidacy.
             Ok(Response::Taken(claimed)) if claimed.entry.lease == lease => {
                 (priority.created, priority.is_stale) = (claimed.entry.created, true);
@@ -89,7 +89,7 @@ impl CandidateContext<'_> {
         let lease = self.common.lease;
         if lease != 0 && created != 0 {
             let key = Wish::key(&self.common.layout.name, lease);
-            delete_wish(self.context, self.common.election, lease, key, (created, modified));
+            delete_wish(self.context, self.common.election, lease, key, created, modified);
         }
     }
 }
@@ -101,7 +101,8 @@ pub fn delete_wish(
     election: ElectionId,
     lease: LeaseId,
     key: Vec<u8>,
-    (created, modified): (Revision, Revision),
+    created: Revision,
+    modified: Option<Revision>,
 ) {
     let delete = guarded(key.clone(), created, lease, modified, Mutation::Delete(key));
     context.call(Purpose::Wish { election, lease }, delete);
@@ -111,11 +112,11 @@ fn guarded(
     key: Vec<u8>,
     epoch: Epoch,
     lease: LeaseId,
-    modified: Revision,
+    modified: Option<Revision>,
     mutation: Mutation,
 ) -> Operation {
-    let expect = Some(Expectation { key: key.clone(), modified }).filter(|_| modified != 0);
-    let guard = Guard { key, epoch, lease: Some(lease) };
+    let expect = modified.map(|modified| Expectation { key: key.clone(), modified });
     let expect = expect.into_iter().collect();
+    let guard = Guard { key, epoch, lease: Some(lease) };
     Operation::Guarded(Guarded { guard, expect, mutations: [mutation].into() })
 }

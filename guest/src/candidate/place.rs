@@ -11,7 +11,7 @@ use crate::types::{Contest, Entry, Selection};
 /// What a read has shown of a candidate's place.
 pub enum Place {
     First,
-    /// Behind this candidate; and who may be in front of that one.
+    /// Behind this candidate. The second key is the one in front of that candidate, if there is one.
     Behind(Entry, Option<Entry>),
     /// Our key is gone, or not ours any more. What is at its place now, as far as it was read.
     Displaced(Option<Entry>),

@@ -22,8 +22,8 @@ pub struct Priority {
     pub leads_until: Mark,
     /// The create revision of its wish, under the present lease; 0 if there is none.
     pub created: Revision,
-    /// That of its last change; 0 if it is not known.
-    pub modified: Revision,
+    /// The revision of the wish's last change; none while that is not known.
+    pub modified: Option<Revision>,
     /// What it wishes: after which term the key of which revision leads, and whether now.
     pub wanted: (Epoch, Revision, bool),
     /// The wish in the store may be another one.
@@ -39,7 +39,7 @@ impl Priority {
             preempts_after,
             leads_until: 0,
             created: 0,
-            modified: 0,
+            modified: None,
             wanted: (0, 0, false),
             is_stale: false,
             is_writing: false,
@@ -48,7 +48,7 @@ impl Priority {
 
     /// The wish went with the lease.
     pub fn lease_lost(&mut self) {
-        (self.created, self.modified) = (0, 0);
+        (self.created, self.modified) = (0, None);
         (self.is_stale, self.is_writing) = (false, false);
     }
 

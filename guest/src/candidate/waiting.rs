@@ -28,8 +28,10 @@ pub struct Waiting {
     position: Position,
     /// No watch told that the predecessor has gone: nobody may have led for long.
     is_late: bool,
-    /// The create revision of the last predecessor's key, and when it was first seen.
-    behind: (Revision, Mark),
+    /// The create revision of the last predecessor's key.
+    predecessor_created: Revision,
+    /// When that key was first seen.
+    predecessor_since: Mark,
 }
 
 /// What is known of the position in the queue.
@@ -67,8 +69,8 @@ struct Predecessor {
 /// Who is in front of the predecessor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Front {
-    /// Nobody, as was asked in this stretch of the lease's time. Nobody comes there later: once the
-    /// predecessor goes in the same stretch, this candidate is first in line.
+    /// Nobody, by a read that was sent in this stretch of the lease's time. New keys come behind, so once
+    /// the predecessor goes in the same stretch, this candidate is first in line.
     Nobody(Option<u32>),
     /// The candidate of this key, and perhaps others.
     Candidate(Vec<u8>),
@@ -82,13 +84,18 @@ impl Waiting {
         if cx.context.share.is_drained() {
             cx.context.touch(cx.common.election);
         }
-        cx.common.wishes_at = own.created;
+        cx.common.wishes_known_at = own.created;
         if cx.common.layout.contest == Contest::Queue {
             cx.context.hear_wishes();
         }
         cx.prefer(&own, 0);
-        let mut waiting =
-            Waiting { own, position: Position::Overdue, is_late: false, behind: (0, 0) };
+        let mut waiting = Waiting {
+            own,
+            position: Position::Overdue,
+            is_late: false,
+            predecessor_created: 0,
+            predecessor_since: 0,
+        };
         let _stay = waiting.check_predecessor(cx);
         waiting.proclaim_next(cx);
         waiting
@@ -138,8 +145,9 @@ impl Waiting {
     ) -> Next {
         let watcher = Watcher::Predecessor(cx.common.election);
         self.is_late = false;
-        if self.behind.0 != entry.created {
-            self.behind = (entry.created, cx.context.now);
+        if self.predecessor_created != entry.created {
+            self.predecessor_created = entry.created;
+            self.predecessor_since = cx.context.now;
         }
         self.position = Position::Behind(Predecessor {
             watch: cx.context.watch(watcher, entry.key.clone(), false),
@@ -152,7 +160,8 @@ impl Waiting {
         self.cover(cx)
     }
 
-    /// Nobody is in front, as a read has shown, or as follows from one: leads if the lease is valid.
+    /// Nobody is in front: leads if the lease is valid. Without a read that has shown it (`is_read`), the
+    /// new leader reads once more.
     fn come_first(&mut self, cx: &mut CandidateContext<'_>, seen: Revision, is_read: bool) -> Next {
         match cx.validity {
             Some(validity) if validity.until > cx.context.now => {
@@ -219,8 +228,7 @@ impl Waiting {
         }
     }
 
-    /// Whether the news that the predecessor has gone makes this candidate first in line, so that
-    /// nothing is left to read.
+    /// Whether this candidate is first in line now that a key is deleted, so that no read has to decide.
     fn is_next(&self, cx: &CandidateContext<'_>, gone: &Deletion) -> bool {
         let Position::Behind(Predecessor { key, front: Front::Nobody(stretch), check, .. }) =
             &self.position
@@ -231,12 +239,13 @@ impl Waiting {
             && gone.at > check.seen
             && *stretch == cx.stretch()
             && !cx.common.round.is_open()
-            // It would get back in line, and perhaps sooner than who has just handed on does.
+            // At its limit it gets back in line. Without the read it would be quicker than the leader that
+            // has just handed over to it, and stand in front of that one.
             && !cx.context.leads_enough()
             && !cx.common.misses_wishes(cx.context)
     }
 
-    /// The store does not allow this candidate to know its place.
+    /// Ends a candidacy whose place the store does not let it read. Its key would block those behind it.
     fn refused_place(&mut self, cx: &mut CandidateContext<'_>, cause: Failure) -> Next {
         let OwnKey { key, lease, created, watch } = self.leave_queue(cx);
         cx.context.withdraw(cx.common.election, Some(cause));
@@ -249,7 +258,7 @@ impl Waiting {
         let wishes = wishes.iter().filter_map(Wish::of);
         wishes
             .filter(|wish| wish.name == cx.common.layout.name.as_bytes())
-            .chain(cx.common.heard.iter().copied())
+            .chain(cx.common.pending_wishes.iter().copied())
             .any(|wish| cx.makes_room(&wish, self.own.created))
     }
 
@@ -263,8 +272,9 @@ impl Waiting {
         let (layout, own) = (&cx.common.layout, &self.own);
         let mut strange = None;
         let read = snapshot(outcome).and_then(|Snapshot { at, found }| {
-            let is_strange = |it: &&Entry| it.key != own.key && layout.is_strange(it);
-            if let Some(entry) = found.iter().flatten().find(is_strange) {
+            let looks_like_a_candidate =
+                |it: &&Entry| it.key != own.key && layout.looks_like_a_candidate(it);
+            if let Some(entry) = found.iter().flatten().find(looks_like_a_candidate) {
                 strange = Some(entry.key.clone());
             }
             let mut found = found.into_iter();
@@ -278,8 +288,8 @@ impl Waiting {
                 let is_refused = matches!(failure, Failure::Denied(_) | Failure::Invalid(_));
                 let is_odd = matches!(failure, Failure::Other(_)) && cx.common.failed > 0;
                 if *with_wishes && (is_refused || is_odd) {
-                    // Perhaps they are too large, or nobody's to read. It goes without.
-                    cx.common.wishes_at = Revision::MAX;
+                    // The wishes may be too large, or forbidden. The next try does without them.
+                    cx.common.wishes_known_at = Revision::MAX;
                 } else if is_refused {
                     return self.refused_place(cx, failure);
                 }
@@ -290,7 +300,7 @@ impl Waiting {
         let since = since.map_or(at, |since| since.min(at));
         let (stretch, with_wishes) = (*stretch, *with_wishes);
         if let Some(key) = strange {
-            tell_of_a_stranger(cx, &key);
+            report_foreign_key(cx, &key);
         }
         if cx.common.round.is_open() && cx.common.layout.contest == Contest::Queue {
             let in_line = beside.next().unwrap_or_default();
@@ -310,10 +320,10 @@ impl Waiting {
             return self.check_predecessor(cx);
         }
         if with_wishes {
-            cx.common.wishes_at = at;
+            cx.common.wishes_known_at = at;
         }
         let makes_room = self.should_make_room(cx, &beside.next().unwrap_or_default());
-        cx.common.heard.clear();
+        cx.common.pending_wishes.clear();
         match place {
             Place::First if makes_room && !self.is_late => self.make_room(cx, Pause::None),
             Place::First => self.come_first(cx, at, true),
@@ -405,7 +415,7 @@ impl Inputs for Waiting {
                 cx.context.set_timer(cx.timer(), SECOND);
             }
         } else if !matches!(self.position, Position::Behind(_)) {
-            cx.hear(wish);
+            cx.keep_wish(wish);
         } else if cx.makes_room(wish, self.own.created) {
             return self.make_room(cx, Pause::Room);
         }
@@ -418,7 +428,7 @@ impl Inputs for Waiting {
         {
             let now = cx.context.now;
             // It would only give way.
-            let since = if cx.context.leads_enough() { now } else { self.behind.1 };
+            let since = if cx.context.leads_enough() { now } else { self.predecessor_since };
             let due = since.saturating_add(after);
             if due > now {
                 cx.context.timers.set(Timer::Preempt(cx.common.election), due);
@@ -485,12 +495,14 @@ impl Inputs for Waiting {
     }
 
     fn examine(&mut self, cx: &mut CandidateContext<'_>, reading: Reading) -> Next {
-        let gone = match &self.position {
-            Position::Behind(Predecessor { key, .. }) => reading.entry(key) == Some(None),
+        let is_gone = match &self.position {
+            Position::Behind(predecessor) => reading.entry(&predecessor.key).is_some_and(|entry| {
+                !entry.is_some_and(|it| predecessor.is_intact(&cx.common.layout, &it))
+            }),
             Position::Unknown { .. } | Position::Overdue => false,
         };
         let next = self.compare(cx, reading);
-        self.is_late |= gone && matches!(self.position, Position::Unknown { .. });
+        self.is_late |= is_gone && matches!(self.position, Position::Unknown { .. });
         next
     }
 
@@ -536,15 +548,16 @@ impl Inputs for Waiting {
     }
 }
 
-/// Says, once, that a key looks like a candidate's, and is none.
-fn tell_of_a_stranger(cx: &mut CandidateContext<'_>, key: &[u8]) {
-    if !core::mem::replace(&mut cx.common.told_of_strangers, true) {
+/// Tells the application, once, of a leased key below the name that is no candidate's.
+fn report_foreign_key(cx: &mut CandidateContext<'_>, key: &[u8]) {
+    if !core::mem::replace(&mut cx.common.reported_foreign_key, true) {
         let key = String::from_utf8_lossy(key);
         let parts = [
             "the key `",
             &*key,
-            "` lies under a lease where candidates have theirs, and does not end in that lease's id: \
-             it does not count, and if its program takes it for a candidate's, both may lead",
+            "` is under a lease directly below the election's name, and does not end in that lease's id, \
+             so it is no candidate's here. If another program campaigns with it, both may lead: give that \
+             election another name",
         ];
         cx.context.trouble(Some(cx.common.election), other(&parts.concat()));
     }

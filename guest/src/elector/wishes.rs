@@ -1,0 +1,100 @@
+//! Wishes: hands them to the candidates that they concern, and reads those that the watch has missed.
+
+use alloc::vec::Vec;
+
+use super::{Elector, MOST_CHECKED, Participation, keys_of};
+use crate::candidate::{Next, delete_wish};
+use crate::context::{Answer, Asker, Purpose};
+use crate::layout::hash;
+use crate::timers::{MILLISECOND, Timer};
+use crate::types::{
+    Change, Duration, ElectionId, Entry, Failure, LeaseId, Operation, Response, Revision,
+};
+use crate::wish::Wish;
+
+/// For how many elections one read asks for missed wishes. It reads up to four keys for each.
+const MOST_CAUGHT_UP: usize = MOST_CHECKED / 4;
+/// The pause between two such reads.
+const CATCH_UP_PAUSE: Duration = 10 * MILLISECOND;
+
+impl Elector {
+    /// Takes what the watch of wishes reports.
+    pub(super) fn wished(&mut self, change: &Change) {
+        if let Change::Started(_) = change {
+            self.missed_from = 0;
+            self.read_missed_wishes();
+        }
+        let Change::Put(entry) = change else { return };
+        let Some(wish) = Wish::of(entry) else { return };
+        // A second candidacy of the name has not begun.
+        let election = self.with_hash(hash(wish.name)).find(|election| {
+            self.candidate(*election).is_some_and(|it| it.layout().name.as_bytes() == wish.name)
+        });
+        if let Some(election) = election {
+            self.input(election, |state, cx| state.wished(cx, &wish));
+        }
+    }
+
+    /// Reads the wishes that candidates may have missed while the watch of wishes was off, for up to
+    /// `MOST_CAUGHT_UP` elections in one read.
+    pub(super) fn read_missed_wishes(&mut self) {
+        let (mut selections, mut asked) = (Vec::new(), Vec::new());
+        while asked.len() < MOST_CAUGHT_UP {
+            let misses = |it: &Participation| it.is_candidate(|it| it.misses_wishes(&self.context));
+            let Some(election) = self.elections.find(self.missed_from, misses) else { break };
+            self.missed_from = election.saturating_add(1);
+            let selected = self.rechecks(Asker::Election(election));
+            asked.push((Asker::Election(election), keys_of(&selected)));
+            selections.extend(selected);
+        }
+        if !asked.is_empty() {
+            self.context.call(Purpose::Recheck(asked), Operation::Read(selections));
+            self.context.set_timer(Timer::MissedWishes, CATCH_UP_PAUSE);
+        }
+    }
+
+    /// Tells a candidate the wishes that a read at the revision `at` has found.
+    pub(super) fn found_wishes(&mut self, election: ElectionId, wishes: &[Entry], at: Revision) {
+        self.input(election, |_, cx| {
+            cx.common.wishes_known_at = cx.common.wishes_known_at.max(at);
+            Next::Stay
+        });
+        for wish in wishes.iter().filter_map(Wish::of) {
+            self.input(election, |state, cx| {
+                if wish.name != cx.common.layout.name.as_bytes() {
+                    return Next::Stay;
+                }
+                state.wished(cx, &wish)
+            });
+        }
+    }
+
+    /// A regular check has failed. If the failure lasts, the wishes that the check asked for may be the
+    /// cause: the next one does without them.
+    pub(super) fn recheck_failed(&mut self, asked: Vec<(Asker, Vec<Vec<u8>>)>, failure: &Failure) {
+        if let Failure::Timeout | Failure::Unavailable = failure {
+            return;
+        }
+        for (asker, keys) in asked {
+            if let Asker::Election(election) = asker
+                && keys.iter().any(|key| key.starts_with(&Wish::keys()))
+            {
+                self.found_wishes(election, &[], Revision::MAX);
+            }
+        }
+    }
+
+    /// Deletes a wish that was written when its candidacy was over, unless the next one of the name has
+    /// taken it over.
+    pub(super) fn wish_landed(&mut self, election: ElectionId, lease: LeaseId, outcome: Answer) {
+        if let Ok(Response::Claimed(claimed) | Response::Taken(claimed)) = outcome
+            && let entry = claimed.entry
+            && entry.lease == lease
+            && let Some(wish) = Wish::of(&entry)
+            && self.with_hash(hash(wish.name)).next().is_none()
+        {
+            let (created, modified) = (entry.created, entry.modified);
+            delete_wish(&mut self.context, election, lease, entry.key, created, Some(modified));
+        }
+    }
+}
