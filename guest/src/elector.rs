@@ -27,10 +27,9 @@ use crate::table::{Table, with_first};
 use crate::text::decimal;
 use crate::timers::{FAR, SECOND, Timer};
 use crate::types::{
-    Candidacy, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension,
-    Failure, Guarded, GuardedWrite, Limit, Mark, Notice, Observation, Operation,
-    Proclamation, Reply, Response, Selection, Snapshot, Step, Term, Ticket, Watched,
-    WriteOutcome,
+    Candidacy, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension, Failure, Guarded,
+    GuardedWrite, Limit, Mark, Notice, Observation, Operation, Proclamation, Reply, Response,
+    Selection, Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
 };
 use crate::wish::Wish;
 
