@@ -13,12 +13,18 @@ import json
 import math
 import pathlib
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import NamedTuple
 
 import model
 
 WISHES = b"incumbent-wishes/"
+
+# How many keys in front of its own an elector follows.
+MOST_IN_FRONT = 2
+
+# So many answers to reads of a place are remembered: an old one may come late.
+ANSWERS = 4
 
 
 class Candidate(NamedTuple):
@@ -108,10 +114,11 @@ class Elector:
         self.calls, self.leases, self.lease, self.valid = {}, set(), None, set()
         # The name of each election id, and the contest of each name.
         self.elections, self.contests = {}, {}
-        # By the only key in front: the searches that have found it, and the revision of their first page.
-        self.fronts = defaultdict(dict)
-        # The searches whose only key in front was deleted later.
-        self.vacated = set()
+        # By search: of its last answers, the keys in front that are not gone, and the revision of the first
+        # page. By key: these searches.
+        self.ahead, self.fronts = defaultdict(lambda: deque(maxlen=ANSWERS)), defaultdict(set)
+        # When each key was gone at the latest, as a watch or a read has told.
+        self.deletions = {}
         # By a key of this elector: which keys in front its pages have shown.
         self.pages = {}
         # By read: the lease and its stretch in which it was asked.
@@ -188,6 +195,10 @@ class Elector:
         ]
         for selection, found in pairs:
             key = bytes.fromhex(selection["key"]).decode(errors="replace")
+            if not selection["prefix"]:
+                # An older key is gone where there is none, or since before a newer one was made.
+                since = int(found[0]["created"]) if found else at
+                self.deleted(bytes.fromhex(selection["key"]), since)
             if not selection["prefix"] and "race" in self.contests.get(key, ()):
                 for entry in found:
                     self.shown(key, entry, [], at, at, stretches)
@@ -200,7 +211,7 @@ class Elector:
                 for own in [it for it in found if int(it["created"]) == created and self.is_ours(it)]:
                     front = [it for it in found if int(it["created"]) < created]
                     # Other data hide how many there are.
-                    if not front or (len(front) == 1 and complete and counts(name, front[0])):
+                    if not front or (complete and all(counts(name, it) for it in front)):
                         self.shown(name, own, front, at, at, stretches)
             elif selection["order"] == "by-key":
                 for own in [it for it in points if self.is_ours(it)]:
@@ -210,7 +221,7 @@ class Elector:
                     seen, first = self.pages.get(place, ({}, at))
                     older = [it for it in found if int(it["created"]) < int(own["created"])]
                     seen.update({it["key"]: it for it in older if counts(name, it)})
-                    if complete and len(seen) <= 1:
+                    if complete and len(seen) <= MOST_IN_FRONT:
                         self.shown(name, own, list(seen.values()), at, first, stretches)
 
     def shown(self, name, own, front, at, first, stretches):
@@ -225,16 +236,21 @@ class Elector:
             state.put("asked", search, True)
             state.put("asked_in", search, stretches.get(reader.lease, -1))
         state.put("own", search, search.own)
-        if front:
-            state.put("next", search, True)
-            self.fronts[bytes.fromhex(front[0]["key"])][search] = first
-        else:
-            state.put("first", search, True)
+        state.put("answered", search, True)
+        keys = {bytes.fromhex(it["key"]) for it in front}
+        # The news of a deletion may come before the answer to a read that was sent before it.
+        ahead = {key for key in keys if self.deletions.get(key, 0) <= first}
+        self.ahead[search].append((ahead, first))
+        for key in ahead:
+            self.fronts[key].add(search)
 
     def deleted(self, key, at):
-        """A key was deleted: for some searches the only one in front."""
-        searches = self.fronts.get(key, {})
-        self.vacated.update(search for search, since in searches.items() if at > since)
+        """A key was gone at this revision, for some searches one in front."""
+        self.deletions[key] = max(at, self.deletions.get(key, 0))
+        for search in self.fronts.get(key, ()):
+            for ahead, first in self.ahead[search]:
+                if at > first:
+                    ahead.discard(key)
 
     # What it does.
 
@@ -303,8 +319,8 @@ class Elector:
         if it is None:
             raise Broken(f"epoch {epoch} is of a key that no candidate of this elector has")
         search = Search(it, epoch)
-        shown = state.first(search) or (state.next(search) and search in self.vacated)
-        if not shown or not model.may_be_elected(state, it, search):
+        is_first = any(not ahead for ahead, _ in self.ahead[search])
+        if not is_first or not model.may_be_elected(state, it, search):
             raise Broken(f"nothing shows that `{it.election}` is led in epoch {epoch}")
         if not now < int(leadership["valid-until"]) <= state.until(it.lease):
             raise Broken(f"epoch {epoch} is told to last beyond what was acknowledged")

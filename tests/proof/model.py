@@ -57,11 +57,12 @@ FIELDS = {
         (READ, CANDIDATE),
         BOOL,
     ),  # A page has shown that this candidate's key is not in front.
-    "found": ((READ,), BOOL),  # A page has shown one key in front.
-    "front": ((READ,), CANDIDATE),  # Whose key that is,
-    "front_created": ((READ,), INTEGER),  # and its create revision.
-    "first": ((READ,), BOOL),  # Answered: our key is there, and nobody is in front.
-    "next": ((READ,), BOOL),  # Answered: our key is there, and exactly one is in front.
+    "shown": ((READ, CANDIDATE), BOOL),  # A page has shown that this candidate's key is in front,
+    "shown_created": ((READ, CANDIDATE), INTEGER),  # with this create revision.
+    "answered": (
+        (READ,),
+        BOOL,
+    ),  # The last page has shown the reader's own key, and the pages all that are in front.
     # The lease, as its elector knows it.
     "clock": ((LEASE,), REAL),
     "until": ((LEASE,), REAL),  # The deadline.
@@ -96,7 +97,7 @@ RULES = (
     "yielding",  # Nothing is removed, and no next term begins, while the work of a term may run.
     "guard",  # A write changes nothing unless the key of its epoch is there.
     "epoch",  # An epoch that was led or removed is dead.
-    "predecessor",  # The event counts only if exactly one key was in front.
+    "complete",  # The event counts only if the pages have shown all keys that were in front.
     "margin",  # A deadline is earlier by what the clock may lose.
 )
 
@@ -367,7 +368,7 @@ def asks(state, read):
 
 def is_open(state, read):
     """A read was asked, and has no answer yet."""
-    return all_of(state.asked(read), negate(state.first(read)), negate(state.next(read)))
+    return all_of(state.asked(read), negate(state.answered(read)))
 
 
 def send_read(state, read: READ, created: INTEGER):
@@ -394,33 +395,22 @@ def page_is_read(state, read: READ, page: PAGE):
 
 
 def key_in_front_is_read(state, read: READ, front: CANDIDATE):
-    """A page shows, at one revision, a key in front, the first one that the search finds."""
+    """A page shows, at one revision, a key in front."""
     in_front = is_in_front(state, front, state.reader(read), state.own(read))
-    return all_of(is_open(state, read), negate(state.found(read)), in_front), {
-        "found": put(state.found, read, True),
-        "front": put(state.front, read, front),
-        "front_created": put(state.front_created, read, state.created(front)),
+    return all_of(is_open(state, read), in_front), {
+        "shown": put(state.shown, read, front, True),
+        "shown_created": put(state.shown_created, read, front, state.created(front)),
     }
 
 
-def may_be_answered(state, read, others_are_known):
-    """The last page shows that the reader's own key is intact, and the pages together where it stands."""
+def place_is_read(state, read: READ):
+    """The last page shows that the reader's own key is intact, and the pages together who is in front."""
+    is_known = lambda other: any_of(state.passed(read, other), state.shown(read, other))
+    complete = state.keeps("complete", state.for_each([CANDIDATE], is_known))
     intact = is_there(state, state.reader(read), state.own(read))
-    return all_of(is_open(state, read), intact, others_are_known)
-
-
-def first_is_read(state, read: READ):
-    """The last page shows that the reader's own key is there, and no page has shown one in front."""
-    nobody = state.for_each([CANDIDATE], lambda other: state.passed(read, other))
-    return may_be_answered(state, read, nobody), {"first": put(state.first, read, True)}
-
-
-def next_is_read(state, read: READ):
-    """The last page shows that the reader's own key is there, and the pages have shown exactly one in front."""
-    is_known = lambda other: any_of(state.passed(read, other), other == state.front(read))
-    only_one = state.keeps("predecessor", state.for_each([CANDIDATE], is_known))
-    guard = all_of(state.found(read), may_be_answered(state, read, only_one))
-    return guard, {"next": put(state.next, read, True)}
+    return all_of(is_open(state, read), intact, complete), {
+        "answered": put(state.answered, read, True)
+    }
 
 
 # Actions. The term.
@@ -456,16 +446,15 @@ def term(state, candidate, epoch):
     }
 
 
-def elected_by_read(state, candidate: CANDIDATE, read: READ):
-    """A candidate is elected because a read has shown that nobody is in front."""
-    guard = all_of(state.first(read), may_be_elected(state, candidate, read))
-    return guard, term(state, candidate, state.own(read))
-
-
-def elected_by_event(state, candidate: CANDIDATE, read: READ):
-    """A candidate is elected because the one key in front of it was deleted, as a watch told."""
-    gone = state.gone(state.front(read), state.front_created(read))
-    guard = all_of(state.next(read), gone, may_be_elected(state, candidate, read))
+def elected(state, candidate: CANDIDATE, read: READ):
+    """A candidate is elected because a read has shown nobody in front, or all of these keys were deleted since, as watches told."""
+    gone = lambda it: implies(
+        state.shown(read, it), state.gone(it, state.shown_created(read, it))
+    )
+    guard = all_of(
+        *(state.answered(read), state.for_each([CANDIDATE], gone)),
+        may_be_elected(state, candidate, read),
+    )
     return guard, term(state, candidate, state.own(read))
 
 
@@ -511,13 +500,13 @@ ACTIONS = (
     *(send_request, grant_lands, renewal_lands, take_acknowledgement),
     *(lease_ends, give_back, revocation_lands),
     *(send_claim, claim_lands, send_removal, removal_lands, revision_rises),
-    *(send_read, ask_next_page, page_is_read, key_in_front_is_read, first_is_read, next_is_read),
-    *(elected_by_read, elected_by_event, demoted, yielded, send_write, write_lands),
+    *(send_read, ask_next_page, page_is_read, key_in_front_is_read, place_is_read),
+    *(elected, demoted, yielded, send_write, write_lands),
 )
 
 # Without clocks a lease may end, and a key be removed, at any time. Only what no clock tells is kept.
 ACTIONS_WITHOUT_CLOCK = (*ACTIONS, lease_ends_at_any_time, operator_removes)
-RULES_WITHOUT_CLOCK = ("guard", "predecessor")
+RULES_WITHOUT_CLOCK = ("guard", "complete")
 
 
 def initial(state):
@@ -538,9 +527,9 @@ def initial(state):
         each([CANDIDATE], lambda it: all_of(negate(state.leads(it)), negate(state.works(it)))),
         each([CANDIDATE, INTEGER], nothing_named),
         each([REQUEST], lambda it: all_of(negate(state.sent(it)), negate(state.landed(it)))),
-        each([READ], lambda it: all_of(negate(state.asked(it)), negate(state.found(it)))),
-        each([READ], lambda it: all_of(negate(state.first(it)), negate(state.next(it)))),
+        each([READ], lambda it: all_of(negate(state.asked(it)), negate(state.answered(it)))),
         each([READ, CANDIDATE], lambda it, other: negate(state.passed(it, other))),
+        each([READ, CANDIDATE], lambda it, other: negate(state.shown(it, other))),
     )
 
 
@@ -622,17 +611,17 @@ def epochs_are_from_the_past(state):
 
 @timeless
 def reads_are_of_a_key_of_the_past(state):
-    """A read is of the reader's own key, which was created in the past, and found in front only what is older."""
+    """A read is of the reader's own key, which was created in the past, and has shown in front only what is older."""
     of_own_key = lambda it: state.made(state.reader(it), state.own(it))
-    in_front = lambda it: all_of(
-        *(state.asked(it), state.front(it) != state.reader(it)),
-        *(state.front_created(it) < state.own(it), 0 < state.front_created(it)),
-    )
-    return state.for_each(
-        [READ],
-        lambda it: all_of(
-            implies(state.asked(it), of_own_key(it)), implies(state.found(it), in_front(it))
-        ),
+
+    def is_older(read, other):
+        created = state.shown_created(read, other)
+        older = all_of(other != state.reader(read), 0 < created, created < state.own(read))
+        return implies(state.shown(read, other), all_of(state.asked(read), older))
+
+    return all_of(
+        state.for_each([READ], lambda it: implies(state.asked(it), of_own_key(it))),
+        state.for_each([READ, CANDIDATE], is_older),
     )
 
 
@@ -648,29 +637,24 @@ def what_a_page_passed_is_not_in_front(state):
 
 
 @timeless
-def the_one_in_front_is_the_one_that_was_found(state):
-    """If the candidate whose key was found in front still has one in front, it is that key."""
+def who_is_in_front_is_as_shown(state):
+    """If a candidate whose key was shown in front still has one in front, it is that key."""
 
-    def is_same(read):
-        front = state.front(read)
-        in_front = is_in_front(state, front, state.reader(read), state.own(read))
-        same = state.created(front) == state.front_created(read)
-        return implies(all_of(state.found(read), in_front), same)
+    def is_same(read, other):
+        in_front = is_in_front(state, other, state.reader(read), state.own(read))
+        same = state.created(other) == state.shown_created(read, other)
+        return implies(all_of(state.shown(read, other), in_front), same)
 
-    return state.for_each([READ], is_same)
+    return state.for_each([READ, CANDIDATE], is_same)
 
 
 @timeless
 def answers_are_complete(state):
-    """An answered read has passed all keys, but for the one that it found in front."""
+    """An answered read has passed all keys, but for those that it has shown in front."""
 
     def is_complete(read, other):
-        passed = state.passed(read, other)
-        but_one = all_of(state.found(read), any_of(passed, other == state.front(read)))
-        return all_of(
-            implies(state.first(read), all_of(state.asked(read), passed)),
-            implies(state.next(read), all_of(state.asked(read), but_one)),
-        )
+        known = any_of(state.passed(read, other), state.shown(read, other))
+        return implies(state.answered(read), all_of(state.asked(read), known))
 
     return state.for_each([READ, CANDIDATE], is_complete)
 
@@ -813,7 +797,7 @@ def a_fresh_read_still_holds(state):
         candidate = state.reader(read)
         lease = state.lease_of(candidate)
         return all_of(
-            any_of(state.first(read), state.next(read)),
+            state.answered(read),
             *(is_fresh(state, read), is_valid(state, lease), negate(state.given_back(lease))),
             negate(state.removed(candidate, state.own(read))),
         )
@@ -949,8 +933,7 @@ LAWS = (
 )
 LAWS_OF_ACTIONS = (
     (write_lands, law_2_no_write_of_a_former_leader),
-    *((elected_by_read, law_3_elected_is_true), (elected_by_event, law_3_elected_is_true)),
-    *((elected_by_read, law_6_epochs_rise), (elected_by_event, law_6_epochs_rise)),
+    *((elected, law_3_elected_is_true), (elected, law_6_epochs_rise)),
     (removal_lands, law_7_only_its_own_key_is_removed),
 )
 LAWS_WITHOUT_CLOCK = (law_2_one_leader_for_an_epoch,)
@@ -987,7 +970,8 @@ def what_was_sent_stays(before, after):
         stays([CANDIDATE], "claimed"),
         stays([CANDIDATE, INTEGER], "made", "gone", "removed", "wrote", "led"),
         stays([REQUEST], "sent", "landed"),
-        stays([READ], "asked", "first", "next"),
+        stays([READ], "asked", "answered"),
+        stays([READ, CANDIDATE], "passed", "shown"),
     )
 
 
