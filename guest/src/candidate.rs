@@ -19,6 +19,7 @@ mod lost_race;
 mod over;
 mod own_wish;
 mod place;
+mod predecessor;
 mod priority;
 mod round;
 mod waiting;

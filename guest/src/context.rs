@@ -76,6 +76,8 @@ pub enum Watcher {
     Own(ElectionId),
     /// A candidate, of the key in front of its own.
     Predecessor(ElectionId),
+    /// A candidate, of the key in front of that one.
+    Front(ElectionId),
     /// An observer, of all that it follows.
     Observer(ElectionId),
     /// A pending deletion, of a key of this election's that may turn up.

@@ -636,6 +636,9 @@ impl Elector {
             Some(Watcher::Predecessor(election)) => {
                 self.input(election, |state, cx| state.predecessor_changed(cx, change));
             }
+            Some(Watcher::Front(election)) => {
+                self.input(election, |state, cx| state.front_changed(cx, change));
+            }
             Some(Watcher::Observer(election)) => {
                 if let Some(Participation::Observer(observer)) = self.elections.get_mut(&election) {
                     observer.watched(&mut self.context, change);

@@ -16,12 +16,12 @@ pub const PAGE: u32 = 1_000;
 /// And a later one. Large pages are cheaper, because etcd counts all keys behind each page.
 const LARGEST_PAGE: u32 = 8 * PAGE;
 
-/// How many keys the first read before a revision asks for: the one that was created then, the newest
-/// before it, and one that shows whether that is the only one.
-const FIRST: u32 = 3;
+/// How many keys the first read before a revision asks for: the one that was created then, the newest two
+/// before it, and one that shows whether these are all.
+const FIRST: u32 = 4;
 
-/// How many candidates a search by pages keeps: the one that it looks for, and the one in front of that.
-const BEST: usize = 2;
+/// How many candidates a search by pages keeps: as many as the first read shows before a revision.
+const BEST: usize = 3;
 
 /// What the search reads next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,8 +36,9 @@ pub enum Search {
 
 /// What a read of the search has shown.
 pub enum Found {
-    /// The candidate. In a search before a revision, also the key in front of it, if there is one.
-    One(Entry, Option<Entry>),
+    /// The candidate. In a search before a revision, also the keys in front of it, the newest first: two
+    /// at most, and fewer only if there are no more.
+    One(Entry, Vec<Entry>),
     Nobody,
     /// The search has to read again.
     Unfinished,
@@ -58,23 +59,23 @@ impl Search {
     /// Takes what that read found.
     pub fn take(&mut self, layout: &Layout, before: Option<Revision>, found: Vec<Entry>) -> Found {
         match self {
-            Search::First => match first_two(found) {
-                (Some(entry), next)
+            Search::First => match first_and_rest(found) {
+                Some((entry, in_front))
                     if layout.counts(&entry)
                         && before.is_none_or(|before| entry.created < before) =>
                 {
-                    Found::One(entry, next)
+                    Found::One(entry, in_front)
                 }
-                (None, _) => Found::Nobody,
+                None => Found::Nobody,
                 // Other data.
-                (Some(_), _) => {
+                Some(_) => {
                     self.turn_pages(layout);
                     Found::Unfinished
                 }
             },
             Search::Value(leader) => match found.into_iter().next() {
                 Some(entry) if entry.created == leader.created && layout.counts(&entry) => {
-                    Found::One(entry, None)
+                    Found::One(entry, Vec::new())
                 }
                 // The leader has gone since.
                 Some(_) | None => {
@@ -100,10 +101,10 @@ impl Search {
                     *from = next;
                     return Found::Unfinished;
                 }
-                match (first_two(core::mem::take(best)), before) {
-                    ((None, _), _) => Found::Nobody,
-                    ((Some(entry), next), Some(_)) => Found::One(entry, next),
-                    ((Some(entry), _), None) => {
+                match (first_and_rest(core::mem::take(best)), before) {
+                    (None, _) => Found::Nobody,
+                    (Some((entry, in_front)), Some(_)) => Found::One(entry, in_front),
+                    (Some((entry, _)), None) => {
                         *self = Search::Value(entry);
                         Found::Unfinished
                     }
@@ -135,9 +136,8 @@ impl Search {
     }
 }
 
-fn first_two(found: Vec<Entry>) -> (Option<Entry>, Option<Entry>) {
-    let mut found = found.into_iter();
-    (found.next(), found.next())
+fn first_and_rest(mut found: Vec<Entry>) -> Option<(Entry, Vec<Entry>)> {
+    (!found.is_empty()).then(|| (found.remove(0), found))
 }
 
 /// How many keys, or values, the next read asks for after a failure.

@@ -108,6 +108,10 @@ pub trait Inputs {
     fn predecessor_changed(&mut self, _: &mut CandidateContext<'_>, _: Change) -> Next {
         Next::Stay
     }
+    /// A change of the key in front of that one.
+    fn front_changed(&mut self, _: &mut CandidateContext<'_>, _: Change) -> Next {
+        Next::Stay
+    }
 
     /// The reads of the keys that this state relies on.
     fn selections(&mut self) -> Vec<Selection> {

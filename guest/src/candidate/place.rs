@@ -11,8 +11,9 @@ use crate::types::{Contest, Entry, Selection};
 /// What a read has shown of a candidate's place.
 pub enum Place {
     First,
-    /// Behind this candidate. The second key is the one in front of that candidate, if there is one.
-    Behind(Entry, Option<Entry>),
+    /// Behind this candidate. The keys in front of that one follow, the newest first: two at most, and
+    /// fewer only if there are no more.
+    Behind(Entry, Vec<Entry>),
     /// Our key is gone, or not ours any more. What is at its place now, as far as it was read.
     Displaced(Option<Entry>),
     /// The search for who is in front has to read again.
@@ -59,7 +60,7 @@ impl Place {
             return Some(Place::Displaced(at_own));
         }
         Some(match search.take(layout, Some(own.created), in_front) {
-            Found::One(entry, next) => Place::Behind(entry, next),
+            Found::One(entry, in_front) => Place::Behind(entry, in_front),
             Found::Nobody => Place::First,
             Found::Unfinished => Place::Unfinished,
         })

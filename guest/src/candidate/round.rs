@@ -6,7 +6,7 @@
 
 use crate::layout::NEWEST;
 use crate::timers::FAR;
-use crate::types::Mark;
+use crate::types::{Duration, Mark};
 
 /// So much longer than its own turn may the turns of others take.
 const LONGER: u64 = 4;
@@ -17,13 +17,15 @@ const MANY: u64 = 10_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Round {
     began: Mark,
+    /// How long the turn of another one takes at most.
+    turn: Duration,
     ends: Mark,
 }
 
 impl Round {
     /// Its candidate leaves the first place.
     pub fn begin(now: Mark) -> Round {
-        Round { began: now, ends: FAR }
+        Round { began: now, turn: 0, ends: FAR }
     }
 
     /// Whether its candidate comes back to the first place before it is over.
@@ -37,10 +39,18 @@ impl Round {
         self.ends == FAR
     }
 
-    /// Its candidate is in line again, among so many.
+    /// Its candidate is in line again, among so many. Of those in front it sees the last two go.
     pub fn set_end(&mut self, now: Mark, in_line: usize) {
         let in_line = if in_line < NEWEST as usize { in_line as u64 } else { MANY };
-        let turn = LONGER * now.saturating_sub(self.began);
-        self.ends = now.saturating_add(turn.saturating_mul(in_line));
+        let unseen = in_line.saturating_sub(2).max(1);
+        self.turn = LONGER * now.saturating_sub(self.began);
+        self.ends = now.saturating_add(self.turn.saturating_mul(unseen));
+    }
+
+    /// One of the last two in front has gone: had its turn, or has led.
+    pub fn turn_is_over(&mut self, now: Mark) {
+        if !self.is_open() {
+            self.ends = if self.is_on(now) { now.saturating_add(self.turn) } else { 0 };
+        }
     }
 }

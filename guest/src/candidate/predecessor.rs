@@ -1,0 +1,117 @@
+//! Whom a waiting candidate follows: its predecessor, and the candidate in front of that one.
+
+use alloc::vec::Vec;
+
+use super::common::{CandidateContext, Check};
+use crate::context::{Context, WatchHandle, Watcher};
+use crate::layout::Layout;
+use crate::types::{Change, Entry, Revision};
+
+/// The candidate in front of ours.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Predecessor {
+    pub key: Vec<u8>,
+    pub created: Revision,
+    pub front: Front,
+    pub watch: WatchHandle,
+    /// Of all keys that this candidate follows, and its own.
+    pub check: Check,
+}
+
+/// Who is in front of the predecessor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Front {
+    /// Nobody, by a read that was sent in this stretch of the lease's time. New keys come behind, so once
+    /// the predecessor goes in the same stretch, this candidate is first in line.
+    Nobody(Option<u32>),
+    Candidate(Farther),
+    /// Other data lie there.
+    Unknown,
+}
+
+/// The candidate in front of the predecessor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Farther {
+    pub key: Vec<u8>,
+    pub created: Revision,
+    pub watch: WatchHandle,
+    /// By a read that was sent in this stretch of the lease's time, nobody is in front of this one.
+    pub is_first_in: Option<u32>,
+}
+
+/// The predecessor of before, while a read shows who it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Former {
+    pub key: Vec<u8>,
+    pub created: Revision,
+    pub watch: WatchHandle,
+    /// When it was deleted, as its watch told meanwhile. The read may have been answered before.
+    pub deleted: Option<Revision>,
+}
+
+impl Predecessor {
+    /// Whether this is its key, and still counts.
+    pub fn is_intact(&self, layout: &Layout, entry: &Entry) -> bool {
+        entry.created == self.created && layout.counts(entry)
+    }
+
+    /// A read shows who is in front now. Until then only the watch of this key goes on.
+    pub fn leave(self, context: &mut Context) -> Former {
+        let Predecessor { key, created, front, watch, check } = self;
+        context.forget(check.call);
+        if let Some(watch) = front.watch() {
+            context.unwatch(watch);
+        }
+        Former { key, created, watch, deleted: None }
+    }
+}
+
+impl Front {
+    /// By a read that was sent in this stretch of the lease's time, these are in front of the predecessor.
+    pub fn enter(
+        cx: &mut CandidateContext<'_>,
+        in_front: Vec<Entry>,
+        stretch: Option<u32>,
+    ) -> Front {
+        let is_alone = in_front.len() == 1;
+        match in_front.into_iter().next() {
+            None => Front::Nobody(stretch),
+            Some(entry) if cx.common.layout.counts(&entry) => {
+                let watcher = Watcher::Front(cx.common.election);
+                Front::Candidate(Farther {
+                    watch: cx.context.watch(watcher, entry.key.clone(), false),
+                    key: entry.key,
+                    created: entry.created,
+                    is_first_in: stretch.filter(|_| is_alone),
+                })
+            }
+            Some(_) => Front::Unknown,
+        }
+    }
+
+    pub fn watch(&self) -> Option<WatchHandle> {
+        match self {
+            Front::Candidate(farther) => Some(farther.watch),
+            Front::Nobody(_) | Front::Unknown => None,
+        }
+    }
+}
+
+impl Former {
+    /// Notes what its watch tells.
+    pub fn note(&mut self, layout: &Layout, change: &Change) {
+        match change {
+            Change::Deleted(deletion) if deletion.key == self.key => {
+                self.deleted = Some(deletion.at);
+            }
+            // It lost its lease, or another key is in its place: what the read shows may be older.
+            Change::Put(entry) if entry.created != self.created || !layout.counts(entry) => {
+                self.watch.miss(entry.modified);
+            }
+            Change::Put(_) | Change::Deleted(_) => {}
+            Change::Started(_) | Change::Ended(_) => {
+                self.watch.note(change);
+            }
+        }
+    }
+}
