@@ -1,13 +1,22 @@
-"""Each change of a transcript that breaks a rule is refused, by the rule that it breaks."""
+"""Each change of a transcript that breaks a rule is refused, by the rule that it breaks.
+
+`test_judge.py --write DIR` also writes each one to DIR/NAME.jsonl, and what is said of it to DIR/NAME.txt:
+the tests of `incumbent replay` want the same of that.
+"""
 
 import copy
 import json
 import pathlib
+import sys
 import unittest
 
 import judge
 
 STEPS = pathlib.Path(__file__).parent.parent / "transcripts" / "steps"
+
+
+# Where the changed stories are written.
+WRITTEN = None
 
 
 def lines_of(name):
@@ -46,6 +55,13 @@ class Refused(unittest.TestCase):
         fault, _ = judge.judge(lines)
         self.assertIsNotNone(fault, "nothing is wrong with it")
         self.assertIn(why, fault)
+        if WRITTEN and len({line.source for line in lines}) == 1:
+            name = f"{self.id().rpartition('.')[2]}_{len(list(WRITTEN.glob('*.txt')))}"
+            header = lines[0].path.read_text().splitlines()[0]
+            texts = [header, *(json.dumps(line.content) for line in lines)]
+            (WRITTEN / f"{name}.jsonl").write_text("\n".join(texts) + "\n")
+            number = next(it for it, line in enumerate(lines, 2) if f", line {line.number}:" in fault)
+            (WRITTEN / f"{name}.txt").write_text(f"line {number}: {fault.partition(': ')[2]}")
 
     def test_the_stories_themselves_are_good(self):
         for path in sorted(STEPS.glob("*.jsonl")):
@@ -76,7 +92,7 @@ class Refused(unittest.TestCase):
         value = command["val"]["val"]
         value["valid-until"] = str(min(int(value["valid-until"]), 59_400_000_000))
         news = [it for it in line.content["events"] if it["tag"] == "watched"]
-        early.content["events"] += json.loads(json.dumps(news).replace('"10"', '"6"'))
+        early.content["events"] += copy.deepcopy(news)
         early.content["step"]["commands"].append(command)
         self.assert_refused(lines, "nothing shows")
 
@@ -142,4 +158,7 @@ class Refused(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--write"]:
+        WRITTEN = pathlib.Path(sys.argv.pop(2))
+        sys.argv.pop(1)
     unittest.main()

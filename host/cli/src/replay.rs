@@ -3,10 +3,12 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `source` | the files, and their lines |
+//! | `judge` | whether the elector kept to the model that is proved |
 //! | `story` | what one recording tells |
 //! | `merge` | several instances' stories as one |
 //! | `timeline` | a picture of them |
 
+mod judge;
 mod merge;
 mod source;
 mod story;
@@ -21,6 +23,7 @@ use incumbent::Component;
 use incumbent::recording::{Compared, Head, Line, Replay};
 use serde_json::Value;
 
+use self::judge::Judge;
 use self::merge::{Merged, Told};
 use self::source::{Lines, Source};
 use self::story::{Story, rfc3339};
@@ -39,6 +42,8 @@ struct Comparison {
     first: Option<String>,
     /// From when to when nothing could be compared.
     gap: Option<(u64, u64)>,
+    /// The first law that it breaks, as a sentence.
+    fault: Option<String>,
 }
 
 pub fn replay(common: &Common, replay: &args::Replay) -> Result<Status, End> {
@@ -64,14 +69,15 @@ pub fn replay(common: &Common, replay: &args::Replay) -> Result<Status, End> {
         lines.push(comparison.line(common.output, story, Component::SHA256));
     }
     print(lines.join("\n"))?;
-    let differ = comparisons.iter().any(|comparison| comparison.differ > 0);
-    Ok(if differ { Status::NotFound } else { Status::Done })
+    let is_wrong = |it: &Comparison| it.differ > 0 || it.fault.is_some();
+    Ok(if comparisons.iter().any(is_wrong) { Status::NotFound } else { Status::Done })
 }
 
 /// Reads a recording: tells its story, and compares.
 fn play(source: Source, component: &Component) -> Result<(Story, Comparison), End> {
     let mut replay = Replay::new(component.clone());
     let mut story = Story::new(source.head);
+    let mut judge = Judge::default();
     let mut comparison = Comparison::default();
     let mut expected = None;
     for (segment, path) in source.files {
@@ -79,12 +85,22 @@ fn play(source: Source, component: &Component) -> Result<(Story, Comparison), En
             say(&format!("the segments before {} are missing", path.display()));
             replay = Replay::new(component.clone());
             story.is_interrupted();
+            judge.is_interrupted();
         }
         expected = Some(segment.saturating_add(1));
         let mut lines = Lines::open(&path)?;
         while let Some((number, line)) = lines.next()? {
             let compared = replay.compare(&line);
-            comparison.add(&line, &compared, || format!("{}, line {number}", path.display()));
+            let place = || format!("{}, line {number}", path.display());
+            comparison.add(&line, &compared, place);
+            // In a transcript, another elector has nothing to do with the one before.
+            if story.head.recording.is_empty() && matches!(line, Line::Open { .. }) {
+                judge = Judge::default();
+            }
+            if comparison.fault.is_none() {
+                comparison.fault =
+                    judge.line(&line).err().map(|fault| format!("{}: {fault}", place()));
+            }
             story.line(&line);
             if story.is_too_long() {
                 return Err(bad_input(format!(
@@ -137,7 +153,7 @@ impl Comparison {
 
     /// What came of it, at the end.
     fn line(&self, form: Form, story: &Story, own: &str) -> String {
-        let Self { same, differ, incomparable, first, gap } = self;
+        let Self { same, differ, incomparable, first, gap, fault } = self;
         let other_bytes = !story.head.component.is_empty() && story.head.component != own;
         if form == Form::Json {
             return json(&Value::from_iter([
@@ -147,6 +163,7 @@ impl Comparison {
                 field("differ", *differ),
                 field("incomparable", *incomparable),
                 field("first_difference", first.clone()),
+                field("broken_law", fault.clone()),
                 field("other_component", other_bytes),
             ]));
         }
@@ -174,6 +191,9 @@ impl Comparison {
         }
         if let Some(first) = first {
             text += &format!("\nthe first difference: {first}");
+        }
+        if let Some(fault) = fault {
+            text += &format!("\na law is broken at {fault}");
         }
         text
     }

@@ -1,6 +1,6 @@
 //! Recordings, and what `incumbent replay` tells of them: on the store of one machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use incumbent_tests::steps::{Dynamic, replayed};
 
@@ -114,6 +114,41 @@ fn the_story_has_causes_and_the_component_says_it_again() {
     changed("\"format\":1", "\"format\":2").expect(2).says(&["is of format 2", "reads 1"]);
     let value = "\"value\":\"~";
     changed(value, "\"value\":\"~00:99999999999\",\"was\":\"").expect(2).says(&["too large"]);
+}
+
+/// What `tests/proof/judge.py` refuses, with the guards of the model that is proved, is refused here in the
+/// same sentence.
+#[test]
+fn a_broken_law_is_told_with_its_line() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
+    let folder = Folder::new();
+    let mut python = Command::new("python3");
+    python.arg(tests.join("proof/test_judge.py")).arg("--write").arg(folder.path(""));
+    end(python).expect(0);
+    let mut refused = 0;
+    for file in fs::read_dir(folder.path("")).unwrap() {
+        let story = file.unwrap().path();
+        if story.extension() != Some("jsonl".as_ref()) {
+            continue;
+        }
+        let fault = fs::read_to_string(story.with_extension("txt")).unwrap();
+        let mut command = incumbent(["replay"]);
+        command.arg(&story);
+        let told = end(command).expect(1).stdout;
+        let wanted = format!("a law is broken at {}, {fault}", story.display());
+        assert!(told.contains(&wanted), "{wanted}\n{told}");
+        refused += 1;
+    }
+    assert!(refused >= 10, "{refused}");
+
+    for stories in ["steps", "recorded"] {
+        let mut command = incumbent(["replay"]);
+        command.arg(tests.join("transcripts").join(stories));
+        let told = end(command).stdout;
+        let faults: Vec<&str> =
+            told.lines().filter(|line| line.starts_with("a law is broken")).collect();
+        assert_eq!(faults, [""; 0]);
+    }
 }
 
 #[test]
