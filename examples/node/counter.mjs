@@ -1,10 +1,11 @@
 // Leaders of an election count a number in etcd up together: each reads it, and writes it one
 // higher, guarded by its term, and expecting the revision that it read. What happens is written
-// down for the judge: tests/src/soak/log.rs has the lines.
+// down for the judges: tests/src/soak/log.rs has the lines, and what the elector did is recorded.
 //
 //     node counter.mjs --store etcd://127.0.0.1:2379 --process NAME --logs DIR --ttl SECONDS
 //         [--election my-service] [--contest race] [--seed N]
 
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { ElectionError, now, Session } from './incumbent/session.mjs';
@@ -61,7 +62,8 @@ async function connect() {
   const deadline = Date.now() + CONNECT_TIMEOUT;
   for (;;) {
     try {
-      return await Session.connect(store, { identity: me, ttl: Number(options.ttl) });
+      const record = { dir: path.join(logs, 'recordings'), values: true };
+      return await Session.connect(store, { identity: me, ttl: Number(options.ttl), record });
     } catch (error) {
       if (over.signal.aborted) process.exit(0);
       if (Date.now() > deadline) throw error;

@@ -3,7 +3,8 @@
 `.venv/bin/python counter.py --process worker-1 --logs . --ttl 10 [--store etcd://127.0.0.1:2379]`
 
 Each reads the number, and writes it one higher: guarded by its term, and only if nobody has
-written it since. What it sees is a JSON object a line in LOGS/PROCESS.jsonl. SIGTERM ends it.
+written it since. What it sees is a JSON object a line in LOGS/PROCESS.jsonl, and what its elector did is
+recorded in LOGS/recordings. SIGTERM ends it.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from typing import Any, TextIO, TypeVar
 
 from wasmtime.component import Variant
 
-from incumbent import Conflict, Leadership, Refused, Session, Stale, Unknown, Unreachable, connect
+from incumbent import Conflict, Leadership, Recording, Refused, Session, Stale, Unknown, Unreachable, connect
 from incumbent.component import now
 from incumbent.errors import sentence
 
@@ -69,7 +70,9 @@ class Counter:
     async def connect(self) -> Session:
         while True:
             try:
-                return await connect(self.chosen.store, self.chosen.process, self.chosen.ttl, on_notice=self.note)
+                record = Recording(self.chosen.logs / "recordings", values=True)
+                chosen = self.chosen.store, self.chosen.process, self.chosen.ttl
+                return await connect(*chosen, on_notice=self.note, record=record)
             except Unreachable as error:
                 # What was cut off will be healed.
                 print(f"not yet: {error}", file=sys.stderr)

@@ -1,6 +1,6 @@
 //! One election of all: hosts in Rust, Node.js and Python take turns with one another and
 //! with candidates that are not ours, are killed and paused, and count together. Their logs
-//! are judged like the logs of a soak.
+//! and recordings are judged like those of a soak.
 //!
 //! Wants `./setup.sh node python`. Without it the tests say that they were skipped, unless
 //! `INCUMBENT_ALL_EXAMPLES` is set.
@@ -16,8 +16,10 @@ use incumbent_tests::etcd::{Etcd, Version};
 use incumbent_tests::on_each_version;
 use incumbent_tests::program::Running;
 use incumbent_tests::soak::faults::Fault;
+use incumbent_tests::soak::host::RECORDINGS;
 use incumbent_tests::soak::hosts::{Host, Program};
 use incumbent_tests::soak::log::{self, Event, Log, Settings, nanoseconds};
+use incumbent_tests::soak::recordings;
 use incumbent_tests::soak::run::finish;
 use incumbent_tests::soak::servers::Store;
 use incumbent_tests::soak::terms::{self, Report};
@@ -250,9 +252,11 @@ impl World {
             .expect_soon("all end in order")
             .await;
         let report = terms::judge(&log::read(self.logs.path()).expect("logs"));
-        if !report.is_good() {
+        let recorded = recordings::judge(&self.logs.path().join(RECORDINGS));
+        println!("{recorded:?}");
+        if !report.is_good() || recorded.is_err() {
             self.logs.disable_cleanup(true);
-            panic!("{report}\nthe logs are in {}", self.logs.path().display());
+            panic!("{report}\n{recorded:?}\nthe logs are in {}", self.logs.path().display());
         }
         report
     }
