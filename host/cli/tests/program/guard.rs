@@ -350,7 +350,8 @@ fn what_the_command_leaves_behind_is_asked_and_killed_before_others_lead(etcd: E
         ),
     ] {
         let work = Work::new(script);
-        let arguments = ["--once", "--ttl", ttl, "--stop-timeout", "300ms"];
+        // Time for a trap on a busy machine.
+        let arguments = ["--once", "--ttl", ttl, "--stop-timeout", "2s"];
         let mut running = Running::start(work.command(&etcd, &arguments));
         let left = work.pid("left");
         until("it is dead", || {
