@@ -1,14 +1,19 @@
 //! The transcripts of `tests/transcripts`, played natively and, with the feature
 //! `component`, through wasm: the same steps, to the letter. And the same as data, in
-//! `steps/` beside them.
+//! `steps/` beside them. With all features, simulated runs are recorded in that form too, and held to the
+//! model that is proved.
 //!
 //! `TRANSCRIPTS=rewrite cargo test -p incumbent-tests --test transcripts` writes the stories
 //! anew, within a second: read the difference, and commit it only when you understand it.
 //! With `--workspace --all-features` it writes the data as well.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use incumbent_tests::transcript::{Native, Subject, all, replay};
+
+/// The story of answers to nothing.
+const STRANGERS: &str = "duplicates_and_strangers";
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts")
@@ -54,6 +59,25 @@ fn write(path: &Path, text: &str) {
     let new = path.with_extension(format!("new-{:?}", std::thread::current().id()));
     std::fs::write(&new, text).expect("writable");
     std::fs::rename(&new, path).expect("writable");
+}
+
+/// Or else an event means nothing, and the story shows less than it says.
+#[test]
+fn each_answer_and_report_is_of_a_request() {
+    for (name, story) in all(&folder(), "txt") {
+        let mut asked = BTreeSet::new();
+        for line in story.lines() {
+            let call = line.strip_prefix("> call #").or(line.strip_prefix("> watch ~"));
+            asked.extend(call.and_then(|rest| rest.split(' ').next()));
+            let told = line.strip_prefix('#').or(line.strip_prefix('~'));
+            let told = told.filter(|rest| rest.starts_with(|it: char| it.is_ascii_digit()));
+            if let Some(id) = told.and_then(|rest| rest.split(' ').next())
+                && name != STRANGERS
+            {
+                assert!(asked.contains(id), "{name}.txt answers what nobody has asked: {line}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -165,5 +189,35 @@ fn every_page_gives_the_right_count() {
             .filter_map(|pair| pair[0].parse::<usize>().ok())
             .collect();
         assert_eq!(counts, [data], "the number of files in tests/transcripts/{page}");
+    }
+}
+
+/// Each run is judged by `tests/proof/judge.py`.
+#[cfg(feature = "etcd")]
+fn keep_to_the_model(seeds: u64) {
+    use incumbent_simulation::plan::Plan;
+    use incumbent_simulation::write_recordings;
+    use incumbent_tests::soak::recordings::judge;
+
+    let folder = tempfile::TempDir::with_prefix("incumbent-simulated-").expect("a folder");
+    for seed in 0..seeds {
+        let dir = folder.path().join(seed.to_string());
+        write_recordings(&Plan::draw(seed), &dir).expect("is recorded");
+    }
+    println!("{}", judge(folder.path()).unwrap_or_else(|faults| panic!("{faults}")));
+}
+
+#[test]
+#[cfg(feature = "etcd")]
+fn simulated_runs_keep_to_the_model() {
+    keep_to_the_model(10);
+}
+
+#[cfg(feature = "etcd")]
+mod long {
+    #[test]
+    #[ignore = "long: `just test-all` runs it"]
+    fn simulated_runs_keep_to_the_model() {
+        super::keep_to_the_model(300);
     }
 }

@@ -189,6 +189,17 @@ pub fn record(plan: &Plan) -> Result<BTreeMap<usize, String>, String> {
     Ok(recorders.into_iter().map(|(process, recorder)| (process, recorder.text())).collect())
 }
 
+/// Writes these recordings to a directory, which is made, a file for each process.
+#[cfg(feature = "component")]
+pub fn write_recordings(plan: &Plan, dir: &std::path::Path) -> Result<(), String> {
+    std::fs::create_dir_all(dir).map_err(|error| error.to_string())?;
+    for (process, text) in record(plan)? {
+        let file = dir.join(format!("process-{process}.jsonl"));
+        std::fs::write(file, text).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
 /// The least plan, in faults, that still breaks the same law.
 pub fn shrink(plan: &Plan, broken: &Broken) -> Plan {
     let mut least = plan.clone();

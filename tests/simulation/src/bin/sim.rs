@@ -1,5 +1,5 @@
 //! Simulated elections, by seeds: `just sim --seeds 1000000`, `just sim --seed 7`,
-//! `just sim --elections 10000 --seconds 60`.
+//! `just sim --elections 10000 --seconds 60`, `just sim --seeds 1000 --record DIR`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,10 +30,10 @@ struct Arguments {
     #[cfg(feature = "component")]
     #[arg(long, conflicts_with = "seed")]
     component: bool,
-    /// Of one seed, write what each process's elector was told to this directory, which is made, for
-    /// `incumbent replay`.
+    /// Write what each process's elector was told to this directory, which is made, for
+    /// `incumbent replay` and `just judge --each`. Of several seeds, each has a directory in it.
     #[cfg(feature = "component")]
-    #[arg(long, requires = "seed", value_name = "DIR")]
+    #[arg(long, conflicts_with_all = ["component", "seconds"], value_name = "DIR")]
     record: Option<std::path::PathBuf>,
     /// Of one seed, only what this process has to do with: a transcript.
     #[arg(long, requires = "seed")]
@@ -49,11 +49,15 @@ fn main() -> ExitCode {
     if let Some(seed) = arguments.seed {
         let plan = draw(seed);
         #[cfg(feature = "component")]
-        if let Some(dir) = &arguments.record
-            && let Err(error) = record(&plan, dir)
-        {
-            println!("nothing is recorded in {}: {error}", dir.display());
-            return ExitCode::FAILURE;
+        if let Some(dir) = &arguments.record {
+            if let Err(error) = incumbent_simulation::write_recordings(&plan, dir) {
+                println!("nothing is recorded in {}: {error}", dir.display());
+                return ExitCode::FAILURE;
+            }
+            println!(
+                "recorded: `incumbent replay {}` tells what the electors say to it",
+                dir.display()
+            );
         }
         return match tell(&plan, arguments.process) {
             (Ok(_), told) => {
@@ -73,6 +77,21 @@ fn main() -> ExitCode {
     #[cfg(feature = "component")]
     let run = if arguments.component { incumbent_simulation::run_component } else { run };
     let seeds = arguments.first..arguments.first.saturating_add(arguments.seeds);
+    #[cfg(feature = "component")]
+    if let Some(dir) = &arguments.record {
+        for seed in seeds {
+            let dir = dir.join(seed.to_string());
+            if let Err(error) = incumbent_simulation::write_recordings(&draw(seed), &dir) {
+                println!("seed {seed} is not recorded in {}: {error}", dir.display());
+                return ExitCode::FAILURE;
+            }
+        }
+        println!(
+            "recorded: `just judge --each {}` holds it to the model that is proved",
+            dir.display()
+        );
+        return ExitCode::SUCCESS;
+    }
     let time = arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
     match seeds::run_within(time, seeds, draw, run) {
         Ok(summary) => {
@@ -84,16 +103,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Writes a file for each process.
-#[cfg(feature = "component")]
-fn record(plan: &Plan, dir: &std::path::Path) -> Result<(), String> {
-    std::fs::create_dir_all(dir).map_err(|error| error.to_string())?;
-    for (process, text) in incumbent_simulation::record(plan)? {
-        let file = dir.join(format!("process-{process}.jsonl"));
-        std::fs::write(file, text).map_err(|error| error.to_string())?;
-    }
-    println!("recorded: `incumbent replay {}` tells what the electors say to it", dir.display());
-    Ok(())
 }
