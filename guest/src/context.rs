@@ -76,8 +76,8 @@ pub enum Watcher {
     Own(ElectionId),
     /// A candidate, of the key in front of its own.
     Predecessor(ElectionId),
-    /// A candidate, of the key in front of that one.
-    Front(ElectionId),
+    /// A candidate, of the key in front of its predecessor's.
+    Farther(ElectionId),
     /// An observer, of all that it follows.
     Observer(ElectionId),
     /// A pending deletion, of a key of this election's that may turn up.
@@ -396,6 +396,7 @@ impl Context {
                 self.requests.remove(&(id, watch));
                 let (Watcher::Own(election)
                 | Watcher::Predecessor(election)
+                | Watcher::Farther(election)
                 | Watcher::Observer(election)
                 | Watcher::Cleanup(_, election)) = watcher
                 else {
@@ -412,7 +413,11 @@ impl Context {
                 };
                 self.retry(Timer::Rewatch(watch), failed);
                 // After a compacted revision the watch simply goes on from now.
-                if failed == 1 && !matches!(failure, Failure::Compacted(_)) {
+                // Nor does an election need to hear of the farther key.
+                if failed == 1
+                    && !matches!(failure, Failure::Compacted(_))
+                    && !matches!(watcher, Watcher::Farther(_))
+                {
                     self.trouble(Some(election), failure.clone());
                 }
             }

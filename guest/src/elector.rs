@@ -636,8 +636,8 @@ impl Elector {
             Some(Watcher::Predecessor(election)) => {
                 self.input(election, |state, cx| state.predecessor_changed(cx, change));
             }
-            Some(Watcher::Front(election)) => {
-                self.input(election, |state, cx| state.front_changed(cx, change));
+            Some(Watcher::Farther(election)) => {
+                self.input(election, |state, cx| state.farther_changed(cx, change));
             }
             Some(Watcher::Observer(election)) => {
                 if let Some(Participation::Observer(observer)) = self.elections.get_mut(&election) {

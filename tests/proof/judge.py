@@ -20,7 +20,7 @@ import model
 
 WISHES = b"incumbent-wishes/"
 
-# How many keys in front of its own an elector follows.
+# How many keys in front of its own an elector follows. Where there are more, it does not rest on them.
 MOST_IN_FRONT = 2
 
 # So many answers to reads of a place are remembered: an old one may come late.
@@ -211,7 +211,7 @@ class Elector:
                 for own in [it for it in found if int(it["created"]) == created and self.is_ours(it)]:
                     front = [it for it in found if int(it["created"]) < created]
                     # Other data hide how many there are.
-                    if not front or (complete and all(counts(name, it) for it in front)):
+                    if complete and all(counts(name, it) for it in front):
                         self.shown(name, own, front, at, at, stretches)
             elif selection["order"] == "by-key":
                 for own in [it for it in points if self.is_ours(it)]:
@@ -247,10 +247,14 @@ class Elector:
     def deleted(self, key, at):
         """A key was gone at this revision, for some searches one in front."""
         self.deletions[key] = max(at, self.deletions.get(key, 0))
-        for search in self.fronts.get(key, ()):
+        searches = self.fronts.pop(key, set())
+        for search in searches:
             for ahead, first in self.ahead[search]:
                 if at > first:
                     ahead.discard(key)
+        still = {it for it in searches if any(key in ahead for ahead, _ in self.ahead[it])}
+        if still:
+            self.fronts[key] = still
 
     # What it does.
 

@@ -97,7 +97,7 @@ RULES = (
     "yielding",  # Nothing is removed, and no next term begins, while the work of a term may run.
     "guard",  # A write changes nothing unless the key of its epoch is there.
     "epoch",  # An epoch that was led or removed is dead.
-    "complete",  # The event counts only if the pages have shown all keys that were in front.
+    "complete",  # A read counts only if its pages have shown all keys in front, or that there are none.
     "margin",  # A deadline is earlier by what the clock may lose.
 )
 
@@ -447,7 +447,7 @@ def term(state, candidate, epoch):
 
 
 def elected(state, candidate: CANDIDATE, read: READ):
-    """A candidate is elected because a read has shown nobody in front, or all of these keys were deleted since, as watches told."""
+    """A candidate is elected because all keys that a read has shown in front, if any, were deleted since, as it was told."""
     gone = lambda it: implies(
         state.shown(read, it), state.gone(it, state.shown_created(read, it))
     )

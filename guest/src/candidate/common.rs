@@ -108,8 +108,8 @@ pub trait Inputs {
     fn predecessor_changed(&mut self, _: &mut CandidateContext<'_>, _: Change) -> Next {
         Next::Stay
     }
-    /// A change of the key in front of that one.
-    fn front_changed(&mut self, _: &mut CandidateContext<'_>, _: Change) -> Next {
+    /// A change of the key in front of the predecessor's.
+    fn farther_changed(&mut self, _: &mut CandidateContext<'_>, _: Change) -> Next {
         Next::Stay
     }
 

@@ -8,7 +8,7 @@ use crate::layout::point;
 use crate::types::{Change, Entry, Failure, Revision, Selection, WriteOutcome};
 
 /// So many rivals a race may have. Nobody counts them.
-const RIVALS: usize = 16;
+const RIVALS: u64 = 16;
 
 /// Lost the race, and waits for the rival's key to go.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -35,7 +35,8 @@ pub struct Farther {
     pub key: Vec<u8>,
     pub created: Revision,
     pub watch: WatchHandle,
-    /// By a read that was sent in this stretch of the lease's time, nobody is in front of this one.
+    /// By a read that was sent in this stretch of the lease's time, nobody is in front of this one. None if
+    /// somebody may be.
     pub is_first_in: Option<u32>,
 }
 
@@ -77,7 +78,7 @@ impl Front {
         match in_front.into_iter().next() {
             None => Front::Nobody(stretch),
             Some(entry) if cx.common.layout.counts(&entry) => {
-                let watcher = Watcher::Front(cx.common.election);
+                let watcher = Watcher::Farther(cx.common.election);
                 Front::Candidate(Farther {
                     watch: cx.context.watch(watcher, entry.key.clone(), false),
                     key: entry.key,
@@ -102,7 +103,7 @@ impl Former {
     pub fn note(&mut self, layout: &Layout, change: &Change) {
         match change {
             Change::Deleted(deletion) if deletion.key == self.key => {
-                self.deleted = Some(deletion.at);
+                self.deleted = self.deleted.max(Some(deletion.at));
             }
             // It lost its lease, or another key is in its place: what the read shows may be older.
             Change::Put(entry) if entry.created != self.created || !layout.counts(entry) => {

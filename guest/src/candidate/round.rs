@@ -39,15 +39,20 @@ impl Round {
         self.ends == FAR
     }
 
-    /// Its candidate is in line again, among so many. Of those in front it sees the last two go.
-    pub fn set_end(&mut self, now: Mark, in_line: usize) {
-        let in_line = if in_line < NEWEST as usize { in_line as u64 } else { MANY };
-        let unseen = in_line.saturating_sub(2).max(1);
+    /// Its candidate is in line again. So many turns of others pass until it sees one of them end.
+    pub fn set_end(&mut self, now: Mark, turns: u64) {
         self.turn = LONGER * now.saturating_sub(self.began);
-        self.ends = now.saturating_add(self.turn.saturating_mul(unseen));
+        self.ends = now.saturating_add(self.turn.saturating_mul(turns));
     }
 
-    /// One of the last two in front has gone: had its turn, or has led.
+    /// How many turns of others pass until a candidate at the end of such a line sees one of them end: it
+    /// follows the two in front of its own key.
+    pub fn unseen_turns(in_line: usize) -> u64 {
+        let in_line = if in_line < NEWEST as usize { in_line as u64 } else { MANY };
+        in_line.saturating_sub(2).max(1)
+    }
+
+    /// Whoever was first in line has gone, and was there for a turn, or longer because it led.
     pub fn turn_is_over(&mut self, now: Mark) {
         if !self.is_open() {
             self.ends = if self.is_on(now) { now.saturating_add(self.turn) } else { 0 };

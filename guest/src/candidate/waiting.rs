@@ -9,6 +9,7 @@ use super::common::{
 };
 use super::place::{self, Place};
 use super::predecessor::{Farther, Former, Front, Predecessor};
+use super::round::Round;
 use crate::context::{Answer, Context, Purpose, Watcher, snapshot, unfit};
 use crate::layout::{point_of_key, wishes_of};
 use crate::search::Search;
@@ -92,7 +93,7 @@ impl Waiting {
     }
 
     /// The predecessor is gone: reads who is in front now.
-    fn check_without_predecessor(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+    fn forget_predecessor_and_check(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         self.position.release(cx.context);
         self.check_predecessor(cx)
     }
@@ -136,6 +137,9 @@ impl Waiting {
         let watch = match former {
             Some(former) if former.key == entry.key && former.created == entry.created => {
                 gone = former.deleted.filter(|deleted| *deleted > seen);
+                if in_front.is_empty() {
+                    cx.common.round.turn_is_over(cx.context.now);
+                }
                 former.watch
             }
             former => {
@@ -175,7 +179,9 @@ impl Waiting {
         let seen = check.seen;
         // Or else it is old news of an earlier key of that name.
         let is_news = at > seen;
-        cx.common.round.turn_is_over(cx.context.now);
+        if is_news && matches!(front, Front::Nobody(_)) {
+            cx.common.round.turn_is_over(cx.context.now);
+        }
         let is_open = cx.common.round.is_open();
         match core::mem::replace(front, Front::Unknown) {
             Front::Nobody(stretch) if is_news && Self::is_next(cx, stretch) => {
@@ -194,19 +200,19 @@ impl Waiting {
                 if let Some(watch) = front.watch() {
                     cx.context.unwatch(watch);
                 }
-                self.check_without_predecessor(cx)
+                self.forget_predecessor_and_check(cx)
             }
         }
     }
 
     /// The candidate in front of the predecessor is gone: nobody is there, or a read shows who.
-    fn front_gone(&mut self, cx: &mut CandidateContext<'_>) -> Next {
-        cx.common.round.turn_is_over(cx.context.now);
+    fn farther_gone(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         if let Position::Behind(predecessor) = &mut self.position
             && let Front::Candidate(Farther { watch, is_first_in: Some(stretch), .. }) =
                 predecessor.front
         {
             predecessor.front = Front::Nobody(Some(stretch));
+            cx.common.round.turn_is_over(cx.context.now);
             cx.context.unwatch(watch);
             return self.cover(cx);
         }
@@ -263,12 +269,13 @@ impl Waiting {
         self.own.take()
     }
 
-    /// Reads both keys if the watches may have missed a change.
+    /// Reads the keys that it follows, and its own, if the watches may have missed a change.
     fn cover(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         if let Position::Behind(predecessor) = &self.position {
             let watch = predecessor.watch;
-            let of_front = predecessor.front.watch().unwrap_or(watch);
-            if predecessor.check.is_due(cx, &[self.own.watch, watch, of_front]) {
+            // What is farther ahead is not waited for.
+            let farther = predecessor.front.watch().filter(|watch| watch.started.is_some());
+            if predecessor.check.is_due(cx, &[self.own.watch, watch, farther.unwrap_or(watch)]) {
                 return self.check(cx);
             }
         }
@@ -283,8 +290,8 @@ impl Waiting {
         }
     }
 
-    /// Whether this candidate leads without a read, now that the predecessor is gone, and nobody was in
-    /// front of that by a read that was sent in this stretch.
+    /// Whether it may lead without a read, now that all in front are gone, as a read in this stretch has
+    /// shown them.
     fn is_next(cx: &CandidateContext<'_>, stretch: Option<u32>) -> bool {
         stretch == cx.stretch()
             && !cx.common.round.is_open()
@@ -355,7 +362,8 @@ impl Waiting {
         if cx.common.round.is_open() && cx.common.layout.contest == Contest::Queue {
             let in_line = beside.next().unwrap_or_default();
             if matches!(place, Place::Behind(..)) {
-                cx.common.round.set_end(cx.context.now, in_line.len());
+                let turns = Round::unseen_turns(in_line.len());
+                cx.common.round.set_end(cx.context.now, turns);
             }
         }
         if !cx.common.layouts_compared {
@@ -403,7 +411,15 @@ impl Waiting {
             && let Some(entry) = reading.entry(&predecessor.key)
         {
             if !entry.is_some_and(|it| predecessor.is_intact(&cx.common.layout, &it)) {
-                return self.check_without_predecessor(cx);
+                return self.forget_predecessor_and_check(cx);
+            }
+            // A regular check may have been asked before the farther key was followed.
+            let is_complete = match &predecessor.front {
+                Front::Candidate(farther) => reading.entry(&farther.key).is_some(),
+                Front::Nobody(_) | Front::Unknown => true,
+            };
+            if !is_complete {
+                return self.cover(cx);
             }
             predecessor.check.seen = reading.at;
             let is_outdated = match &predecessor.front {
@@ -412,7 +428,7 @@ impl Waiting {
                     Some(Some(entry)) if entry.created == farther.created => {
                         !cx.common.layout.counts(&entry)
                     }
-                    Some(_) => return self.front_gone(cx),
+                    Some(_) => return self.farther_gone(cx),
                     None => false,
                 },
                 Front::Unknown => false,
@@ -594,12 +610,12 @@ impl Inputs for Waiting {
                 self.predecessor_gone(cx, deletion.at)
             }
             // That another key is in its place does not make us the leader: a read decides.
-            Change::Put(_) | Change::Deleted(_) => self.check_without_predecessor(cx),
+            Change::Put(_) | Change::Deleted(_) => self.forget_predecessor_and_check(cx),
             Change::Started(_) | Change::Ended(_) => Next::Stay,
         }
     }
 
-    fn front_changed(&mut self, cx: &mut CandidateContext<'_>, change: Change) -> Next {
+    fn farther_changed(&mut self, cx: &mut CandidateContext<'_>, change: Change) -> Next {
         let Position::Behind(predecessor) = &mut self.position else { return Next::Stay };
         let Predecessor { check, front, .. } = &mut **predecessor;
         let Front::Candidate(farther) = front else { return Next::Stay };
@@ -610,7 +626,7 @@ impl Inputs for Waiting {
             Change::Deleted(deletion)
                 if deletion.key == farther.key && deletion.at > check.seen =>
             {
-                self.front_gone(cx)
+                self.farther_gone(cx)
             }
             Change::Put(entry)
                 if entry.created != farther.created || !cx.common.layout.counts(&entry) =>

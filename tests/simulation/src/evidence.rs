@@ -19,6 +19,8 @@ pub struct Evidence {
     deletions: BTreeMap<Vec<u8>, Revision>,
     /// By a candidate's key and its create revision: what the last reads have shown.
     in_front: BTreeMap<(Vec<u8>, Epoch), VecDeque<InFront>>,
+    /// Of which keys this step has told that.
+    answered: Vec<(Vec<u8>, Epoch)>,
     /// By a candidate's key.
     pages: BTreeMap<Vec<u8>, Pages>,
 }
@@ -29,6 +31,8 @@ struct InFront {
     keys: Vec<Vec<u8>>,
     /// When the first of the pages that showed them was read.
     read: Revision,
+    /// It was told in this step.
+    is_new: bool,
 }
 
 /// Who is in front of a candidate, as pages have shown so far.
@@ -70,18 +74,21 @@ impl Evidence {
     pub fn end_step(&mut self) {
         self.reads.clear();
         self.deleted.clear();
+        for key in std::mem::take(&mut self.answered) {
+            let answers = self.in_front.get_mut(&key);
+            answers.into_iter().flatten().for_each(|it| it.is_new = false);
+        }
     }
 
     /// Whether this term may begin in this step.
     pub fn shows(&self, name: &str, leadership: &Leadership) -> bool {
         let by_news = || {
             let in_front = self.in_front.get(&(leadership.key.clone(), leadership.term.epoch));
-            in_front.into_iter().flatten().any(|InFront { keys, read }| {
+            in_front.into_iter().flatten().any(|InFront { keys, read, is_new }| {
                 let is_gone = |key| self.deletions.get(key).is_some_and(|gone| gone > read);
-                // The answer to the read may come after the news.
-                let is_new = !self.reads.is_empty();
+                // The answer may come after the news.
                 keys.iter().all(is_gone)
-                    && (is_new || keys.iter().any(|key| self.deleted.contains(key)))
+                    && (*is_new || keys.iter().any(|key| self.deleted.contains(key)))
             })
         };
         self.reads.iter().any(|(selections, found)| shows(name, leadership, selections, found))
@@ -102,7 +109,7 @@ impl Evidence {
                     && found.len() < selection.limit as usize
                 {
                     let keys = in_front.into_iter().map(|it| it.key.clone()).collect();
-                    self.note_in_front(at_own, InFront { keys, read: *at });
+                    self.note_in_front(at_own, InFront { keys, read: *at, is_new: true });
                 }
             } else if selection.order == Order::ByKey
                 && let Some(own) =
@@ -116,6 +123,7 @@ impl Evidence {
 
     /// Notes who is in front of a key. An answer may be older than the last one.
     fn note_in_front(&mut self, own: (Vec<u8>, Epoch), in_front: InFront) {
+        self.answered.push(own.clone());
         let known = self.in_front.entry(own).or_default();
         known.push_back(in_front);
         if known.len() > ANSWERS {
@@ -143,7 +151,7 @@ impl Evidence {
         }
         let own_key = (own.key.clone(), own.created);
         let keys = pages.in_front.values().cloned().collect();
-        let in_front = InFront { keys, read: pages.first };
+        let in_front = InFront { keys, read: pages.first, is_new: true };
         self.note_in_front(own_key, in_front);
     }
 }
@@ -164,8 +172,15 @@ pub fn counts(name: &str, entry: &Entry) -> bool {
             || is(key, format!("{lease}")))
 }
 
+/// Whether a read of its place shows the leader's own key.
+pub fn shows_own(leadership: &Leadership, snapshot: &Snapshot) -> bool {
+    let Leadership { term, key, lease, .. } = leadership;
+    let is_own = |it: &Entry| it.key == *key && it.created == term.epoch && it.lease == *lease;
+    snapshot.found.iter().flatten().any(is_own)
+}
+
 /// Whether a read shows the leader's own key, and nobody in front.
-pub fn shows(
+fn shows(
     name: &str,
     leadership: &Leadership,
     selections: &[Selection],

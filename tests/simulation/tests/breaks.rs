@@ -139,6 +139,16 @@ const BREAKS: &[Break] = &[
         elections: None,
     },
     Break {
+        law: Law::ElectedWhenShown,
+        what: "takes the farther one of two in front for the first in line",
+        edits: &[(
+            "candidate/predecessor.rs",
+            "stretch.filter(|_| is_alone)",
+            "stretch.filter(|_| BROKEN || is_alone)",
+        )],
+        elections: None,
+    },
+    Break {
         law: Law::NothingSpins,
         what: "tries again at once",
         edits: &[(

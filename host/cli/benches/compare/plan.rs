@@ -9,7 +9,7 @@ use crate::rounds::{Measured, OnEtcd};
 use crate::tables::{counts, markdown};
 
 /// How often a session checks its places, in seconds, and how many with one read: the elector's
-/// `RECHECK` and half of its `MOST_CHECKED`, because a candidate in line relies on two keys.
+/// `RECHECK` and half of its `MOST_CHECKED`, because a candidate in line relies on two keys or three.
 const CHECKS: f64 = 30.0;
 const CHECKED: f64 = 32.0;
 /// How often an election of the table changes hands, in seconds.

@@ -146,8 +146,8 @@ struct Failing {
 struct Candidate {
     name: String,
     key: Vec<u8>,
-    /// The key in front of it.
-    front: Vec<u8>,
+    /// The keys in front of it that it follows, by their watches.
+    front: BTreeMap<u64, Vec<u8>>,
     gone: Vec<(Vec<u8>, i64, Mark)>,
     /// Its own key was deleted.
     deleted: Option<i64>,
@@ -347,10 +347,13 @@ impl Story {
                 }
                 Command::Watch(watch) if !watch.prefix => {
                     if let Some(candidate) = state.in_line_behind(&watch.key) {
-                        candidate.front.clone_from(&watch.key);
+                        candidate.front.insert(watch.id, watch.key.clone());
                     }
                 }
-                Command::Watch(_) | Command::Unwatch(_) => {}
+                Command::Unwatch(id) => {
+                    state.candidates.values_mut().for_each(|it| drop(it.front.remove(id)));
+                }
+                Command::Watch(_) => {}
                 Command::Notify(notice) => self.notice(state, now, notice),
             }
         }
@@ -432,7 +435,7 @@ impl Story {
         let Change::Deleted(deletion) = &watched.change else { return };
         self.learn(deletion.at, now);
         for candidate in state.candidates.values_mut() {
-            if candidate.front == deletion.key && !deletion.key.is_empty() {
+            if candidate.front.get(&watched.id) == Some(&deletion.key) {
                 candidate.gone.push((deletion.key.clone(), deletion.at, now));
                 if candidate.gone.len() > GONE {
                     candidate.gone.remove(0);

@@ -11,7 +11,7 @@ use crate::types::{
 };
 
 /// How many calls and how many watches an elector may have under way: each of the 10,000
-/// elections that it may hold needs four and three at most.
+/// elections that it may hold needs four of each at most.
 const UNDER_WAY: usize = 100_000;
 
 pub(super) type Verified<T = ()> = Result<T, ComponentError>;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use incumbent_guest::Elector;
 use incumbent_guest::types::*;
 use incumbent_simulation::client::{HeldTerm, OpenWatch};
-use incumbent_simulation::evidence::shows;
+use incumbent_simulation::evidence::shows_own;
 use incumbent_simulation::laws::{Broken, Law, judge};
 use incumbent_simulation::store::Store;
 
@@ -611,19 +611,16 @@ impl Told {
         }
     }
 
-    /// Whether this is a read that shows the leader's key, and nobody in front; or the news that
-    /// somebody has gone, who may have been the last one in front.
+    /// Whether this is a read that shows the leader's key, or the news that somebody has gone: together with
+    /// what was told before, all in front have. `OneLeader` finds who has not.
     fn shows(&self, leadership: &Leadership) -> bool {
-        if let Told::Other(Event::Watched(Watched { change: Change::Deleted(_), .. })) = self {
-            return true;
+        match self {
+            Told::Answer(Pending { answer: Some(Ok(Response::Snapshot(snapshot))), .. }) => {
+                shows_own(leadership, snapshot)
+            }
+            Told::Other(Event::Watched(Watched { change: Change::Deleted(_), .. })) => true,
+            Told::Answer(_) | Told::Other(_) => false,
         }
-        let Told::Answer(Pending { call, answer: Some(Ok(Response::Snapshot(snapshot))), .. }) =
-            self
-        else {
-            return false;
-        };
-        let Operation::Read(selections) = &call.operation else { return false };
-        shows(NAME, leadership, selections, snapshot)
     }
 }
 
