@@ -49,6 +49,8 @@ pub enum Purpose {
     Inspect(ElectionId),
     /// A pending deletion.
     Cleanup(DeletionId),
+    /// All candidates in line, which may have missed wishes.
+    Wishes,
     /// Watches that may be silent, and the keys that were read for each.
     Recheck(Vec<(Asker, Vec<Vec<u8>>)>),
 }
@@ -156,6 +158,8 @@ pub struct Context {
     /// one, even if the store went back.
     pub newest: Epoch,
     pub share: Share,
+    /// All wishes up to this revision are known, of all elections.
+    pub wishes_known_at: Revision,
     commands: Vec<Command>,
     request_timeout: Duration,
     last_request: RequestId,
@@ -320,6 +324,7 @@ impl Context {
     /// Whether wishes were heard later than from this revision on. A watch that is not on does not
     /// count: perhaps the role allows neither to watch wishes nor to read them.
     pub fn missed_wishes_since(&self, at: Revision) -> bool {
+        let at = at.max(self.wishes_known_at);
         self.wishes.and_then(|watch| watch.started).is_some_and(|started| started > at)
     }
 
@@ -328,6 +333,7 @@ impl Context {
         if let Some(watch) = self.wishes.take() {
             self.unwatch(watch);
             self.timers.cancel(Timer::MissedWishes);
+            self.wishes_known_at = 0;
         }
     }
 

@@ -592,6 +592,7 @@ impl Elector {
                 }
             }
             Purpose::Cleanup(id) => self.cleanup.answered(&mut self.context, id, outcome),
+            Purpose::Wishes => self.all_wishes_are(outcome),
             Purpose::Recheck(asked) => match snapshot(outcome) {
                 Ok(snapshot) => self.rechecked(asked, snapshot),
                 Err(failure) => self.recheck_failed(asked, &failure),

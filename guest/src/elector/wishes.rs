@@ -4,15 +4,18 @@ use alloc::vec::Vec;
 
 use super::{Elector, MOST_CHECKED, Participation, keys_of};
 use crate::candidate::{Next, delete_wish};
-use crate::context::{Answer, Asker, Purpose};
-use crate::layout::hash;
+use crate::context::{Answer, Asker, Purpose, snapshot};
+use crate::layout::{hash, point};
 use crate::timers::{MILLISECOND, Timer};
 use crate::types::{
     Change, Duration, ElectionId, Entry, Failure, LeaseId, Operation, Response, Revision,
+    Selection, Snapshot,
 };
 use crate::wish::Wish;
 
-/// For how many elections one read asks for missed wishes. It reads up to four keys for each.
+/// How many wishes there may be in all elections, so that one read shows those that were missed.
+const MOST_AT_ONCE: u32 = 1_000;
+/// For how many elections one read asks if there are more. It reads up to four keys for each.
 const MOST_CAUGHT_UP: usize = MOST_CHECKED / 4;
 /// The pause between two such reads.
 const CATCH_UP_PAUSE: Duration = 10 * MILLISECOND;
@@ -20,11 +23,42 @@ const CATCH_UP_PAUSE: Duration = 10 * MILLISECOND;
 impl Elector {
     /// Takes what the watch of wishes reports.
     pub(super) fn wished(&mut self, change: &Change) {
-        if let Change::Started(_) = change {
-            self.missed_from = 0;
-            self.read_missed_wishes();
+        match change {
+            Change::Started(at) => {
+                // The store may have gone back.
+                if *at < self.context.wishes_known_at {
+                    self.context.wishes_known_at = 0;
+                }
+                if self.next_that_misses(0).is_some() {
+                    let all =
+                        Selection { prefix: true, limit: MOST_AT_ONCE, ..point(Wish::keys()) };
+                    self.context.call(Purpose::Wishes, Operation::Read([all].into()));
+                }
+            }
+            Change::Put(entry) => self.heard(entry),
+            Change::Deleted(_) | Change::Ended(_) => {}
         }
-        let Change::Put(entry) = change else { return };
+    }
+
+    /// The wishes of all elections, unless there are too many: then those of our own are read.
+    pub(super) fn all_wishes_are(&mut self, outcome: Answer) {
+        match snapshot(outcome) {
+            Ok(Snapshot { at, found }) => {
+                let found: Vec<Entry> = found.into_iter().flatten().collect();
+                if found.len() < MOST_AT_ONCE as usize {
+                    self.context.wishes_known_at = at;
+                    found.iter().for_each(|entry| self.heard(entry));
+                    return;
+                }
+            }
+            // The role may allow only the wishes of its own elections.
+            Err(_) => {}
+        }
+        self.missed_from = 0;
+        self.read_missed_wishes();
+    }
+
+    fn heard(&mut self, entry: &Entry) {
         let Some(wish) = Wish::of(entry) else { return };
         // A second candidacy of the name has not begun.
         let election = self.with_hash(hash(wish.name)).find(|election| {
@@ -40,8 +74,7 @@ impl Elector {
     pub(super) fn read_missed_wishes(&mut self) {
         let (mut selections, mut asked) = (Vec::new(), Vec::new());
         while asked.len() < MOST_CAUGHT_UP {
-            let misses = |it: &Participation| it.is_candidate(|it| it.misses_wishes(&self.context));
-            let Some(election) = self.elections.find(self.missed_from, misses) else { break };
+            let Some(election) = self.next_that_misses(self.missed_from) else { break };
             self.missed_from = election.saturating_add(1);
             let selected = self.rechecks(Asker::Election(election));
             asked.push((Asker::Election(election), keys_of(&selected)));
@@ -51,6 +84,12 @@ impl Elector {
             self.context.call(Purpose::Recheck(asked), Operation::Read(selections));
             self.context.set_timer(Timer::MissedWishes, CATCH_UP_PAUSE);
         }
+    }
+
+    /// The first election from this one on whose candidate may have missed wishes.
+    fn next_that_misses(&self, from: ElectionId) -> Option<ElectionId> {
+        let misses = |it: &Participation| it.is_candidate(|it| it.misses_wishes(&self.context));
+        self.elections.find(from, misses)
     }
 
     /// Tells a candidate the wishes that a read at the revision `at` has found.
