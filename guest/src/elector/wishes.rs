@@ -40,19 +40,16 @@ impl Elector {
         }
     }
 
-    /// The wishes of all elections, unless there are too many: then those of our own are read.
+    /// The wishes of all elections. If there are too many, those of our own elections are read.
     pub(super) fn all_wishes_are(&mut self, outcome: Answer) {
-        match snapshot(outcome) {
-            Ok(Snapshot { at, found }) => {
-                let found: Vec<Entry> = found.into_iter().flatten().collect();
-                if found.len() < MOST_AT_ONCE as usize {
-                    self.context.wishes_known_at = at;
-                    found.iter().for_each(|entry| self.heard(entry));
-                    return;
-                }
+        // The role may allow only those.
+        if let Ok(Snapshot { at, found }) = snapshot(outcome) {
+            let found: Vec<Entry> = found.into_iter().flatten().collect();
+            if found.len() < MOST_AT_ONCE as usize {
+                self.context.wishes_known_at = at;
+                found.iter().for_each(|entry| self.heard(entry));
+                return;
             }
-            // The role may allow only the wishes of its own elections.
-            Err(_) => {}
         }
         self.missed_from = 0;
         self.read_missed_wishes();
