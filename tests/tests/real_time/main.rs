@@ -2,5 +2,6 @@
 
 mod cluster;
 mod crowd;
+mod many_elections;
 mod soak;
 mod steady_state;

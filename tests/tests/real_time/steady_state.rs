@@ -13,7 +13,7 @@ on_each_version!(nothing_but_keep_alives_and_a_check);
 const WINDOW: Duration = Duration::from_secs(70);
 
 /// Messages that etcd has received, by method.
-fn received(etcd: &Etcd) -> BTreeMap<String, u64> {
+pub fn received(etcd: &Etcd) -> BTreeMap<String, u64> {
     let mut received = BTreeMap::new();
     for line in etcd.metrics().lines() {
         let Some(labels) = line.strip_prefix("grpc_server_msg_received_total{") else {
