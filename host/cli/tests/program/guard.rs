@@ -338,7 +338,7 @@ fn what_the_command_leaves_behind_is_asked_and_killed_before_others_lead(etcd: E
     for (ttl, script) in [
         // In its group.
         (
-            "2s",
+            "10s",
             "(trap 'echo asked >> asked' TERM; echo here > ready; while :; do sleep 0.01; done) & \
              echo $! > left; until [ -s ready ]; do sleep 0.01; done; exit 0",
         ),
