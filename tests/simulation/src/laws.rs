@@ -103,7 +103,8 @@ struct Asked {
     open: BTreeSet<(Mark, RequestId)>,
     /// The others.
     lapsed: BTreeSet<(Mark, RequestId)>,
-    /// Leases of which the store said that they are gone.
+    /// Leases of which the store said that they are gone, or that the elector has given back: it does so if
+    /// answers take longer than they live.
     gone: BTreeSet<LeaseId>,
     /// It was told that its session is drained.
     drained: bool,
@@ -233,6 +234,9 @@ impl Laws {
         call: &Call,
         terms: &Terms,
     ) -> Result<(), Broken> {
+        if let Operation::Revoke(lease) = call.operation {
+            self.electors[process].gone.insert(lease);
+        }
         match &call.operation {
             Operation::Claim(claim) => {
                 let index = self.election_of(&claim.key);
