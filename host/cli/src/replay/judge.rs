@@ -363,8 +363,10 @@ impl Judge {
         if *epoch <= newest {
             return Err(format!("epoch {epoch} of `{name}` comes after {newest}"));
         }
-        let mut others = self.parts.iter().filter(|(it, _)| it.election == part.election);
-        if others.any(|(part, work)| self.is_at_work(part, work)) {
+        // Not all parts: there may be ten thousand elections.
+        let first = Part { lease: LeaseId::MIN, elector: 0, ..part.clone() };
+        let mut all = self.parts.range(first..).take_while(|(it, _)| it.election == part.election);
+        if all.any(|(part, work)| self.is_at_work(part, work)) {
             return Err(format!(
                 "`{name}` is led in epoch {epoch}, and the work of another term may go on"
             ));
