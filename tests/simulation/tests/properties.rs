@@ -1,10 +1,11 @@
-//! The properties, with what happens drawn at random; `just fuzz` looks further.
+//! The properties, with what happens drawn at random, the same in each run unless `PROPTEST_RNG_SEED`
+//! says otherwise; `just fuzz` looks further.
 
 use incumbent_simulation::properties::elections::{Honesty, Move, play};
 use incumbent_simulation::properties::events;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::{FileFailurePersistence, RngAlgorithm};
+use proptest::test_runner::{FileFailurePersistence, RngAlgorithm, RngSeed};
 
 fn moves(honesty: Honesty) -> impl Strategy<Value = Vec<Move>> {
     use Move::*;
@@ -64,6 +65,10 @@ fn quick(cases: u32) -> ProptestConfig {
         failure_persistence: asked.failure_persistence.map(|_| Box::new(persistence) as _),
         // Most of the time went into the other, which is not optimized here.
         rng_algorithm: RngAlgorithm::XorShift,
+        rng_seed: match asked.rng_seed {
+            RngSeed::Random => RngSeed::Fixed(1),
+            given @ RngSeed::Fixed(_) => given,
+        },
         ..ProptestConfig::default()
     }
 }

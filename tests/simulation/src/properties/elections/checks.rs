@@ -250,7 +250,9 @@ impl World {
         }
         // One lease time, until the last keep-alive is sent, and a few pauses; another one
         // until a lease that was granted late has run out with what was claimed under it.
-        let leases = if self.revived.is_empty() { 1 } else { 2 };
+        let is_grant = |it: &Pending| matches!(it.call.operation, Operation::Grant(_));
+        let may_revive = !self.revived.is_empty() || self.calls.iter().any(is_grant);
+        let leases = if may_revive { 2 } else { 1 };
         self.be_well(self.now + leases * TTL + 3_000 * MS);
         for (election, part) in &self.parts {
             // It, or another candidacy of its name for whose end it waits.
