@@ -278,9 +278,7 @@ class Elector:
             state.put("mark", (self.name, request), now)
         elif tag == "revoke":
             lease = int(value)
-            if not model.may_give_back(state, lease):
-                raise Broken(f"the lease {lease:x} is given back, and work on it may go on")
-            state.put("given_back", lease, True)
+            give_back(state, lease)
         elif tag == "read":
             self.stretches[request] = {self.lease: state.stretch(self.lease)}
         elif tag == "guarded":
@@ -365,6 +363,13 @@ class Elector:
         return it.elector == self.name and it.election == name and self.state.epoch(it) == int(term["epoch"])
 
 
+def give_back(state, lease):
+    """An elector, or the host of one that broke, has the store revoke a lease."""
+    if not model.may_give_back(state, lease):
+        raise Broken(f"the lease {lease:x} is given back, and work on it may go on")
+    state.put("given_back", lease, True)
+
+
 def counts(name, entry):
     """Whether a key is a candidate's in the queue of this name: it ends in its own lease's id."""
     lease = int(entry["lease"])
@@ -387,9 +392,9 @@ class Judge:
                 number = sum(it.startswith(name) for it in self.electors)
                 self.electors[name] = Elector(f"{name}@{number}", self.state, line["open"])
             return
-        if line.get("host", {}).get("tag") == "gap":
-            # What follows rests on what is missing.
-            self.electors.pop(name, None)
+        if "host" in line:
+            self.beside(source, name, int(line["now"]), **line["host"])
+            return
         elector = self.electors.get(name)
         if elector is None or "step" not in line:
             return
@@ -400,6 +405,22 @@ class Judge:
         for command in (line["step"] or {"commands": []})["commands"]:
             elector.obey(command, now)
             self.terms += command["tag"] == "notify" and command["val"]["tag"] == "elected"
+
+    def beside(self, source, name, now, tag, val=None):
+        """Takes what a host did beside the elector."""
+        state = self.state
+        if tag == "gap":
+            # What follows rests on what is missing, and work may have stopped there.
+            self.electors.pop(name, None)
+            for it in [it for it in state.all_at_work() if it.elector.startswith(f"{source}#")]:
+                state.put("works", it, False)
+        elif tag == "yielded":
+            of = [it for it in state.at_work[val["name"]] if state.epoch(it) == int(val["epoch"])]
+            for it in of:
+                state.put("works", it, False)
+        elif tag == "gave-back":
+            state.now = now
+            give_back(state, int(val))
 
 
 class Line(NamedTuple):

@@ -137,6 +137,23 @@ class Refused(unittest.TestCase):
         line.content["step"]["commands"].append({"tag": "call", "val": call})
         self.assert_refused(lines, "given back")
 
+    def test_a_lease_that_its_host_gives_back_while_work_may_go_on(self):
+        """Beside an elector that broke. With the work over, it may go."""
+        lines = lines_of("first_in_line")
+        [(line, command)] = commands(lines, "notify", "elected")
+        lines = lines[: lines.index(line) + 1]
+        value = command["val"]["val"]
+        stopped = {"tag": "yielded", "val": {"name": "jobs", "epoch": value["term"]["epoch"]}}
+        goes = {"tag": "gave-back", "val": value["lease"]}
+
+        def after(*actions):
+            numbered = enumerate(actions, line.number + 1)
+            content = lambda it: {"now": str(line.now + 1), "host": it}
+            return lines + [line._replace(number=number, content=content(it)) for number, it in numbered]
+
+        self.assertIsNone(judge.judge(after({"tag": "broke", "val": "a trap"}, stopped, goes))[0])
+        self.assert_refused(after({"tag": "broke", "val": "a trap"}, goes), "given back")
+
     def test_a_write_in_another_epoch(self):
         lines = lines_of("late_writes_conflict")
         for _, command in commands(lines, "call", "guarded"):

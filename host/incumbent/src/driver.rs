@@ -20,7 +20,7 @@ use tracing::info;
 
 use crate::clock::Clock;
 use crate::elector::{Component, ComponentError};
-use crate::recording::{HostAction, Recorder, Stream};
+use crate::recording::Recorder;
 use crate::store::Store;
 use crate::term::Deadlines;
 use crate::types::{Command, Config, Event, Failure, Mark, Notice, Step};
@@ -78,7 +78,7 @@ fn start(parts: Parts, troubles: broadcast::Sender<Failure>) -> Result<Handle, C
     let (handle, inbox) = Handle::new(&identity, Arc::clone(&clock), &store, timeout, weak);
     let recording = parts.recorder.as_ref().map(Recorder::stream);
     let kept = Arc::clone(&store);
-    let recovery = Recovery::start(component, config, kept, clock.now(), recording.as_ref())?;
+    let recovery = Recovery::start(component, config, kept, clock.now(), recording)?;
     let driver = Driver {
         requests: Some(inbox.requests),
         open: Some(inbox.open),
@@ -89,7 +89,6 @@ fn start(parts: Parts, troubles: broadcast::Sender<Failure>) -> Result<Handle, C
         calls: Calls::new(store, handle.answered.clone()),
         registrants: Registrants::new(deadlines, troubles),
         recovery,
-        recording,
         sleep: None,
         closing: None,
         close_by: Mark::MAX,
@@ -112,7 +111,6 @@ struct Driver {
     calls: Calls,
     registrants: Registrants,
     recovery: Recovery,
-    recording: Option<Stream>,
     sleep: Option<(Mark, BoxFuture<'static, ()>)>,
     /// Callers that wait for the end of the session.
     closing: Option<Vec<oneshot::Sender<()>>>,
@@ -136,7 +134,7 @@ impl Driver {
         for (_, registrant) in mem::take(&mut self.registrants.all) {
             registrant.withdraw(None);
         }
-        if let Some(recording) = &mut self.recording {
+        if let Some(recording) = &mut self.recovery.recording {
             recording.close();
         }
         for done in self.closing.take().into_iter().flatten() {
@@ -196,8 +194,7 @@ impl Driver {
     fn turn(&mut self) {
         self.recovery.end_due(self.clock.now(), &mut self.registrants);
         if self.closing.is_none()
-            && let Err(error) =
-                self.recovery.reopen(self.clock.now(), &self.registrants, self.recording.as_ref())
+            && let Err(error) = self.recovery.reopen(self.clock.now(), &self.registrants)
         {
             self.broke(&error);
         }
@@ -223,7 +220,7 @@ impl Driver {
             return;
         };
         let step = elector.handle(now, &events);
-        if let Some(recording) = &self.recording {
+        if let Some(recording) = &self.recovery.recording {
             recording.stepped(now, events, step.as_ref().ok().cloned());
         }
         match step.and_then(|step| self.obey(now, step)) {
@@ -266,13 +263,9 @@ impl Driver {
     /// Drops all that is outstanding with the elector.
     fn broke(&mut self, error: &ComponentError) {
         self.deadline = None;
-        self.events.clear();
+        let untold = self.events.clear();
         let leases = self.calls.give_up();
-        let now = self.clock.now();
-        if let Some(recording) = &self.recording {
-            recording.did(now, HostAction::Broke(recovery::chain(error)));
-        }
-        self.recovery.broke(now, error, leases, &mut self.registrants);
+        self.recovery.broke(self.clock.now(), error, leases, untold, &mut self.registrants);
     }
 }
 

@@ -19,7 +19,7 @@ mod recorder;
 mod replay;
 mod writer;
 
-pub use action::{ExpiredTerm, HostAction, KnownElection};
+pub use action::{HostAction, KnownElection, NamedTerm};
 pub use line::{Head, Line};
 pub(crate) use recorder::{Recorder, Stream};
 pub use replay::{Compared, Replay};

@@ -12,10 +12,12 @@ pub(crate) enum Stream {}
 
 pub(crate) enum HostAction {
     Broke(String),
-    Expired(ExpiredTerm),
+    Yielded(NamedTerm),
+    GaveBack(i64),
+    Expired(NamedTerm),
 }
 
-pub(crate) struct ExpiredTerm {
+pub(crate) struct NamedTerm {
     pub(crate) name: String,
     pub(crate) epoch: i64,
 }
@@ -43,7 +45,7 @@ impl Stream {
         match *self {}
     }
 
-    pub(crate) fn did(&self, _: Mark, _: HostAction) {
+    pub(crate) fn did(&self, _: HostAction) {
         match *self {}
     }
 

@@ -187,3 +187,62 @@ async fn an_elector_that_broke_breaks_again() {
     let other = compared(Component::embedded().unwrap(), &lines);
     assert!(other.iter().any(|one| matches!(one, Compared::Differs(_))), "{other:?}");
 }
+
+/// So that it can be judged: no lease goes while work on it may go on.
+#[tokio::test]
+async fn what_a_host_does_after_its_elector_broke_is_recorded() {
+    for (stops_early, expected) in
+        [(true, "broke, yielded, gave-back"), (false, "broke, gave-back, yielded")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let steps = [step([grant(TTL, SECOND)]), step([elects(TERM, 7, TTL)])];
+        let component = Some(hostile::breaking(&steps, "").into());
+        let (store, clock) = (Generous::default(), ManualClock::default());
+        let options =
+            Options { component, clock: Arc::new(clock.clone()), ..recorded(dir.path(), "one") };
+        let session = Session::open(store, options).expect_soon("opens").await;
+        let mut troubles = session.troubles();
+        let mut candidate = session.election("jobs").join();
+        let leadership = candidate.elected().expect_soon("leads").await;
+        drop(session.election("other").observe());
+        troubles.next().expect_soon("it breaks").await;
+        drop(candidate);
+        if stops_early {
+            drop(leadership);
+            yields().await;
+        } else {
+            clock.advance(Duration::from_secs(10));
+            yields().await;
+            drop(leadership);
+        }
+        yields().await;
+        soon("it closes", session.close()).await.unwrap();
+        let lines: Vec<_> =
+            lines(dir.path()).iter().map(|line| Line::read(line).unwrap()).collect();
+        let told: Vec<_> = lines.iter().filter_map(after_the_break).collect();
+        // The next elector breaks as well.
+        let told = told.join(", ");
+        assert!(told.starts_with(expected), "{told}");
+    }
+}
+
+fn after_the_break(line: &Line) -> Option<&'static str> {
+    let Line::Host { action, .. } = line else { return None };
+    match action {
+        HostAction::Broke(_) => Some("broke"),
+        HostAction::Yielded(term) => {
+            assert_eq!((&*term.name, term.epoch), ("jobs", TERM.epoch));
+            Some("yielded")
+        }
+        HostAction::GaveBack(lease) => {
+            assert_eq!(*lease, 7);
+            Some("gave-back")
+        }
+        HostAction::Clock(_)
+        | HostAction::Expired(_)
+        | HostAction::Gap(_)
+        | HostAction::Elections(_)
+        | HostAction::Closed
+        | _ => None,
+    }
+}

@@ -124,19 +124,45 @@ impl Judge {
                 self.electors.insert(*elector, Elector::new(self.opened, config));
                 Ok(())
             }
-            // What follows rests on what is missing.
-            Line::Host { elector, action: HostAction::Gap(_), .. } => {
-                self.electors.remove(elector);
-                Ok(())
-            }
+            Line::Host { elector, now, action } => self.beside(*elector, *now, action),
             Line::Step { elector, now, events, step } => {
                 let Some(mut state) = self.electors.remove(elector) else { return Ok(()) };
                 let judged = self.step(&mut state, *now, events, step.as_ref());
                 self.electors.insert(*elector, state);
                 judged
             }
-            Line::Head(_) | Line::Open { .. } | Line::Host { .. } => Ok(()),
+            Line::Head(_) | Line::Open { .. } => Ok(()),
         }
+    }
+
+    /// What the host did beside an elector.
+    fn beside(&mut self, elector: u32, now: Mark, action: &HostAction) -> Result<(), String> {
+        match action {
+            HostAction::Gap(_) => {
+                // What follows rests on what is missing, and work may have stopped there.
+                self.electors.remove(&elector);
+                self.parts.values_mut().for_each(|work| work.works = false);
+            }
+            HostAction::Yielded(term) => {
+                let is_of = |part: &Part, work: &Work| {
+                    part.election == term.name && work.epoch == term.epoch
+                };
+                for (_, work) in self.parts.iter_mut().filter(|(part, work)| is_of(part, work)) {
+                    work.works = false;
+                }
+            }
+            HostAction::GaveBack(lease) => {
+                self.now = now;
+                return self.gives_back(*lease);
+            }
+            HostAction::Clock(_)
+            | HostAction::Broke(_)
+            | HostAction::Expired(_)
+            | HostAction::Elections(_)
+            | HostAction::Closed
+            | _ => {}
+        }
+        Ok(())
     }
 
     /// Lines are missing here.
@@ -244,16 +270,7 @@ impl Judge {
         match operation {
             Operation::Grant(grant) => elector.asks(id, grant.lease, self.now),
             Operation::KeepAlive(lease) => elector.asks(id, *lease, self.now),
-            Operation::Revoke(lease) => {
-                let goes_on = |(part, work): (&Part, &Work)| {
-                    part.lease == *lease && self.is_at_work(part, work)
-                };
-                if self.parts.iter().any(goes_on) {
-                    let id = in_hex(*lease);
-                    return Err(format!("the lease {id} is given back, and work on it may go on"));
-                }
-                self.leases.entry(*lease).or_default().is_given_back = true;
-            }
+            Operation::Revoke(lease) => self.gives_back(*lease)?,
             Operation::Read(selections) => {
                 let lease = elector.lease;
                 let stretch = self.leases.get(&lease).map_or(0, |lease| lease.stretch);
@@ -263,6 +280,17 @@ impl Judge {
             Operation::Guarded(guarded) => self.guarded(elector, guarded)?,
             Operation::Claim(_) => {}
         }
+        Ok(())
+    }
+
+    fn gives_back(&mut self, lease: LeaseId) -> Result<(), String> {
+        let goes_on =
+            |(part, work): (&Part, &Work)| part.lease == lease && self.is_at_work(part, work);
+        if self.parts.iter().any(goes_on) {
+            let id = in_hex(lease);
+            return Err(format!("the lease {id} is given back, and work on it may go on"));
+        }
+        self.leases.entry(lease).or_default().is_given_back = true;
         Ok(())
     }
 

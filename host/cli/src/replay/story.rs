@@ -273,6 +273,19 @@ impl Story {
                 let text = format!("the elector broke, and is replaced: {}", shown(error));
                 self.tell(now, "broke", "", text);
             }
+            HostAction::Yielded(term) => {
+                let text = format!(
+                    "the work of epoch {} of {} has stopped, after its elector broke",
+                    term.epoch,
+                    shown_bytes(term.name.as_bytes())
+                );
+                self.tell(now, "yielded", &term.name, text).epoch = Some(term.epoch);
+            }
+            HostAction::GaveBack(lease) => {
+                let text =
+                    format!("gives back the lease {lease:x}, which an elector that broke left");
+                self.tell(now, "gave-back", "", text);
+            }
             HostAction::Expired(term) => {
                 let text = format!(
                     "the thread that keeps deadlines ended epoch {} of {}, before the elector did",

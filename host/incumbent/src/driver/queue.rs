@@ -1,9 +1,10 @@
 //! What the elector is told next, in bounded batches.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use crate::elector::size;
-use crate::types::Event;
+use crate::types::{Event, Term};
 
 /// How many events the elector is given at once.
 pub(super) const BATCH: usize = 256;
@@ -64,8 +65,10 @@ impl Queue {
         batch
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// Drops all of them. Returns the terms whose work has stopped, as they told.
+    pub(super) fn clear(&mut self) -> Vec<Term> {
+        let yielded = |event| if let Event::Yielded(term) = event { Some(term) } else { None };
+        mem::take(self).events.into_iter().filter_map(yielded).collect()
     }
 }
 

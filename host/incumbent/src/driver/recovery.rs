@@ -18,9 +18,9 @@ use crate::backoff::Backoff;
 use crate::clock::nanoseconds;
 use crate::elector::{Component, ComponentError, Elector};
 use crate::metrics;
-use crate::recording::Stream;
+use crate::recording::{HostAction, NamedTerm, Stream};
 use crate::store::Store;
-use crate::types::{Config, ElectionId, Failure, LeaseId, Mark, Operation, WriteOutcome};
+use crate::types::{self, Config, ElectionId, Failure, LeaseId, Mark, Operation, WriteOutcome};
 
 mod orphans;
 mod successor;
@@ -45,6 +45,7 @@ pub(super) struct Recovery {
     pub(super) successor: Successor,
     orphans: Orphans,
     revocations: FuturesUnordered<BoxFuture<'static, ()>>,
+    pub(super) recording: Option<Stream>,
 }
 
 enum ElectorState {
@@ -63,10 +64,10 @@ impl Recovery {
         config: Config,
         store: Arc<dyn Store>,
         now: Mark,
-        recording: Option<&Stream>,
+        recording: Option<Stream>,
     ) -> Result<Self, ComponentError> {
         Ok(Self {
-            state: ElectorState::Running(open(&component, config, now, recording)?),
+            state: ElectorState::Running(open(&component, config, now, recording.as_ref())?),
             component,
             config: Config { seed: (0, 0), ..config },
             store,
@@ -75,6 +76,7 @@ impl Recovery {
             successor: Successor::default(),
             orphans: Orphans::default(),
             revocations: FuturesUnordered::new(),
+            recording,
         })
     }
 
@@ -121,12 +123,13 @@ impl Recovery {
     }
 
     /// The elector broke, and may have left these leases. Its terms go on to their deadlines,
-    /// and the leases are kept until then.
+    /// and the leases are kept until then. It was not told that the work of these terms has stopped.
     pub(super) fn broke(
         &mut self,
         now: Mark,
         error: &ComponentError,
         leases: BTreeSet<LeaseId>,
+        untold: Vec<types::Term>,
         registrants: &mut Registrants,
     ) {
         let in_a_row = now.saturating_sub(self.opened) <= nanoseconds(PROBATION);
@@ -137,6 +140,13 @@ impl Recovery {
         error!(error, ?pause, "the elector is replaced");
         metrics::replaced();
         let trouble = format!("the elector is replaced, in {pause:?}: {error}");
+        self.did(HostAction::Broke(error));
+        for types::Term { election, epoch } in untold {
+            if let Some(Registrant::Candidate(candidate)) = registrants.all.get(&election) {
+                let name = candidate.candidacy.name.clone();
+                self.did(HostAction::Yielded(NamedTerm { name, epoch }));
+            }
+        }
         registrants.tell_trouble(None, Failure::Other(trouble));
         self.state = ElectorState::Broken(now.saturating_add(nanoseconds(pause)));
         self.opened = now;
@@ -175,12 +185,11 @@ impl Recovery {
         &mut self,
         now: Mark,
         registrants: &Registrants,
-        recording: Option<&Stream>,
     ) -> Result<(), ComponentError> {
         if let ElectorState::Broken(reopen) = self.state
             && reopen <= now
         {
-            let elector = open(&self.component, self.config, now, recording)?;
+            let elector = open(&self.component, self.config, now, self.recording.as_ref())?;
             info!("another elector is at work");
             self.state = ElectorState::Running(elector);
             self.opened = now;
@@ -215,9 +224,13 @@ impl Recovery {
             candidate.end_orphaned();
             self.orphans.remove(id, &term);
         }
+        let yielded = term.is_yielded().then(|| candidate.candidacy.name.clone());
         // Nobody was told of the term, so nobody works for it.
         if is_due && term.take() {
             term.mark_yielded();
+        }
+        if let Some(name) = yielded {
+            self.did(HostAction::Yielded(NamedTerm { name, epoch: term.epoch().into() }));
         }
         if term.is_yielded() {
             candidate.forget_orphaned();
@@ -234,7 +247,8 @@ impl Recovery {
     /// yielded, or reached its deadline.
     fn give_back(&mut self) {
         let within = Duration::from_nanos(self.config.request_timeout);
-        for lease in self.orphans.take_unneeded() {
+        for lease in self.orphans.take_unneeded().collect::<Vec<_>>() {
+            self.did(HostAction::GaveBack(lease.into()));
             let revoked = self.store.call(Operation::Revoke(lease.into()), within);
             let logged = revoked.map(move |outcome| {
                 if let Err(failure) = outcome {
@@ -242,6 +256,12 @@ impl Recovery {
                 }
             });
             self.revocations.push(logged.boxed());
+        }
+    }
+
+    fn did(&self, action: HostAction) {
+        if let Some(recording) = &self.recording {
+            recording.did(action);
         }
     }
 }

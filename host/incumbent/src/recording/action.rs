@@ -10,8 +10,12 @@ pub enum HostAction {
     Clock(String),
     /// It found the elector broken, for this reason, and replaces it.
     Broke(String),
+    /// The work of this term has stopped. Its elector broke, and is not told.
+    Yielded(NamedTerm),
+    /// It has the store revoke the lease of this id, which an elector that broke has left.
+    GaveBack(i64),
     /// The thread that keeps deadlines ended a term, before the elector did.
-    Expired(ExpiredTerm),
+    Expired(NamedTerm),
     /// So many of the lines that follow are missing, because they could not be written in time.
     Gap(u64),
     /// The elections that the elector had when this segment began.
@@ -20,9 +24,9 @@ pub enum HostAction {
     Closed,
 }
 
-/// A term whose deadline came.
+/// A term, by its election's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpiredTerm {
+pub struct NamedTerm {
     /// The election's name.
     pub name: String,
     /// The term's epoch.

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 
 use serde_json::Value;
 
-use super::action::{ExpiredTerm, HostAction, KnownElection};
+use super::action::{HostAction, KnownElection, NamedTerm};
 use crate::types::*;
 
 /// How many bytes the values of one line may have, whose stand-ins are short.
@@ -413,7 +413,7 @@ records! {
     Written { ticket, outcome }
     Withdrawal { election, cause }
     Trouble { election, failure }
-    ExpiredTerm { name, epoch }
+    NamedTerm { name, epoch }
     KnownElection { election, name, key }
 }
 
@@ -438,5 +438,7 @@ variants! {
     }
     Reason { Resigned, Expired, LeaseLost, Deposed, Fenced, Other(it) }
     WriteOutcome { Applied(it), Stale, Conflict, Unknown, Failed(it) }
-    HostAction { Clock(it), Broke(it), Expired(it), Gap(it), Elections(it), Closed }
+    HostAction {
+        Clock(it), Broke(it), Yielded(it), GaveBack(it), Expired(it), Gap(it), Elections(it), Closed,
+    }
 }

@@ -182,15 +182,16 @@ impl Stream {
         self.recorder.push(Line::Step { elector: self.elector, now, events, step }, bytes);
     }
 
-    /// The host did something.
-    pub(crate) fn did(&self, now: Mark, action: HostAction) {
+    /// The host did something just now.
+    pub(crate) fn did(&self, action: HostAction) {
+        let now = self.recorder.0.clock.now();
         self.recorder.push(Line::Host { elector: self.elector, now, action }, PIECE);
     }
 
     /// The session ends.
     pub(crate) fn close(&mut self) {
         if !mem::replace(&mut self.is_closed, true) {
-            self.did(self.recorder.0.clock.now(), HostAction::Closed);
+            self.did(HostAction::Closed);
         }
     }
 }

@@ -79,6 +79,8 @@ impl Replay {
                     HostAction::Closed => drop(self.electors.remove(elector)),
                     HostAction::Clock(_)
                     | HostAction::Broke(_)
+                    | HostAction::Yielded(_)
+                    | HostAction::GaveBack(_)
                     | HostAction::Expired(_)
                     | HostAction::Elections(_) => {}
                 }

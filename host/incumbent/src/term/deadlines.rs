@@ -16,7 +16,7 @@ use tracing::error;
 use super::state::TermState;
 use super::validity::Validity;
 use crate::clock::{Clock, Notifier};
-use crate::recording::{ExpiredTerm, HostAction, Recorder};
+use crate::recording::{HostAction, NamedTerm, Recorder};
 use crate::types::{ElectionId, Epoch, LeaseId, Mark, Reason};
 
 /// The terms of a session, and one thread for them while there are any.
@@ -147,7 +147,7 @@ impl Deadlines {
             if let Some(recorder) = &self.recorder {
                 for term in expired {
                     let (name, epoch) = (term.election.to_string(), term.epoch().into());
-                    recorder.did(HostAction::Expired(ExpiredTerm { name, epoch }));
+                    recorder.did(HostAction::Expired(NamedTerm { name, epoch }));
                 }
             }
         }
