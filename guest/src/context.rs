@@ -160,6 +160,8 @@ pub struct Context {
     pub share: Share,
     /// All wishes up to this revision are known, of all elections.
     pub wishes_known_at: Revision,
+    /// There are too many wishes for one read, or the role does not allow to read those of all elections.
+    pub reads_wishes_apart: bool,
     commands: Vec<Command>,
     request_timeout: Duration,
     last_request: RequestId,
@@ -319,6 +321,11 @@ impl Context {
         if self.wishes.is_none() {
             self.wishes = Some(self.watch(Watcher::Wishes, Wish::keys(), true));
         }
+    }
+
+    /// Whether the watch of wishes is on.
+    pub fn hears_wishes(&self) -> bool {
+        self.wishes.is_some_and(|watch| watch.started.is_some())
     }
 
     /// Whether wishes were heard later than from this revision on. A watch that is not on does not

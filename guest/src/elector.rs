@@ -654,6 +654,10 @@ impl Elector {
     /// Has reads check whether watches are silent: a portion of them at a time, and all of them
     /// once in each period.
     fn recheck(&mut self) {
+        let is_first = self.rechecked.is_none();
+        if is_first && self.context.hears_wishes() && !self.context.reads_wishes_apart {
+            self.read_wishes();
+        }
         let mut selections = Vec::new();
         let mut asked = Vec::new();
         for _ in 0..PORTION {

@@ -38,6 +38,8 @@ pub struct Leading {
     target: Revision,
     /// Until when it looks whether that one comes next.
     looks_until: Mark,
+    /// The preferred candidate for which the application was told to hand over.
+    told_for: Revision,
 }
 
 impl Leading {
@@ -63,8 +65,9 @@ impl Leading {
             share.gain(cx.common.election, may_go, *leaders, *candidacies);
         }
         let (check, search) = (Check::new(seen), Search::First);
-        let (danger, target, looks_until) = (None, 0, 0);
-        let mut leading = Leading { own, stretch, danger, check, search, target, looks_until };
+        let (danger, target, looks_until, told_for) = (None, 0, 0, 0);
+        let mut leading =
+            Leading { own, stretch, danger, check, search, target, looks_until, told_for };
         cx.context.notify(Notice::Elected(leading.leadership(cx, until)));
         // Renewals may fail already.
         leading.tell_danger(cx, validity);
@@ -211,7 +214,12 @@ impl Inputs for Leading {
     fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
         let is_of_term = wish.epoch == self.own.created;
         if wish.now && is_of_term && cx.common.priority.hands_over(wish) {
-            self.tell_to_hand_over(cx);
+            // A candidate's own wish stands for as long as it waits, and is read again and again.
+            let is_told = wish.priority.is_some() && self.told_for == wish.target;
+            if !is_told {
+                self.told_for = wish.target;
+                self.tell_to_hand_over(cx);
+            }
         } else if is_of_term && wish.priority.is_none() {
             self.target = wish.target;
             self.looks_until = cx.context.now.saturating_add(LOOK);

@@ -20,11 +20,11 @@ impl CandidateContext<'_> {
             && self.common.priority.makes_room(wish, created)
     }
 
-    /// Wishes that this candidate is in front of all with a lower priority; and that the term of
-    /// an epoch ends now, if that is not 0.
+    /// Wishes that this candidate is in front of all with a lower priority, unless its own is what all
+    /// have; and that the term of an epoch ends now, if that is not 0.
     pub fn prefer(&mut self, own: &OwnKey, epoch: Epoch) {
         let priority = &mut self.common.priority;
-        if priority.level != 0 {
+        if priority.level != 0 || epoch != 0 {
             priority.wanted = (epoch, own.created, epoch != 0);
             priority.is_stale = true;
             self.write_wish();

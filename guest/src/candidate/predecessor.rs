@@ -7,13 +7,19 @@ use crate::context::{Context, WatchHandle, Watcher};
 use crate::layout::Layout;
 use crate::types::{Change, Entry, Revision};
 
+/// The key of a candidate in front, which is watched.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Followed {
+    pub key: Vec<u8>,
+    pub created: Revision,
+    pub watch: WatchHandle,
+}
+
 /// The candidate in front of ours.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Predecessor {
-    pub key: Vec<u8>,
-    pub created: Revision,
+    pub followed: Followed,
     pub front: Front,
-    pub watch: WatchHandle,
     /// Of all keys that this candidate follows, and its own.
     pub check: Check,
 }
@@ -32,9 +38,7 @@ pub enum Front {
 /// The candidate in front of the predecessor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Farther {
-    pub key: Vec<u8>,
-    pub created: Revision,
-    pub watch: WatchHandle,
+    pub followed: Followed,
     /// By a read that was sent in this stretch of the lease's time, nobody is in front of this one. None if
     /// somebody may be.
     pub is_first_in: Option<u32>,
@@ -43,27 +47,32 @@ pub struct Farther {
 /// The predecessor of before, while a read shows who it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Former {
-    pub key: Vec<u8>,
-    pub created: Revision,
-    pub watch: WatchHandle,
+    pub followed: Followed,
     /// When it was deleted, as its watch told meanwhile. The read may have been answered before.
     pub deleted: Option<Revision>,
 }
 
-impl Predecessor {
-    /// Whether this is its key, and still counts.
+impl Followed {
+    pub fn enter(context: &mut Context, watcher: Watcher, entry: Entry) -> Followed {
+        let watch = context.watch(watcher, entry.key.clone(), false);
+        Followed { key: entry.key, created: entry.created, watch }
+    }
+
+    /// Whether this is still its key, and counts.
     pub fn is_intact(&self, layout: &Layout, entry: &Entry) -> bool {
         entry.created == self.created && layout.counts(entry)
     }
+}
 
+impl Predecessor {
     /// A read shows who is in front now. Until then only the watch of this key goes on.
     pub fn leave(self, context: &mut Context) -> Former {
-        let Predecessor { key, created, front, watch, check } = self;
+        let Predecessor { followed, front, check } = self;
         context.forget(check.call);
         if let Some(watch) = front.watch() {
             context.unwatch(watch);
         }
-        Former { key, created, watch, deleted: None }
+        Former { followed, deleted: None }
     }
 }
 
@@ -79,12 +88,8 @@ impl Front {
             None => Front::Nobody(stretch),
             Some(entry) if cx.common.layout.counts(&entry) => {
                 let watcher = Watcher::Farther(cx.common.election);
-                Front::Candidate(Farther {
-                    watch: cx.context.watch(watcher, entry.key.clone(), false),
-                    key: entry.key,
-                    created: entry.created,
-                    is_first_in: stretch.filter(|_| is_alone),
-                })
+                let followed = Followed::enter(cx.context, watcher, entry);
+                Front::Candidate(Farther { followed, is_first_in: stretch.filter(|_| is_alone) })
             }
             Some(_) => Front::Unknown,
         }
@@ -92,7 +97,7 @@ impl Front {
 
     pub fn watch(&self) -> Option<WatchHandle> {
         match self {
-            Front::Candidate(farther) => Some(farther.watch),
+            Front::Candidate(farther) => Some(farther.followed.watch),
             Front::Nobody(_) | Front::Unknown => None,
         }
     }
@@ -102,16 +107,16 @@ impl Former {
     /// Notes what its watch tells.
     pub fn note(&mut self, layout: &Layout, change: &Change) {
         match change {
-            Change::Deleted(deletion) if deletion.key == self.key => {
+            Change::Deleted(deletion) if deletion.key == self.followed.key => {
                 self.deleted = self.deleted.max(Some(deletion.at));
             }
             // It lost its lease, or another key is in its place: what the read shows may be older.
-            Change::Put(entry) if entry.created != self.created || !layout.counts(entry) => {
-                self.watch.miss(entry.modified);
+            Change::Put(entry) if !self.followed.is_intact(layout, entry) => {
+                self.followed.watch.miss(entry.modified);
             }
             Change::Put(_) | Change::Deleted(_) => {}
             Change::Started(_) | Change::Ended(_) => {
-                self.watch.note(change);
+                self.followed.watch.note(change);
             }
         }
     }

@@ -8,7 +8,7 @@ use super::common::{
     CandidateContext, Check, Inputs, Next, OwnKey, Pause, Reading, WENT_BACK, other,
 };
 use super::place::{self, Place};
-use super::predecessor::{Farther, Former, Front, Predecessor};
+use super::predecessor::{Farther, Followed, Former, Front, Predecessor};
 use super::round::Round;
 use crate::context::{Answer, Context, Purpose, Watcher, snapshot, unfit};
 use crate::layout::{point_of_key, wishes_of};
@@ -134,26 +134,25 @@ impl Waiting {
     ) -> Next {
         let former = self.position.take_former(cx.context);
         let mut gone = None;
-        let watch = match former {
-            Some(former) if former.key == entry.key && former.created == entry.created => {
+        let is_former = |it: &Followed| it.key == entry.key && it.created == entry.created;
+        let followed = match former {
+            Some(former) if is_former(&former.followed) => {
                 gone = former.deleted.filter(|deleted| *deleted > seen);
                 if in_front.is_empty() {
                     cx.common.round.turn_is_over(cx.context.now);
                 }
-                former.watch
+                former.followed
             }
             former => {
                 if let Some(former) = former {
-                    cx.context.unwatch(former.watch);
+                    cx.context.unwatch(former.followed.watch);
                 }
                 let watcher = Watcher::Predecessor(cx.common.election);
-                cx.context.watch(watcher, entry.key.clone(), false)
+                Followed::enter(cx.context, watcher, entry)
             }
         };
-        let (key, created) = (entry.key, entry.created);
         let front = Front::enter(cx, in_front, stretch);
-        let next =
-            self.follow(cx, Predecessor { key, created, watch, front, check: Check::new(seen) });
+        let next = self.follow(cx, Predecessor { followed, front, check: Check::new(seen) });
         match gone {
             Some(at) => self.predecessor_gone(cx, at),
             None => next,
@@ -162,8 +161,8 @@ impl Waiting {
 
     fn follow(&mut self, cx: &mut CandidateContext<'_>, predecessor: Predecessor) -> Next {
         self.is_late = false;
-        if self.predecessor_created != predecessor.created {
-            self.predecessor_created = predecessor.created;
+        if self.predecessor_created != predecessor.followed.created {
+            self.predecessor_created = predecessor.followed.created;
             self.predecessor_since = cx.context.now;
         }
         self.position = Position::Behind(Box::new(predecessor));
@@ -188,13 +187,14 @@ impl Waiting {
                 self.position.release(cx.context);
                 self.come_first(cx, seen, false)
             }
-            Front::Candidate(Farther { key, created, watch, is_first_in: Some(stretch) })
+            Front::Candidate(Farther { followed, is_first_in: Some(stretch) })
                 if is_news && !is_open =>
             {
                 self.position.release(cx.context);
-                cx.context.hand_watch_over(watch, Watcher::Predecessor(cx.common.election));
+                let watcher = Watcher::Predecessor(cx.common.election);
+                cx.context.hand_watch_over(followed.watch, watcher);
                 let (front, check) = (Front::Nobody(Some(stretch)), Check::new(seen));
-                self.follow(cx, Predecessor { key, created, front, watch, check })
+                self.follow(cx, Predecessor { followed, front, check })
             }
             front @ (Front::Nobody(_) | Front::Candidate(_) | Front::Unknown) => {
                 if let Some(watch) = front.watch() {
@@ -208,12 +208,12 @@ impl Waiting {
     /// The candidate in front of the predecessor is gone: nobody is there, or a read shows who.
     fn farther_gone(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         if let Position::Behind(predecessor) = &mut self.position
-            && let Front::Candidate(Farther { watch, is_first_in: Some(stretch), .. }) =
-                predecessor.front
+            && let Front::Candidate(Farther { followed, is_first_in: Some(stretch) }) =
+                &predecessor.front
         {
-            predecessor.front = Front::Nobody(Some(stretch));
+            cx.context.unwatch(followed.watch);
             cx.common.round.turn_is_over(cx.context.now);
-            cx.context.unwatch(watch);
+            predecessor.front = Front::Nobody(Some(*stretch));
             return self.cover(cx);
         }
         self.check_predecessor(cx)
@@ -272,7 +272,7 @@ impl Waiting {
     /// Reads the keys that it follows, and its own, if the watches may have missed a change.
     fn cover(&mut self, cx: &mut CandidateContext<'_>) -> Next {
         if let Position::Behind(predecessor) = &self.position {
-            let watch = predecessor.watch;
+            let watch = predecessor.followed.watch;
             // What is farther ahead is not waited for.
             let farther = predecessor.front.watch().filter(|watch| watch.started.is_some());
             if predecessor.check.is_due(cx, &[self.own.watch, watch, farther.unwrap_or(watch)]) {
@@ -408,14 +408,15 @@ impl Waiting {
         }
         if let Position::Behind(predecessor) = &mut self.position
             && reading.at >= predecessor.check.seen
-            && let Some(entry) = reading.entry(&predecessor.key)
+            && let Some(entry) = reading.entry(&predecessor.followed.key)
         {
-            if !entry.is_some_and(|it| predecessor.is_intact(&cx.common.layout, &it)) {
+            let layout = &cx.common.layout;
+            if !entry.is_some_and(|it| predecessor.followed.is_intact(layout, &it)) {
                 return self.forget_predecessor_and_check(cx);
             }
             // A regular check may have been asked before the farther key was followed.
             let is_complete = match &predecessor.front {
-                Front::Candidate(farther) => reading.entry(&farther.key).is_some(),
+                Front::Candidate(farther) => reading.entry(&farther.followed.key).is_some(),
                 Front::Nobody(_) | Front::Unknown => true,
             };
             if !is_complete {
@@ -424,9 +425,9 @@ impl Waiting {
             predecessor.check.seen = reading.at;
             let is_outdated = match &predecessor.front {
                 Front::Nobody(stretch) => *stretch != cx.stretch(),
-                Front::Candidate(farther) => match reading.entry(&farther.key) {
-                    Some(Some(entry)) if entry.created == farther.created => {
-                        !cx.common.layout.counts(&entry)
+                Front::Candidate(Farther { followed, .. }) => match reading.entry(&followed.key) {
+                    Some(Some(entry)) if entry.created == followed.created => {
+                        !layout.counts(&entry)
                     }
                     Some(_) => return self.farther_gone(cx),
                     None => false,
@@ -441,9 +442,9 @@ impl Waiting {
     fn keys(&self) -> Vec<Vec<u8>> {
         let mut keys = Vec::from([self.own.key.clone()]);
         if let Position::Behind(predecessor) = &self.position {
-            keys.push(predecessor.key.clone());
+            keys.push(predecessor.followed.key.clone());
             if let Front::Candidate(farther) = &predecessor.front {
-                keys.push(farther.key.clone());
+                keys.push(farther.followed.key.clone());
             }
         }
         keys
@@ -465,7 +466,7 @@ impl Position {
 
     fn release(&mut self, context: &mut Context) {
         if let Some(former) = self.take_former(context) {
-            context.unwatch(former.watch);
+            context.unwatch(former.followed.watch);
         }
     }
 }
@@ -501,7 +502,7 @@ impl Inputs for Waiting {
             if due > now {
                 cx.context.timers.set(Timer::Preempt(cx.common.election), due);
             } else {
-                cx.prefer(&self.own, predecessor.created);
+                cx.prefer(&self.own, predecessor.followed.created);
             }
         }
     }
@@ -564,9 +565,11 @@ impl Inputs for Waiting {
 
     fn examine(&mut self, cx: &mut CandidateContext<'_>, reading: Reading) -> Next {
         let is_gone = match &self.position {
-            Position::Behind(predecessor) => reading.entry(&predecessor.key).is_some_and(|entry| {
-                !entry.is_some_and(|it| predecessor.is_intact(&cx.common.layout, &it))
-            }),
+            Position::Behind(predecessor) => {
+                let followed = &predecessor.followed;
+                let is_intact = |it: &Entry| followed.is_intact(&cx.common.layout, it);
+                reading.entry(&followed.key).is_some_and(|it| !it.as_ref().is_some_and(is_intact))
+            }
             Position::Unknown { .. } | Position::Overdue => false,
         };
         let next = self.compare(cx, reading);
@@ -601,12 +604,13 @@ impl Inputs for Waiting {
             }
             Position::Unknown { former: None, .. } | Position::Overdue => return Next::Stay,
         };
-        if predecessor.watch.note(&change) {
+        let followed = &mut predecessor.followed;
+        if followed.watch.note(&change) {
             return self.cover(cx);
         }
         match change {
-            Change::Put(entry) if predecessor.is_intact(&cx.common.layout, &entry) => Next::Stay,
-            Change::Deleted(deletion) if deletion.key == predecessor.key => {
+            Change::Put(entry) if followed.is_intact(&cx.common.layout, &entry) => Next::Stay,
+            Change::Deleted(deletion) if deletion.key == followed.key => {
                 self.predecessor_gone(cx, deletion.at)
             }
             // That another key is in its place does not make us the leader: a read decides.
@@ -618,19 +622,17 @@ impl Inputs for Waiting {
     fn farther_changed(&mut self, cx: &mut CandidateContext<'_>, change: Change) -> Next {
         let Position::Behind(predecessor) = &mut self.position else { return Next::Stay };
         let Predecessor { check, front, .. } = &mut **predecessor;
-        let Front::Candidate(farther) = front else { return Next::Stay };
-        if farther.watch.note(&change) {
+        let Front::Candidate(Farther { followed, .. }) = front else { return Next::Stay };
+        if followed.watch.note(&change) {
             return self.cover(cx);
         }
         match change {
             Change::Deleted(deletion)
-                if deletion.key == farther.key && deletion.at > check.seen =>
+                if deletion.key == followed.key && deletion.at > check.seen =>
             {
                 self.farther_gone(cx)
             }
-            Change::Put(entry)
-                if entry.created != farther.created || !cx.common.layout.counts(&entry) =>
-            {
+            Change::Put(entry) if !followed.is_intact(&cx.common.layout, &entry) => {
                 self.check_predecessor(cx)
             }
             Change::Put(_) | Change::Deleted(_) => Next::Stay,

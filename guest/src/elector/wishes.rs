@@ -30,9 +30,7 @@ impl Elector {
                     self.context.wishes_known_at = 0;
                 }
                 if self.next_that_misses(0).is_some() {
-                    let all =
-                        Selection { prefix: true, limit: MOST_AT_ONCE, ..point(Wish::keys()) };
-                    self.context.call(Purpose::Wishes, Operation::Read([all].into()));
+                    self.read_wishes();
                 }
             }
             Change::Put(entry) => self.heard(entry),
@@ -40,16 +38,27 @@ impl Elector {
         }
     }
 
+    /// Reads the wishes of all elections.
+    pub(super) fn read_wishes(&mut self) {
+        let all = Selection { prefix: true, limit: MOST_AT_ONCE, ..point(Wish::keys()) };
+        self.context.call(Purpose::Wishes, Operation::Read([all].into()));
+    }
+
     /// The wishes of all elections. If there are too many, those of our own elections are read.
     pub(super) fn all_wishes_are(&mut self, outcome: Answer) {
-        // The role may allow only those.
-        if let Ok(Snapshot { at, found }) = snapshot(outcome) {
-            let found: Vec<Entry> = found.into_iter().flatten().collect();
-            if found.len() < MOST_AT_ONCE as usize {
-                self.context.wishes_known_at = at;
-                found.iter().for_each(|entry| self.heard(entry));
-                return;
+        match snapshot(outcome) {
+            Ok(Snapshot { at, found }) => {
+                let found: Vec<Entry> = found.into_iter().flatten().collect();
+                self.context.reads_wishes_apart = found.len() >= MOST_AT_ONCE as usize;
+                if !self.context.reads_wishes_apart {
+                    self.context.wishes_known_at = at;
+                    found.iter().for_each(|entry| self.heard(entry));
+                    return;
+                }
             }
+            Err(Failure::Timeout | Failure::Unavailable) => {}
+            // The role may allow only those.
+            Err(_) => self.context.reads_wishes_apart = true,
         }
         self.missed_from = 0;
         self.read_missed_wishes();

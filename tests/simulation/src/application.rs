@@ -31,6 +31,8 @@ pub struct Part {
     pub rival: bool,
     /// The last epoch in which it led, with its present elector.
     pub newest: Epoch,
+    /// The last candidacy in which it led.
+    pub led_as: Option<ElectionId>,
     /// What it sees as an observer.
     pub sight: Sight,
     /// A try to increment that reads, and when it is given up.
@@ -89,6 +91,7 @@ impl World<'_> {
         it.place = None;
         it.rival = false;
         it.newest = 0;
+        it.led_as = None;
         let pause = self.rng.u64(..if self.calm { 100 * MILLISECOND } else { SECOND });
         self.later(process, pause, Act::Campaign(part));
     }

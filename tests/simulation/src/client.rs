@@ -174,6 +174,8 @@ pub struct HeldTerm {
     pub yielded: bool,
     /// The application was told that renewals fail, since the last one that did not.
     pub endangered: bool,
+    /// The application was told that another candidate should lead.
+    pub hands_over: bool,
     /// The elector that gave it is gone.
     pub orphan: bool,
 }
@@ -181,7 +183,14 @@ pub struct HeldTerm {
 impl HeldTerm {
     /// A term that begins.
     pub fn new(leadership: Leadership) -> HeldTerm {
-        HeldTerm { leadership, over: false, yielded: false, endangered: false, orphan: false }
+        HeldTerm {
+            leadership,
+            over: false,
+            yielded: false,
+            endangered: false,
+            hands_over: false,
+            orphan: false,
+        }
     }
 
     /// Whether the application regards itself as leader, at a mark of its clock.

@@ -43,6 +43,8 @@ laws! {
     SameSteps: "the same history gives the same steps",
     LeaderReturns: "when faults end there is a leader again",
     PlaceIsKept: "a waiter keeps its place",
+    InOrder: "the line is in the order of priorities",
+    Preempted: "a leader with a lower priority is told to hand over to who is next",
     Drained: "who is drained is not elected",
     Admitted: "a candidate that drops its candidacy and campaigns again is let in",
     NothingSpins: "nothing spins",

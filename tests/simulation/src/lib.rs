@@ -253,6 +253,16 @@ fn play(world: &mut World<'_>) -> Result<(), Broken> {
     world.check_no_strays()?;
     world.check_answers()?;
 
+    let bound = world.preference_bound();
+    if bound > 0 {
+        let elections = 0..world.plan.elections.len();
+        let first: Vec<_> = elections.map(|election| world.first_two(election)).collect();
+        world.pass(world.now + bound)?;
+        for (election, first) in first.iter().enumerate() {
+            world.check_preferences(election, first)?;
+        }
+    }
+
     // Everybody leaves.
     world.dismiss();
     world.pass(world.now + 5 * SECOND)?;

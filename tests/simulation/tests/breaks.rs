@@ -28,11 +28,12 @@ const BREAKS: &[Break] = &[
         what: "takes the candidate in front of it for dead, and removes the key",
         edits: &[(
             "candidate/waiting.rs",
-            "let watcher = Watcher::Predecessor(cx.common.election);",
-            "let watcher = Watcher::Predecessor(cx.common.election); if BROKEN { \
+            "Followed::enter(cx.context, watcher, entry)",
+            "{ if BROKEN { \
              let lease = cx.context.lease.unwrap_or_default(); \
              let abandoned = cx.abandon(entry.key.clone(), lease, None); \
-             cx.cleanup.delete(cx.context, abandoned, entry.created); }",
+             cx.cleanup.delete(cx.context, abandoned, entry.created); } \
+             Followed::enter(cx.context, watcher, entry) }",
         )],
         elections: None,
     },
@@ -145,6 +146,26 @@ const BREAKS: &[Break] = &[
             "candidate/predecessor.rs",
             "stretch.filter(|_| is_alone)",
             "stretch.filter(|_| BROKEN || is_alone)",
+        )],
+        elections: None,
+    },
+    Break {
+        law: Law::InOrder,
+        what: "never reads the wishes that its watch has missed",
+        edits: &[(
+            "elector.rs",
+            "if is_first && self.context.hears_wishes()",
+            "if !BROKEN && is_first && self.context.hears_wishes()",
+        )],
+        elections: None,
+    },
+    Break {
+        law: Law::Preempted,
+        what: "preempts only with a priority of its own",
+        edits: &[(
+            "candidate/own_wish.rs",
+            "priority.level != 0 || epoch != 0",
+            "priority.level != 0 || !BROKEN && epoch != 0",
         )],
         elections: None,
     },

@@ -415,8 +415,9 @@ fn a_preferred_candidate_that_flaps_does_not_take_the_lead_again_and_again() {
     let run = preferring(3);
     assert!(run.hand_overs > SEEDS / 2, "{} hand overs", run.hand_overs);
     assert!(run.hand_overs <= 5 * SEEDS, "{} hand overs, and 5 starts each", run.hand_overs);
-    // It is never in line for so long.
-    assert_eq!(preferring(60).hand_overs, 0);
+    // It is in line for so long only once all is well.
+    let run = preferring(60);
+    assert!(run.hand_overs <= SEEDS, "{} hand overs, and one time of peace each", run.hand_overs);
 }
 
 #[test]

@@ -72,7 +72,12 @@ impl World<'_> {
             }
             Notice::HandOver(term) => {
                 self.run.hand_overs += 1;
-                if let Some(part) = self.part(process, term.election)
+                let part = self.part(process, term.election);
+                if let Some(part) = part {
+                    let terms = &mut self.processes[process].terms;
+                    terms.change(part, term.epoch, |it| it.hands_over = true);
+                }
+                if let Some(part) = part
                     && self.term(process, part, term.epoch).is_some_and(|term| !term.over)
                     && !self.calm
                 {
@@ -190,7 +195,8 @@ impl World<'_> {
         let dropped = self.processes[process].parts[part].election != Some(election);
         let habit = self.processes[process].parts[part].habit;
         let drops = habit == Habit::Drops && !dropped && !self.calm && self.rng.bool();
-        self.processes[process].parts[part].newest = epoch;
+        let it = &mut self.processes[process].parts[part];
+        (it.newest, it.led_as) = (epoch, Some(election));
         if dropped || drops {
             // Nobody has heard of this term or works in it, and the host says so.
             let first = self.rng.bool();

@@ -84,6 +84,67 @@ impl World<'_> {
         })
     }
 
+    /// After which time without a fault priorities have taken effect: the regular check has shown what no
+    /// watch told, and who wants to take over has waited for long enough. Zero where nobody has a priority.
+    pub fn preference_bound(&self) -> Duration {
+        match self.plan.priorities.iter().any(|priority| *priority != 0) {
+            true => 35 * SECOND + self.plan.preempt_after.unwrap_or_default(),
+            false => 0,
+        }
+    }
+
+    /// The keys of who leads and of who is next, by their create revisions.
+    pub fn first_two(&self, election: usize) -> Vec<Epoch> {
+        self.candidates(election).iter().map(|entry| entry.created).take(2).collect()
+    }
+
+    /// Whether a queue's line is in the order of priorities, and its leader knows of who wants to take
+    /// over, if these two were the first all the time.
+    pub fn check_preferences(&self, election: usize, first: &[Epoch]) -> Result<(), Broken> {
+        // A backup brings candidates back behind which others stand, and takes wishes away.
+        if self.laws.lost_data || self.plan.elections[election].contest == Contest::Race {
+            return Ok(());
+        }
+        let name = &self.plan.elections[election].name;
+        let priority = |process: usize| self.plan.priorities.get(process).copied().unwrap_or(0);
+        let are_the_same = self.first_two(election) == first;
+        let mut processes = Vec::new();
+        for entry in self.candidates(election) {
+            let has_it = |it: &Process| {
+                let place = it.parts[election].place.as_ref();
+                place.is_some_and(|place| place.created == entry.created)
+            };
+            processes.extend(self.processes.iter().position(has_it));
+        }
+        let [leader, waiting @ ..] = processes.as_slice() else { return Ok(()) };
+        // Zero is what all have who know of no priorities. They wish nothing.
+        let disorder =
+            |pair: &&[usize]| priority(pair[0]) < priority(pair[1]) && priority(pair[1]) != 0;
+        if let Some([front, behind]) = waiting.windows(2).find(disorder) {
+            return Err(Law::InOrder.broken(format!(
+                "process {behind} waits in `{name}` behind process {front}, {} s after the last fault",
+                (self.recovery_bound() + self.preference_bound()) / SECOND
+            )));
+        }
+        let Some(&next) = waiting.first() else { return Ok(()) };
+        let part = &self.processes[next].parts[election];
+        // Once in each candidacy, and not beyond its limit.
+        let wants_to = are_the_same
+            && self.plan.preempt_after.is_some()
+            && priority(next) > priority(*leader)
+            && part.led_as != part.election
+            && self.plan.limits.is_empty();
+        let mark = self.processes[*leader].clock.at(self.now);
+        let term = self.processes[*leader].terms.of(election);
+        match term.filter(|term| wants_to && term.stands(mark) && !term.hands_over) {
+            Some(term) => Err(Law::Preempted.broken(format!(
+                "process {leader} leads `{name}` in epoch {}, and is not told that process {next} wants to",
+                term.leadership.term.epoch
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// No proclamation waits for ever.
     pub fn check_answers(&self) -> Result<(), Broken> {
         if self.laws.went_back {
