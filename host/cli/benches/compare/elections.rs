@@ -1,5 +1,5 @@
 //! Very many elections in one process: won, and taken over by another process when the first one
-//! closes or is killed.
+//! closes, drops its terms, or is killed.
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
@@ -20,7 +20,9 @@ pub const SERIES: [usize; 5] = [10, 100, 1_000, 10_000, 100_000];
 pub const LIMIT: Duration = Duration::from_secs(90);
 /// How many a process leads that is killed.
 pub const KILLED: usize = 1_000;
-/// The lease of such a process: the shortest that etcd grants.
+/// How many a process leads that drops its terms one after the other, and then closes its session.
+pub const DROPPED: usize = 5_000;
+/// The lease of a process that is killed: the shortest that etcd grants.
 pub const SHORT: Duration = Duration::from_secs(2);
 /// How many lease times the requests of a process at rest are counted for.
 const LEASE_TIMES: u32 = 3;
@@ -135,6 +137,28 @@ pub async fn killed(
     Ok(())
 }
 
+/// One process drops its terms and closes its session, and another takes over.
+pub async fn dropped(
+    bench: &Bench<'_>,
+    side: Side,
+    store: &mut Store<'_>,
+    measured: &mut Measured,
+    repeat: usize,
+) -> Result<()> {
+    let name = format!("dropped-{repeat}-{side:?}");
+    let count = DROPPED.min(bench.extent.elections);
+    let (mut leader, mut successor) = (bench.start(side, LONG)?, bench.start(side, LONG)?);
+    let began = leader.campaign(&name, count)?;
+    leader.elected(count, began)?;
+    successor.campaign(&name, count)?;
+    store.in_line(&name, 2 * count).await?;
+    store.at_rest().await;
+    let began = leader.drop_terms()?;
+    measured.dropped.push(successor.elected(count, began)?);
+    successor.close()?;
+    Ok(())
+}
+
 impl Measured {
     /// The numbers of elections that were measured.
     pub fn counts(&self) -> Vec<usize> {
@@ -159,6 +183,11 @@ impl Measured {
     /// Of the times at which the elections of a killed process were led again, in seconds.
     pub fn killed(&self, of: impl Fn(&[Duration]) -> f64) -> f64 {
         median(&self.killed.iter().map(|times| of(times) / 1e3).collect::<Vec<_>>())
+    }
+
+    /// Of the times at which elections were led again whose terms had been dropped, in seconds.
+    pub fn dropped(&self, of: impl Fn(&[Duration]) -> f64) -> f64 {
+        median(&self.dropped.iter().map(|times| of(times) / 1e3).collect::<Vec<_>>())
     }
 
     /// In bytes.

@@ -104,6 +104,7 @@ fn handovers(measured: &OnEtcd, sessions: usize) -> Vec<Figure> {
     let against_go = against(measured, "Go");
     let killed = grouped(measured.go.killed.first().map_or(0, Vec::len));
     let killed = format!("{killed} elections change hands at a kill -9, lease of 2 s,");
+    let dropped = grouped(measured.go.dropped.first().map_or(0, Vec::len));
     vec![
         against_go(format!("{killed} until all are led"), "s", Goal::None, &|peer| {
             peer.killed(|times| percentile(times, 100))
@@ -111,6 +112,14 @@ fn handovers(measured: &OnEtcd, sessions: usize) -> Vec<Figure> {
         against_go(format!("{killed} from the first led to the last"), "s", Goal::None, &|peer| {
             peer.killed(|times| percentile(times, 100) - percentile(times, 0))
         }),
+        against_go(
+            format!(
+                "{dropped} elections change hands as their terms are dropped, until all are led"
+            ),
+            "s",
+            Goal::Ratio(0.5),
+            &|peer| peer.dropped(|times| percentile(times, 100)),
+        ),
         against_go(
             format!("memory for each of {sessions} candidates with their own sessions"),
             "KiB",
@@ -123,9 +132,15 @@ fn handovers(measured: &OnEtcd, sessions: usize) -> Vec<Figure> {
             Goal::Ratio(1.0),
             &|peer| percentile(&peer.herd, 50),
         ),
-        against_go("quiet handover, p50".into(), "ms", Goal::Ratio(1.0), &|peer| {
+        against_go("quiet handover, p50".into(), "ms", Goal::Ratio(0.85), &|peer| {
             percentile(&peer.quiet, 50)
         }),
+        against_go(
+            "quiet handover on three members, p50".into(),
+            "ms",
+            Goal::Ratio(0.75),
+            &|peer| percentile(&peer.on_three, 50),
+        ),
         Figure {
             what: "quiet handover against delete, event and read alone, p50".into(),
             unit: "ms",

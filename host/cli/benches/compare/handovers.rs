@@ -4,6 +4,8 @@ use std::mem::swap;
 use std::time::Duration;
 
 use anyhow::Result;
+use etcd_client::Client;
+use incumbent_tests::cluster::Cluster;
 use incumbent_tests::etcd::Etcd;
 use incumbent_tests::floor::Floor;
 use tokio::time::sleep;
@@ -11,7 +13,7 @@ use tokio::time::sleep;
 use crate::peers::{LONG, Peer, Side};
 use crate::requests::Work;
 use crate::rounds::{Bench, OnEtcd};
-use crate::store::Store;
+use crate::store::{Store, in_line};
 
 /// How long a successor has been in line when its predecessor resigns.
 pub const SETTLED: Duration = Duration::from_millis(300);
@@ -31,7 +33,7 @@ pub async fn between_two(
     let mut floor = Floor::connect(etcd).await?;
     let mut pairs = Vec::new();
     for side in Side::ALL {
-        pairs.push(Pair::start(bench, side)?);
+        pairs.push(Pair::start(bench, side, "handover")?);
     }
     for _ in 0..bench.extent.handovers {
         floor.prepare().await?;
@@ -62,6 +64,33 @@ pub async fn between_two(
             store.at_rest().await;
             measured.of(pair.side).count(Work::Pair, store, &before, rounds as f64);
         }
+    }
+    Ok(())
+}
+
+/// Quiet ones on several members, a majority of which has to agree to each write and each read. This
+/// member is the first of the peers' URL.
+pub async fn on_a_cluster(
+    bench: &Bench<'_>,
+    cluster: &Cluster,
+    first: usize,
+    measured: &mut OnEtcd,
+) -> Result<()> {
+    let mut client = Client::connect([cluster.address(first).to_string()], None).await?;
+    let mut pairs = Vec::new();
+    for side in Side::ALL {
+        pairs.push(Pair::start(bench, side, &format!("handover-{first}"))?);
+    }
+    for _ in 0..bench.extent.handovers.div_ceil(cluster.members()) {
+        for pair in &mut pairs {
+            pair.successor.campaign(&pair.name, 1)?;
+            in_line(&mut client, &pair.name, 2).await?;
+        }
+        sleep(SETTLED).await;
+        for pair in &mut pairs {
+            measured.of(pair.side).on_three.push(pair.hand_over()?);
+        }
+        pairs.reverse();
     }
     Ok(())
 }
@@ -110,8 +139,8 @@ struct Pair {
 }
 
 impl Pair {
-    fn start(bench: &Bench<'_>, side: Side) -> Result<Self> {
-        let name = format!("handover-{side:?}");
+    fn start(bench: &Bench<'_>, side: Side, name: &str) -> Result<Self> {
+        let name = format!("{name}-{side:?}");
         let mut leader = bench.start(side, LONG)?;
         let began = leader.campaign(&name, 1)?;
         leader.elected(1, began)?;

@@ -58,6 +58,7 @@ pub fn write(
         .replace("{{sessions}}", &grouped(extent.sessions))
         .replace("{{repeats}}", &extent.repeats.to_string())
         .replace("{{limit}}", &elections::LIMIT.as_secs().to_string())
+        .replace("{{dropped}}", &grouped(elections::DROPPED.min(extent.elections)))
         .replace("{{supervisors}}", &extent.supervisors.to_string())
         .replace("{{carriers}}", &capacity::CARRIERS.to_string())
         .replace("{{carried}}", &(capacity::CARRIERS * capacity::ELECTIONS_EACH).to_string())

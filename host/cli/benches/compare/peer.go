@@ -54,7 +54,7 @@ func main() {
 			fmt.Println(strings.Trim(fmt.Sprint(marks), "[]"))
 		case "resign":
 			fmt.Println(peer.resign())
-		case "close":
+		case "close", "drop":
 			fmt.Println(peer.close())
 		default:
 			log.Fatalf("no such command: %s", words[0])
@@ -143,7 +143,7 @@ func connect(address string) *clientv3.Client {
 	// It warns of each request that it makes again.
 	quiet.Level.SetLevel(zap.ErrorLevel)
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints:   []string{address},
+		Endpoints:   strings.Split(address, ","),
 		LogConfig:   &quiet,
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(limited)},
 	})

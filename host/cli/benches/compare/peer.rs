@@ -9,6 +9,7 @@
 //! | `elected COUNT` | waits until it has won so many more | when it won each |
 //! | `resign` | resigns what it leads | when it began |
 //! | `close` | closes the session of `campaign` | when it began |
+//! | `drop` | drops what it leads, one after the other, and closes the session; in Go, closes it | when it began |
 //! | `carry NAME COUNT PERIOD TIME` | for a time, hands so many elections over between two sessions, each once a period | how long each handover took |
 //!
 //! The peer in Go has no `carry`, because the plan for capacity is for ours.
@@ -38,6 +39,7 @@ pub async fn run(url: String, ttl: Duration) -> Result<()> {
             ["elected", count] => println!("{}", peer.elected(count.parse()?).await?.join(" ")),
             ["resign"] => println!("{}", peer.resign().await?),
             ["close"] => println!("{}", peer.close().await?),
+            ["drop"] => println!("{}", peer.drop_terms().await?),
             ["carry", name, count, period, time] => {
                 let [period, time] = [period.parse()?, time.parse()?].map(Duration::from_nanos);
                 let times = peer.carry(name, count.parse()?, period, time).await?;
@@ -121,6 +123,13 @@ impl Peer {
             leadership.lost().await;
         }
         closing.await??;
+        Ok(began)
+    }
+
+    async fn drop_terms(&mut self) -> Result<Mark> {
+        let began = BootClock.now();
+        self.led.clear();
+        self.session.close().await?;
         Ok(began)
     }
 

@@ -113,6 +113,10 @@ impl Peer {
         self.mark("close")
     }
 
+    pub fn drop_terms(&mut self) -> Result<Mark> {
+        self.mark("drop")
+    }
+
     /// Waits for so many more elections, and tells how long after this mark each was won.
     pub fn elected(&mut self, count: usize, began: Mark) -> Result<Vec<Duration>> {
         let marks = self.process.ask(&format!("elected {count}"))?;

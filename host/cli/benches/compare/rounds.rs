@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use incumbent_tests::cluster::Cluster;
 use incumbent_tests::etcd::{Etcd, SYNCED, Version};
 
 use crate::elections::{self, SERIES, Shift};
@@ -15,6 +16,9 @@ use crate::supervisors::{self, Supervised};
 
 /// Above it, elections are won and taken over only once, and only on etcd 3.5.
 pub const MANY: usize = 10_000;
+
+/// How many members the cluster has on which quiet handovers are measured as well.
+const MEMBERS: usize = 3;
 
 /// How much is measured.
 #[derive(Clone, Copy)]
@@ -37,9 +41,13 @@ pub struct Measured {
     pub shifts: Vec<Shift>,
     /// When each election was led again after its leading process had been killed.
     pub killed: Vec<Vec<Duration>>,
+    /// When each election was led again after its term had been dropped.
+    pub dropped: Vec<Vec<Duration>>,
     pub quiet: Vec<Duration>,
     pub fresh: Vec<Duration>,
     pub churn: Vec<Duration>,
+    /// Quiet handovers on [`MEMBERS`] members.
+    pub on_three: Vec<Duration>,
     pub herd: Vec<Duration>,
     /// Resident memory for each session of a queue, in bytes.
     pub session: f64,
@@ -119,11 +127,12 @@ impl Bench<'_> {
     }
 }
 
-/// Everything, on etcds of this version.
+/// Everything, on etcds of this version and on a cluster of them.
 pub async fn measure(programs: &Programs, version: Version, extent: Extent) -> Result<OnEtcd> {
     let mut measured =
         OnEtcd { version, go: Measured::default(), ours: Measured::default(), floor: Vec::new() };
     on_one_etcd(programs, extent, &mut measured).await?;
+    on_three(programs, extent, &mut measured).await?;
     let beyond = SERIES.into_iter().filter(|count| (MANY + 1..=extent.elections).contains(count));
     for count in beyond.filter(|_| version == Version::V3_5) {
         for side in Side::ALL {
@@ -156,6 +165,13 @@ async fn on_one_etcd(programs: &Programs, extent: Extent, measured: &mut OnEtcd)
             elections::killed(&bench, side, &mut store, peer, repeat).await?;
         }
     }
+    bench.progress("terms that are dropped");
+    for repeat in 0..extent.repeats {
+        for side in Side::ALL {
+            let peer = measured.of(side);
+            elections::dropped(&bench, side, &mut store, peer, repeat).await?;
+        }
+    }
     for count in SERIES.into_iter().filter(|count| *count <= extent.elections.min(MANY)) {
         bench.progress(&format!("{count} elections"));
         for repeat in 0..extent.repeats {
@@ -164,6 +180,19 @@ async fn on_one_etcd(programs: &Programs, extent: Extent, measured: &mut OnEtcd)
                 elections::shift(&bench, side, &mut store, peer, (count, repeat)).await?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Handovers on a cluster.
+async fn on_three(programs: &Programs, extent: Extent, measured: &mut OnEtcd) -> Result<()> {
+    let version = measured.version;
+    let cluster = Cluster::start_with(version, MEMBERS, SYNCED).await;
+    for first in 0..MEMBERS {
+        let url = cluster.url_from(first);
+        let bench = Bench { programs, url, extent, version, since: Instant::now() };
+        bench.progress("handovers on three members");
+        handovers::on_a_cluster(&bench, &cluster, first, measured).await?;
     }
     Ok(())
 }

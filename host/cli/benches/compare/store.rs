@@ -29,20 +29,8 @@ impl<'a> Store<'a> {
 
     /// Waits until there are so many candidates in the elections that begin with this name.
     pub async fn in_line(&mut self, name: &str, count: usize) -> Result<()> {
-        let options = GetOptions::new().with_prefix().with_count_only();
-        loop {
-            self.asked_by_us += 1.0;
-            let found = self.client.get(name, Some(options.clone())).await?.count();
-            if found >= count as i64 {
-                return Ok(());
-            }
-            // A thousand elections take long, and should be held up by nobody.
-            match count {
-                0..=10 => {}
-                11..=10_000 => sleep(Duration::from_millis(50)).await,
-                _ => sleep(Duration::from_millis(500)).await,
-            }
-        }
+        self.asked_by_us += in_line(&mut self.client, name, count).await?;
+        Ok(())
     }
 
     /// Waits until hardly anything is asked of etcd.
@@ -71,5 +59,25 @@ impl<'a> Store<'a> {
         let name = "etcd_mvcc_db_total_size_in_use_in_bytes ";
         let line = metrics.lines().find_map(|line| line.strip_prefix(name));
         Ok(line.context("etcd tells the size of its data")?.parse()?)
+    }
+}
+
+/// Waits until there are so many candidates in the elections that begin with this name. Returns how often
+/// it has asked.
+pub async fn in_line(client: &mut Client, name: &str, count: usize) -> Result<f64> {
+    let options = GetOptions::new().with_prefix().with_count_only();
+    let mut asked = 0.0;
+    loop {
+        asked += 1.0;
+        let found = client.get(name, Some(options.clone())).await?.count();
+        if found >= count as i64 {
+            return Ok(asked);
+        }
+        // A thousand elections take long, and should be held up by nobody.
+        match count {
+            0..=10 => {}
+            11..=10_000 => sleep(Duration::from_millis(50)).await,
+            _ => sleep(Duration::from_millis(500)).await,
+        }
     }
 }

@@ -40,8 +40,9 @@ fn ratios(measured: &OnEtcd, extent: Extent) -> String {
 type Handovers<'a> = &'a dyn Fn(&Measured) -> &[Duration];
 
 fn handovers(measured: &OnEtcd) -> String {
-    let kinds: [(&str, Handovers<'_>); 4] = [
+    let kinds: [(&str, Handovers<'_>); 5] = [
         ("quiet", &|peer| &peer.quiet),
+        ("quiet, on three members", &|peer| &peer.on_three),
         ("20 ms after joining", &|peer| &peer.fresh),
         ("without a rest", &|peer| &peer.churn),
         ("in a queue", &|peer| &peer.herd),
