@@ -77,7 +77,8 @@ async fn a_slow_etcd_gets_to_all_watches() {
     }
     etcd.resume();
     assert!(start.elapsed() > Duration::from_secs(5), "etcd was not slow");
-    assert_eq!(metric(&etcd.metrics(), WATCH_STREAMS), 1);
+    // On a busy machine etcd may have seemed dead, and have been given another stream.
+    until("there is one stream", async || metric(&etcd.metrics(), WATCH_STREAMS) == 1).await;
 }
 
 async fn watches_resume_over_a_broken_connection(etcd: Etcd) {
