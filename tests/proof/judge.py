@@ -180,8 +180,6 @@ class Elector:
             if state.lapsed(lease):
                 state.put("stretch", lease, state.stretch(lease) + 1)
                 state.put("lapsed", lease, False)
-            for it in [it for it in state.all_at_work() if it.lease == lease and state.leads(it)]:
-                state.put("works_until", it, until)
 
     def places(self, stretches, selections, snapshot):
         """What a read shows of the places of this elector's keys."""
@@ -293,6 +291,8 @@ class Elector:
         of = [it for it in self.candidates_of(key) if lease is None or it.lease == int(lease)]
         for mutation in value["mutations"]:
             if mutation["tag"] == "delete" and bytes.fromhex(mutation["val"]) == key:
+                if not self.may_be_own(key):
+                    raise Broken(f"`{key.decode(errors='replace')}` is removed, which is another candidate's")
                 if not all(model.may_remove(state, it, epoch) for it in of):
                     raise Broken(f"the key of epoch {epoch} goes, and the work of its term may go on")
                 for it in of:
@@ -307,9 +307,12 @@ class Elector:
         if tag == "elected":
             self.elected(value, now)
         elif tag == "extended":
-            lease = int(value["lease"])
-            if not now < int(value["valid-until"]) <= state.until(lease):
+            lease, until = int(value["lease"]), int(value["valid-until"])
+            if not now < until <= state.until(lease):
                 raise Broken("a term is extended beyond what was acknowledged")
+            # Only now its work is told that it may go on for so long.
+            for it in [it for it in state.all_at_work() if it.lease == lease and state.leads(it)]:
+                state.put("works_until", it, until)
         elif tag == "demoted":
             it = self.at_work(value["term"])
             if it:
@@ -324,14 +327,15 @@ class Elector:
         is_first = any(not ahead for ahead, _ in self.ahead[search])
         if not is_first or not model.may_be_elected(state, it, search):
             raise Broken(f"nothing shows that `{it.election}` is led in epoch {epoch}")
-        if not now < int(leadership["valid-until"]) <= state.until(it.lease):
+        until = int(leadership["valid-until"])
+        if not now < until <= state.until(it.lease):
             raise Broken(f"epoch {epoch} is told to last beyond what was acknowledged")
         if not model.law_6_epochs_rise(state, it, search):
             raise Broken(f"epoch {epoch} of `{it.election}` comes after {state.newest(it.election)}")
         state.put("newest", it.election, epoch)
         for field, now_is in (("leads", True), ("works", True), ("epoch", epoch)):
             state.put(field, it, now_is)
-        state.put("works_until", it, state.until(it.lease))
+        state.put("works_until", it, until)
         state.put("led", it, epoch, True)
         state.named = it.election
         is_alone, state.named = model.terms_do_not_overlap(state), None
@@ -350,6 +354,14 @@ class Elector:
     def candidate_of(self, key, lease):
         found = [it for it in self.candidates_of(key) if it.lease == lease]
         return found[0] if found else None
+
+    def may_be_own(self, key):
+        """Whether a key may be of this elector: in a queue, it ends in one of its leases."""
+        name = key.decode(errors="replace")
+        entries = ({"key": key.hex(), "lease": str(lease)} for lease in self.leases)
+        return "race" in self.contests.get(name, ()) or any(
+            counts(name.rpartition("/")[0], entry) for entry in entries
+        )
 
     def is_ours(self, entry):
         return self.candidate_of(bytes.fromhex(entry["key"]), int(entry["lease"])) is not None
@@ -383,10 +395,18 @@ class Judge:
 
     def __init__(self):
         self.state, self.electors, self.terms = Recorded(), {}, 0
+        # The number of the next file of each recording.
+        self.segments = {}
 
     def take(self, source, line):
         """Takes a line. Raises `Broken` at what the model does not allow."""
         name = f"{source}#{line.get('elector', 0)}"
+        if "segment" in line:
+            # The files before this one may be gone.
+            if self.segments.get(source, line["segment"]) != line["segment"]:
+                self.interrupt(source)
+            self.segments[source] = line["segment"] + 1
+            return
         if "open" in line:
             if "error" not in line:
                 number = sum(it.startswith(name) for it in self.electors)
@@ -410,10 +430,9 @@ class Judge:
         """Takes what a host did beside the elector."""
         state = self.state
         if tag == "gap":
-            # What follows rests on what is missing, and work may have stopped there.
+            # What follows rests on what is missing.
             self.electors.pop(name, None)
-            for it in [it for it in state.all_at_work() if it.elector.startswith(f"{source}#")]:
-                state.put("works", it, False)
+            self.forget_work(source)
         elif tag == "yielded":
             of = [it for it in state.at_work[val["name"]] if state.epoch(it) == int(val["epoch"])]
             for it in of:
@@ -421,6 +440,16 @@ class Judge:
         elif tag == "gave-back":
             state.now = now
             give_back(state, int(val))
+
+    def interrupt(self, source):
+        """Lines of all electors of a recording are missing here."""
+        self.electors = {name: it for name, it in self.electors.items() if not name.startswith(f"{source}#")}
+        self.forget_work(source)
+
+    def forget_work(self, source):
+        """Work may have stopped where lines are missing."""
+        for it in [it for it in self.state.all_at_work() if it.elector.startswith(f"{source}#")]:
+            self.state.put("works", it, False)
 
 
 class Line(NamedTuple):
@@ -445,6 +474,7 @@ def lines_of(path):
         raise ValueError(f"{path} is no recording: its first line has no format and package of Incumbent")
     recording = header.get("recording")
     source = recording or path.stem
+    began = {"segment": header.get("segment", 0)} if recording else None
     for number, text in enumerate(lines[1:], 2):
         try:
             content = json.loads(text)
@@ -455,6 +485,9 @@ def lines_of(path):
             raise ValueError(f"{path}, line {number}: not a line of a recording") from error
         # In a story, what follows an elector that opens has nothing to do with what was before.
         source = f"{path.stem}:{number}" if not recording and "open" in content else source
+        if began:
+            yield Line(int(content["now"]), source, path, 1, began)
+            began = None
         yield Line(int(content["now"]), source, path, number, content)
 
 

@@ -129,6 +129,14 @@ class Refused(unittest.TestCase):
         lines = without_events(lines, lambda it: it["tag"] == "yielded")
         self.assert_refused(lines, "work of its term may go on")
 
+    def test_a_key_of_another_candidate_that_is_removed(self):
+        lines = lines_of("stops_and_resigns_in_milliseconds")
+        for _, command in commands(lines, "call", "guarded"):
+            value = command["val"]["operation"]["val"]
+            value["guard"]["key"] = b"jobs/77".hex()
+            value["mutations"] = [{"tag": "delete", "val": b"jobs/77".hex()}]
+        self.assert_refused(lines, "another candidate's")
+
     def test_a_lease_that_goes_while_work_may_go_on(self):
         lines = lines_of("first_in_line")
         [(line, command)] = commands(lines, "notify", "elected")
@@ -153,6 +161,33 @@ class Refused(unittest.TestCase):
 
         self.assertIsNone(judge.judge(after({"tag": "broke", "val": "a trap"}, stopped, goes))[0])
         self.assert_refused(after({"tag": "broke", "val": "a trap"}, goes), "given back")
+
+    def test_work_goes_on_for_as_long_as_it_was_told(self):
+        """The elector breaks with an answer that would have extended its term."""
+        lines = lines_of("an_old_renewal_proves_nothing_new")
+        [(line, _), *_] = commands(lines, "notify", "extended")
+        [(_, elected), *_] = commands(lines, "notify", "elected")
+        lines = lines[: lines.index(line) + 1]
+        line.content["step"] = None
+        value = elected["val"]["val"]
+        until = int(value["valid-until"])
+
+        def gives_back(now):
+            content = {"now": str(now), "host": {"tag": "gave-back", "val": value["lease"]}}
+            return [*lines, line._replace(number=line.number + 1, now=now, content=content)]
+
+        self.assertIsNone(judge.judge(gives_back(until))[0])
+        self.assert_refused(gives_back(until - 1), "given back")
+
+    def test_where_lines_are_missing_work_may_have_stopped(self):
+        lines = lines_of("first_in_line")
+        [(line, command)] = commands(lines, "notify", "elected")
+        lines = lines[: lines.index(line) + 1]
+        goes = {"host": {"tag": "gave-back", "val": command["val"]["val"]["lease"]}}
+        for missing in [{"host": {"tag": "gap", "val": "1"}}], [{"segment": 0}, {"segment": 2}]:
+            contents = [{"now": str(line.now + 1), **it} for it in [*missing, goes]]
+            after = [line._replace(content=it) for it in contents]
+            self.assertIsNone(judge.judge(lines + after)[0])
 
     def test_a_write_in_another_epoch(self):
         lines = lines_of("late_writes_conflict")

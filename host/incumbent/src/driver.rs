@@ -203,6 +203,7 @@ impl Driver {
             self.broke(&broken("it does not close"));
         }
         if !self.recovery.is_running() {
+            // All terms are without an elector, and none of them has to be told.
             self.events.clear();
             return;
         }

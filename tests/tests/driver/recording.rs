@@ -5,6 +5,7 @@ use std::path::Path;
 
 use incumbent::recording::{Compared, HostAction, Line, Recording, Replay};
 use incumbent::{Contest, Leadership};
+use incumbent_tests::soak::recordings;
 
 use super::*;
 
@@ -245,4 +246,32 @@ fn after_the_break(line: &Line) -> Option<&'static str> {
         | HostAction::Closed
         | _ => None,
     }
+}
+
+/// One term is worked for to its deadline, and one is given up before.
+#[tokio::test]
+async fn the_recording_of_an_elector_that_broke_keeps_to_the_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Spoilt::new(MemoryStore::default());
+    let component = Some(hostile::cramped(Component::EMBEDDED, 96).into());
+    let ttl = Duration::from_secs(2);
+    let options = Options { component, ttl, ..recorded(dir.path(), "one") };
+    let session = Session::open(store.clone(), options).expect_soon("opens").await;
+    let mut troubles = session.troubles();
+    let kept = lead(session.clone(), "kept".into(), Contest::Queue).await;
+    let given_up = lead(session.clone(), "given-up".into(), Contest::Queue).await;
+    // More than it has memory for.
+    store.bytes.store(7_500_000, Ordering::SeqCst);
+    troubles.next().expect_soon("it breaks").await;
+    store.bytes.store(0, Ordering::SeqCst);
+    drop(given_up);
+    soon("the term is lost", kept.lost()).await;
+    drop(kept);
+    let again = lead(session.clone(), "kept".into(), Contest::Queue).await;
+    again.resign().await.expect("resigns");
+    soon("it closes", session.close()).await.unwrap();
+    let told = lines(dir.path()).concat();
+    assert!(told.contains("gave-back") && told.contains("yielded"));
+    let judged = recordings::judge(dir.path());
+    assert!(judged.as_ref().is_ok_and(|told| told.contains("3 terms: no faults")), "{judged:?}");
 }

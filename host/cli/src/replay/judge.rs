@@ -65,7 +65,7 @@ struct Work {
     leads: bool,
     /// The work of its term has not yielded.
     works: bool,
-    /// When the work of a term that is over ends at the latest.
+    /// When the work of its term ends at the latest, as it was told.
     until: Mark,
     /// Of its last term.
     epoch: Epoch,
@@ -139,16 +139,16 @@ impl Judge {
     fn beside(&mut self, elector: u32, now: Mark, action: &HostAction) -> Result<(), String> {
         match action {
             HostAction::Gap(_) => {
-                // What follows rests on what is missing, and work may have stopped there.
+                // What follows rests on what is missing.
                 self.electors.remove(&elector);
-                self.parts.values_mut().for_each(|work| work.works = false);
+                self.forget_work();
             }
             HostAction::Yielded(term) => {
-                let is_of = |part: &Part, work: &Work| {
-                    part.election == term.name && work.epoch == term.epoch
-                };
-                for (_, work) in self.parts.iter_mut().filter(|(part, work)| is_of(part, work)) {
-                    work.works = false;
+                let of_term =
+                    self.parts_in(&term.name).filter(|(_, work)| work.epoch == term.epoch);
+                let parts: Vec<Part> = of_term.map(|(part, _)| part.clone()).collect();
+                for part in parts {
+                    self.parts.entry(part).or_default().works = false;
                 }
             }
             HostAction::GaveBack(lease) => {
@@ -168,6 +168,13 @@ impl Judge {
     /// Lines are missing here.
     pub fn is_interrupted(&mut self) {
         self.electors.clear();
+        self.forget_work();
+    }
+
+    /// Work may have stopped where lines are missing: also of other electors, whose lines about it were not
+    /// written either.
+    fn forget_work(&mut self) {
+        self.parts.values_mut().for_each(|work| work.works = false);
     }
 
     fn step(
@@ -201,9 +208,8 @@ impl Judge {
         if lease.is_valid && lease.until <= self.now {
             lease.is_valid = false;
             lease.stretch += 1;
-            let until = lease.until;
             for (_, work) in self.parts.iter_mut().filter(|(part, _)| part.lease == id) {
-                work.stop(until);
+                work.leads = false;
             }
         }
     }
@@ -284,8 +290,7 @@ impl Judge {
     }
 
     fn gives_back(&mut self, lease: LeaseId) -> Result<(), String> {
-        let goes_on =
-            |(part, work): (&Part, &Work)| part.lease == lease && self.is_at_work(part, work);
+        let goes_on = |(part, work): (&Part, &Work)| part.lease == lease && self.is_at_work(work);
         if self.parts.iter().any(goes_on) {
             let id = in_hex(lease);
             return Err(format!("the lease {id} is given back, and work on it may go on"));
@@ -306,9 +311,13 @@ impl Judge {
         for mutation in mutations {
             match mutation {
                 Mutation::Delete(key) if *key == guard.key => {
+                    if !elector.may_own(key) {
+                        let key = shown_bytes(key);
+                        return Err(format!("`{key}` is removed, which is another candidate's"));
+                    }
                     for part in &parts {
                         let work = self.parts.get(part);
-                        if work.is_some_and(|it| it.epoch == epoch && self.is_at_work(part, it)) {
+                        if work.is_some_and(|it| it.epoch == epoch && self.is_at_work(it)) {
                             return Err(format!(
                                 "the key of epoch {epoch} goes, and the work of its term may go on"
                             ));
@@ -340,16 +349,18 @@ impl Judge {
             Notice::Elected(leadership) => self.elected(elector, leadership),
             Notice::Extended(extension) => {
                 let until = extension.valid_until;
-                if self.now < until && until <= self.until(extension.lease) {
-                    return Ok(());
+                if until <= self.now || self.until(extension.lease) < until {
+                    return Err("a term is extended beyond what was acknowledged".into());
                 }
-                Err("a term is extended beyond what was acknowledged".into())
+                let is_on_it = |part: &Part| part.lease == extension.lease;
+                let parts =
+                    self.parts.iter_mut().filter(|(part, work)| is_on_it(part) && work.leads);
+                parts.for_each(|(_, work)| work.until = until);
+                Ok(())
             }
             Notice::Demoted(demotion) => {
-                let lease = self.part_of(elector, &demotion.term).map_or(0, |part| part.lease);
-                let until = self.until(lease);
                 if let Some(work) = self.work_of(elector, &demotion.term) {
-                    work.stop(until);
+                    work.leads = false;
                 }
                 Ok(())
             }
@@ -380,7 +391,7 @@ impl Judge {
         let is_new = self
             .parts
             .get(&part)
-            .is_none_or(|work| !work.over.contains(epoch) && !self.is_at_work(&part, work));
+            .is_none_or(|work| !work.over.contains(epoch) && !self.is_at_work(work));
         if !is_ready || !is_shown || !is_new {
             return Err(format!("nothing shows that `{name}` is led in epoch {epoch}"));
         }
@@ -391,17 +402,14 @@ impl Judge {
         if *epoch <= newest {
             return Err(format!("epoch {epoch} of `{name}` comes after {newest}"));
         }
-        // Not all parts: there may be ten thousand elections.
-        let first = Part { lease: LeaseId::MIN, elector: 0, ..part.clone() };
-        let mut all = self.parts.range(first..).take_while(|(it, _)| it.election == part.election);
-        if all.any(|(part, work)| self.is_at_work(part, work)) {
+        if self.parts_in(&part.election).any(|(_, work)| self.is_at_work(work)) {
             return Err(format!(
                 "`{name}` is led in epoch {epoch}, and the work of another term may go on"
             ));
         }
         self.newest.insert(part.election.clone(), *epoch);
         let work = self.parts.entry(part).or_default();
-        (work.leads, work.works, work.epoch) = (true, true, *epoch);
+        (work.leads, work.works, work.epoch, work.until) = (true, true, *epoch, *valid_until);
         work.over.insert(*epoch);
         Ok(())
     }
@@ -417,9 +425,14 @@ impl Judge {
     }
 
     /// Whether the work of a term may run.
-    fn is_at_work(&self, part: &Part, work: &Work) -> bool {
-        let until = if work.leads { self.until(part.lease) } else { work.until };
-        work.works && self.now < until
+    fn is_at_work(&self, work: &Work) -> bool {
+        work.works && self.now < work.until
+    }
+
+    /// The parts in an election. There may be ten thousand elections.
+    fn parts_in(&self, election: &str) -> impl Iterator<Item = (&Part, &Work)> {
+        let first = Part { election: election.to_owned(), lease: LeaseId::MIN, elector: 0 };
+        self.parts.range(first..).take_while(move |(part, _)| part.election == election)
     }
 
     fn part_of(&self, elector: &Elector, term: &Term) -> Option<Part> {
@@ -435,15 +448,6 @@ impl Judge {
     fn work_of(&mut self, elector: &Elector, term: &Term) -> Option<&mut Work> {
         let part = self.part_of(elector, term)?;
         self.parts.get_mut(&part)
-    }
-}
-
-impl Work {
-    /// It leads no more. Its work may go on for as long as it was told.
-    fn stop(&mut self, until: Mark) {
-        if self.leads {
-            (self.leads, self.until) = (false, until);
-        }
     }
 }
 
@@ -501,6 +505,14 @@ impl Elector {
             .filter(|(name, contest)| self.holds(name, *contest))
             .map(|(name, _)| Part { election: name.to_owned(), lease, elector: self.serial })
             .collect()
+    }
+
+    /// Whether a key may be of this elector: in a queue, it ends in one of its leases.
+    fn may_own(&self, key: &[u8]) -> bool {
+        let whole = String::from_utf8_lossy(key);
+        let parent = whole.rsplit_once('/').map_or("", |(parent, _)| parent);
+        self.holds(&whole, Contest::Race)
+            || self.leases.iter().any(|lease| is_key_of(parent, key, *lease))
     }
 
     fn is_ours(&self, entry: &Entry) -> bool {
@@ -631,9 +643,13 @@ impl Elector {
 
 /// Whether a key is a candidate's in the queue of this name: it ends in its own lease's id.
 fn counts(name: &str, entry: &Entry) -> bool {
-    let (sign, id) = (if entry.lease < 0 { "-" } else { "" }, entry.lease.unsigned_abs());
-    let is = |id: String| entry.key == format!("{name}/{sign}{id}").as_bytes();
-    entry.lease != 0 && (is(format!("{id:x}")) || is(format!("{id:016x}")) || is(id.to_string()))
+    is_key_of(name, &entry.key, entry.lease)
+}
+
+fn is_key_of(name: &str, key: &[u8], lease: LeaseId) -> bool {
+    let (sign, id) = (if lease < 0 { "-" } else { "" }, lease.unsigned_abs());
+    let is = |id: String| key == format!("{name}/{sign}{id}").as_bytes();
+    lease != 0 && (is(format!("{id:x}")) || is(format!("{id:016x}")) || is(id.to_string()))
 }
 
 fn in_hex(lease: LeaseId) -> String {

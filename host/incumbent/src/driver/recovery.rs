@@ -141,12 +141,6 @@ impl Recovery {
         metrics::replaced();
         let trouble = format!("the elector is replaced, in {pause:?}: {error}");
         self.did(HostAction::Broke(error));
-        for types::Term { election, epoch } in untold {
-            if let Some(Registrant::Candidate(candidate)) = registrants.all.get(&election) {
-                let name = candidate.candidacy.name.clone();
-                self.did(HostAction::Yielded(NamedTerm { name, epoch }));
-            }
-        }
         registrants.tell_trouble(None, Failure::Other(trouble));
         self.state = ElectorState::Broken(now.saturating_add(nanoseconds(pause)));
         self.opened = now;
@@ -163,6 +157,14 @@ impl Recovery {
             {
                 self.orphans.insert(*id, &term);
                 orphaned.push(*id);
+            }
+        }
+        for types::Term { election, epoch } in untold {
+            if let Some(Registrant::Candidate(candidate)) = registrants.all.get(&election)
+                && candidate.orphaned().is_none()
+            {
+                let name = candidate.candidacy.name.clone();
+                self.did(HostAction::Yielded(NamedTerm { name, epoch }));
             }
         }
         for id in orphaned {

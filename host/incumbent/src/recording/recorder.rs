@@ -105,7 +105,10 @@ impl Recorder {
             return;
         }
         if !queue.missing.is_empty() || queue.bytes + bytes > WAITING {
-            let (Line::Open { elector, .. } | Line::Step { elector, .. }) = line else {
+            let (Line::Open { elector, .. }
+            | Line::Step { elector, .. }
+            | Line::Host { elector, .. }) = line
+            else {
                 return;
             };
             *queue.missing.entry(elector).or_default() += 1;
