@@ -154,8 +154,8 @@ const BREAKS: &[Break] = &[
         what: "never reads the wishes that its watch has missed",
         edits: &[(
             "elector.rs",
-            "if is_first && self.context.hears_wishes()",
-            "if !BROKEN && is_first && self.context.hears_wishes()",
+            "if self.rechecked.is_none() && self.context.hears_wishes()",
+            "if !BROKEN && self.rechecked.is_none() && self.context.hears_wishes()",
         )],
         elections: None,
     },
@@ -201,6 +201,18 @@ const BREAKS: &[Break] = &[
     },
 ];
 
+/// The breaks that recordings show: who does what the model that is proved does not allow. That somebody
+/// leads, and when, and how often an elector is woken, is not in the model.
+const SHOWN: &[Law] = &[
+    Law::OneLeader,
+    Law::ValidUntil,
+    Law::ElectedWhenShown,
+    Law::ByTheClock,
+    Law::EpochsRise,
+    Law::ReleasedAfterWork,
+    Law::YieldedFirst,
+];
+
 /// What the copy's elector has beside the edits: which one of the breaks is on.
 const SWITCH: &str = r#"
 extern crate std;
@@ -224,38 +236,64 @@ fn each_broken_law_is_found() {
     }
 }
 
-/// A copy of the workspace whose elector has all breaks, each behind a switch.
+/// Sources of the elector that are not as they are in the workspace.
+#[derive(Default)]
+struct Sources(BTreeMap<PathBuf, String>);
+
+impl Sources {
+    fn change(&mut self, name: &str, change: impl Fn(&str) -> String) {
+        let file = root().join("guest/src").join(name);
+        let source = self.0.remove(&file);
+        let source = source.unwrap_or_else(|| fs::read_to_string(&file).expect("a source"));
+        self.0.insert(file, change(&source));
+    }
+
+    /// Breaks the elector where this is true.
+    fn make(&mut self, it: &Break, condition: &str) {
+        for (name, from, to) in it.edits {
+            self.change(name, |source| {
+                assert_eq!(source.matches(from).count(), 1, "{name} has once: {from}");
+                source.replace(from, &to.replace("BROKEN", condition))
+            });
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A copy of the workspace whose elector is broken.
 struct Copy(PathBuf);
 
 impl Copy {
+    /// With all breaks, each behind a switch.
     fn make() -> Copy {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("breaks/workspace");
-        let guest = root.join("guest/src");
-        let mut broken = BTreeMap::new();
-        let mut change = |name: &str, change: &dyn Fn(&str) -> String| {
-            let file = guest.join(name);
-            let source = broken.remove(&file);
-            let source = source.unwrap_or_else(|| fs::read_to_string(&file).expect("a source"));
-            broken.insert(file, change(&source));
-        };
-        change("lib.rs", &|source| [source, SWITCH].concat());
-        for (number, Break { edits, .. }) in BREAKS.iter().enumerate() {
-            let switch = format!("crate::is_broken({number})");
-            for (name, from, to) in *edits {
-                change(name, &|source| {
-                    assert_eq!(source.matches(from).count(), 1, "{name} has once: {from}");
-                    source.replace(from, &to.replace("BROKEN", &switch))
-                });
-            }
+        let mut sources = Sources::default();
+        sources.change("lib.rs", |source| [source, SWITCH].concat());
+        for (number, it) in BREAKS.iter().enumerate() {
+            sources.make(it, &format!("crate::is_broken({number})"));
         }
+        Copy::of("breaks", &sources, &[])
+    }
+
+    /// With this break, in the elector and in its component.
+    fn make_with_component(it: &Break) -> Copy {
+        let mut sources = Sources::default();
+        sources.make(it, "true");
+        Copy::of("break", &sources, &["--features", "component"])
+    }
+
+    fn of(name: &str, sources: &Sources, more: &[&str]) -> Copy {
+        let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join("workspace");
         fs::create_dir_all(&copy).expect("a folder");
         for part in ["Cargo.toml", "Cargo.lock", "wit", "guest", "host", "tests"] {
-            mirror(&root.join(part), &copy.join(part), &broken);
+            mirror(&root().join(part), &copy.join(part), &sources.0);
         }
         let built = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--offline", "--locked"])
             .args(["--package", "incumbent-simulation", "--bin", "sim"])
+            .args(more)
             .current_dir(&copy)
             // Not the tests' own: for cargo, a package at the same place of another workspace is the same
             // one, and the tests would be built with the broken elector.
@@ -265,6 +303,33 @@ impl Copy {
             .expect("cargo runs");
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         Copy(copy)
+    }
+
+    /// What the judge says of the recordings of so many seeds.
+    fn judged(&self, seeds: u32) -> Result<String, String> {
+        let recordings = self.0.with_file_name("recordings");
+        if recordings.exists() {
+            fs::remove_dir_all(&recordings).expect("it goes");
+        }
+        let recorded = Command::new(self.0.with_file_name("target/debug/sim"))
+            .arg(format!("--seeds={seeds}"))
+            .arg("--record")
+            .arg(&recordings)
+            .output()
+            .expect("the simulation runs");
+        assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+        let judged = Command::new("python3")
+            .arg(root().join("tests/proof/judge.py"))
+            .arg("--each")
+            .arg(&recordings)
+            .output()
+            .expect("python3 runs");
+        let said = String::from_utf8_lossy(&judged.stdout).into_owned();
+        match (judged.status.code(), said.is_empty()) {
+            (Some(0), _) => Ok(said),
+            (Some(1), false) => Err(said),
+            _ => panic!("{}", String::from_utf8_lossy(&judged.stderr)),
+        }
     }
 
     /// The first seed that finds this law broken. Another one may be broken before.
@@ -329,5 +394,20 @@ fn mirror(from: &Path, to: &Path, changed: &BTreeMap<PathBuf, String>) {
     }
     for name in present {
         mirror(&from.join(&name), &to.join(name), changed);
+    }
+}
+
+/// Half an hour and more.
+mod nights {
+    use super::*;
+
+    #[test]
+    #[ignore = "builds a component for each break"]
+    fn the_judge_refuses_recordings_of_broken_electors() {
+        for it @ Break { law, what, .. } in BREAKS {
+            let judged = Copy::make_with_component(it).judged(200);
+            println!("{law:?}: an elector that {what}: {judged:?}");
+            assert_eq!(judged.is_err(), SHOWN.contains(law), "{law:?}: an elector that {what}");
+        }
     }
 }
