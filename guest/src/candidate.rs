@@ -150,7 +150,7 @@ impl Candidate {
     /// The reads of the keys that the present state relies on, and of wishes that it may have missed.
     pub fn selections(&mut self, context: &Context) -> Vec<Selection> {
         let mut selections = self.state.inputs().selections();
-        if self.is_in_line() && self.common.checks_wishes(context) {
+        if self.misses_wishes(context) {
             selections.push(wishes_of(&self.common.layout.name));
         }
         selections
@@ -158,11 +158,8 @@ impl Candidate {
 
     /// Whether it should know of wishes that it may not have heard.
     pub fn misses_wishes(&self, context: &Context) -> bool {
-        self.is_in_line() && self.common.misses_wishes(context)
-    }
-
-    fn is_in_line(&self) -> bool {
         matches!(self.state, State::Waiting(_) | State::Leading(_))
+            && self.common.misses_wishes(context)
     }
 
     /// Begins, unless it has. Its epochs come after `newest`.

@@ -160,8 +160,6 @@ pub struct Context {
     pub share: Share,
     /// All wishes up to this revision are known, of all elections.
     pub wishes_known_at: Revision,
-    /// There are too many wishes for one read, or the role does not allow to read those of all elections.
-    pub reads_wishes_apart: bool,
     commands: Vec<Command>,
     request_timeout: Duration,
     last_request: RequestId,

@@ -654,8 +654,7 @@ impl Elector {
     /// Has reads check whether watches are silent: a portion of them at a time, and all of them
     /// once in each period.
     fn recheck(&mut self) {
-        let is_first = self.rechecked.is_none();
-        if is_first && self.context.hears_wishes() && !self.context.reads_wishes_apart {
+        if self.rechecked.is_none() && self.context.hears_wishes() {
             self.read_wishes();
         }
         let mut selections = Vec::new();
@@ -684,6 +683,9 @@ impl Elector {
         }
         if !asked.is_empty() {
             self.context.call(Purpose::Recheck(asked), Operation::Read(selections));
+        }
+        if self.rechecked.is_some_and(|from| self.next_from(from).is_none()) {
+            self.rechecked = None;
         }
         let all = self.elections.len() + self.cleanup.len();
         let portions = all.div_ceil(PORTION).max(1) as u64;

@@ -2,8 +2,9 @@
 //!
 //! A wish is at a key that no candidate can have, under a lease. A program for operators writes one,
 //! and a candidate with a priority writes one for itself. All candidates of one lease share one
-//! watch of such keys. They take a wish at the moment at which they hear of it, or find it with the
-//! read that shows them first in line. Nothing waits for a wish, and nothing of it is kept.
+//! watch of such keys. They take a wish at the moment at which they hear of it, or find it in a read: the
+//! one that shows them first in line, or the regular check. Nothing waits for a wish, and nothing of it is
+//! kept.
 
 use alloc::vec::Vec;
 

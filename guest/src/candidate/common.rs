@@ -202,16 +202,6 @@ impl Common {
         self.layout.contest == Contest::Queue && context.missed_wishes_since(self.wishes_known_at)
     }
 
-    /// Whether a regular check has to read the wishes of this election.
-    pub fn checks_wishes(&self, context: &Context) -> bool {
-        let is_apart = self.layout.contest == Contest::Queue
-            && context.reads_wishes_apart
-            && context.hears_wishes()
-            // They can be read.
-            && self.wishes_known_at < Revision::MAX;
-        is_apart || self.misses_wishes(context)
-    }
-
     /// Whether a term of this election stays if it comes back, or has come back.
     pub fn has_handed_on(&self, context: &Context) -> bool {
         context.share.has_handed_on(self.layout.hash)

@@ -1,10 +1,11 @@
-//! The wish that a candidate with a priority has for itself.
+//! The wish that a candidate has for itself: to be in front of all with a lower priority, and to follow a
+//! leader that has led for long enough.
 
 use alloc::vec::Vec;
 
 use super::common::{CandidateContext, OwnKey};
 use super::priority::Priority;
-use crate::context::{Answer, Context, Purpose};
+use crate::context::{Answer, Context, Purpose, RECHECK};
 use crate::timers::Timer;
 use crate::types::{
     Claim, Claimed, ElectionId, Epoch, Expectation, Failure, Guard, Guarded, LeaseId, Mutation,
@@ -20,14 +21,19 @@ impl CandidateContext<'_> {
             && self.common.priority.makes_room(wish, created)
     }
 
-    /// Wishes that this candidate is in front of all with a lower priority, unless its own is what all
-    /// have; and that the term of an epoch ends now, if that is not 0.
+    /// Asks those in front with a lower priority to make room; with an epoch, also asks its leader to hand
+    /// over. A candidate with priority 0 asks only for the latter.
     pub fn prefer(&mut self, own: &OwnKey, epoch: Epoch) {
         let priority = &mut self.common.priority;
         if priority.level != 0 || epoch != 0 {
             priority.wanted = (epoch, own.created, epoch != 0);
             priority.is_stale = true;
             self.write_wish();
+        } else if priority.created != 0 {
+            // It was for an earlier key.
+            self.withdraw_wish();
+            let priority = &mut self.common.priority;
+            (priority.created, priority.modified) = (0, None);
         }
     }
 
@@ -70,14 +76,18 @@ impl CandidateContext<'_> {
             // It is written, or somebody else has the key, and may keep it.
             Ok(_) => {}
             Err(failure) => {
-                // Without the right to write wishes, a candidate is one like all others.
-                let fails_again = matches!(failure, Failure::Denied(_) | Failure::Invalid(_));
-                priority.is_stale = !fails_again;
-                self.record_failure(failure);
-                if !fails_again {
-                    let timer = Timer::Wish(self.common.election);
-                    return self.context.retry(timer, self.common.failed);
+                priority.is_stale = true;
+                let is_refused = matches!(failure, Failure::Denied(_) | Failure::Invalid(_));
+                let was_refused = core::mem::replace(&mut priority.is_refused, is_refused);
+                if !was_refused {
+                    self.record_failure(failure);
                 }
+                let timer = Timer::Wish(self.common.election);
+                // Without the right to write wishes, a candidate is one like all others. It may get it later.
+                return match is_refused {
+                    true => self.context.set_timer(timer, RECHECK),
+                    false => self.context.retry(timer, self.common.failed),
+                };
             }
         }
         self.write_wish();

@@ -58,6 +58,11 @@ impl Followed {
         Followed { key: entry.key, created: entry.created, watch }
     }
 
+    /// Whether this is its key.
+    pub fn is(&self, entry: &Entry) -> bool {
+        self.key == entry.key && self.created == entry.created
+    }
+
     /// Whether this is still its key, and counts.
     pub fn is_intact(&self, layout: &Layout, entry: &Entry) -> bool {
         entry.created == self.created && layout.counts(entry)

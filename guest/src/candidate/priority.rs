@@ -2,10 +2,11 @@
 //!
 //! The line is kept in the order of priorities while somebody leads, so that a handover needs no
 //! look at them: a candidate with a priority writes a wish for itself, and those in front of it
-//! with a lower one get back in line. Its wish stays until the candidacy or the lease ends.
+//! with a lower one get back in line. Its wish stays until the candidacy or the lease ends. With the priority
+//! of all others, zero, a candidate wishes only that a leader below zero hands over.
 //!
-//! A candidate below zero has nobody to hear from, for the others do not write wishes. It lets
-//! others lead by getting back in line when it comes first, once in each time of its lease.
+//! So a candidate below zero is not told to make room. It lets others lead by getting back in line when it
+//! comes first, once in each time of its lease.
 
 use crate::session::Validity;
 use crate::types::{Duration, Epoch, Mark, Revision};
@@ -30,6 +31,8 @@ pub struct Priority {
     pub is_stale: bool,
     /// A write has no answer yet.
     pub is_writing: bool,
+    /// The last write was refused.
+    pub is_refused: bool,
 }
 
 impl Priority {
@@ -43,6 +46,7 @@ impl Priority {
             wanted: (0, 0, false),
             is_stale: false,
             is_writing: false,
+            is_refused: false,
         }
     }
 

@@ -134,9 +134,8 @@ impl Waiting {
     ) -> Next {
         let former = self.position.take_former(cx.context);
         let mut gone = None;
-        let is_former = |it: &Followed| it.key == entry.key && it.created == entry.created;
         let followed = match former {
-            Some(former) if is_former(&former.followed) => {
+            Some(former) if former.followed.is(&entry) => {
                 gone = former.deleted.filter(|deleted| *deleted > seen);
                 if in_front.is_empty() {
                     cx.common.round.turn_is_over(cx.context.now);

@@ -38,7 +38,8 @@ impl Elector {
         }
     }
 
-    /// Reads the wishes of all elections.
+    /// Reads the wishes of all elections: those that the watch has missed, and in each regular check, because
+    /// it may be silent.
     pub(super) fn read_wishes(&mut self) {
         let all = Selection { prefix: true, limit: MOST_AT_ONCE, ..point(Wish::keys()) };
         self.context.call(Purpose::Wishes, Operation::Read([all].into()));
@@ -46,19 +47,14 @@ impl Elector {
 
     /// The wishes of all elections. If there are too many, those of our own elections are read.
     pub(super) fn all_wishes_are(&mut self, outcome: Answer) {
-        match snapshot(outcome) {
-            Ok(Snapshot { at, found }) => {
-                let found: Vec<Entry> = found.into_iter().flatten().collect();
-                self.context.reads_wishes_apart = found.len() >= MOST_AT_ONCE as usize;
-                if !self.context.reads_wishes_apart {
-                    self.context.wishes_known_at = at;
-                    found.iter().for_each(|entry| self.heard(entry));
-                    return;
-                }
+        // The role may allow only those.
+        if let Ok(Snapshot { at, found }) = snapshot(outcome) {
+            let found: Vec<Entry> = found.into_iter().flatten().collect();
+            if found.len() < MOST_AT_ONCE as usize {
+                self.context.wishes_known_at = self.context.wishes_known_at.max(at);
+                found.iter().for_each(|entry| self.heard(entry));
+                return;
             }
-            Err(Failure::Timeout | Failure::Unavailable) => {}
-            // The role may allow only those.
-            Err(_) => self.context.reads_wishes_apart = true,
         }
         self.missed_from = 0;
         self.read_missed_wishes();
@@ -114,8 +110,7 @@ impl Elector {
         }
     }
 
-    /// A regular check has failed. If the failure lasts, the wishes that the check asked for may be the
-    /// cause: the next one does without them.
+    /// A check has failed. The wishes that it asked for may be the cause: the next one does without them.
     pub(super) fn recheck_failed(&mut self, asked: Vec<(Asker, Vec<Vec<u8>>)>, failure: &Failure) {
         if let Failure::Timeout | Failure::Unavailable = failure {
             return;

@@ -174,8 +174,8 @@ pub struct HeldTerm {
     pub yielded: bool,
     /// The application was told that renewals fail, since the last one that did not.
     pub endangered: bool,
-    /// The application was told that another candidate should lead.
-    pub hands_over: bool,
+    /// Who was next when the application was told to hand over last, by the create revision of its key.
+    pub hands_over_to: Option<Epoch>,
     /// The elector that gave it is gone.
     pub orphan: bool,
 }
@@ -188,7 +188,7 @@ impl HeldTerm {
             over: false,
             yielded: false,
             endangered: false,
-            hands_over: false,
+            hands_over_to: None,
             orphan: false,
         }
     }

@@ -74,8 +74,9 @@ impl World<'_> {
                 self.run.hand_overs += 1;
                 let part = self.part(process, term.election);
                 if let Some(part) = part {
+                    let next = self.first_two(part).get(1).copied();
                     let terms = &mut self.processes[process].terms;
-                    terms.change(part, term.epoch, |it| it.hands_over = true);
+                    terms.change(part, term.epoch, |it| it.hands_over_to = next);
                 }
                 if let Some(part) = part
                     && self.term(process, part, term.epoch).is_some_and(|term| !term.over)

@@ -5,7 +5,7 @@ use incumbent_guest::types::*;
 use super::stream::ChangesByKey;
 use super::{Held, World};
 use crate::laws::Broken;
-use crate::plan::{Kind, Moment};
+use crate::plan::{Election, Kind, Moment};
 
 impl World<'_> {
     /// Whether this fault is going on.
@@ -155,13 +155,26 @@ impl World<'_> {
             && !waiting.is_empty()
         {
             let target = waiting[self.rng.usize(..waiting.len())].created;
-            let name = &self.plan.elections[election].name;
-            let key = format!("incumbent-wishes/{name}/transfer");
+            let key = self.operators_wish(election);
             let value = format!("{} {target}{now}", leader.created);
             // A full store does not let it.
-            let _ = self.cluster.store.put(key.into(), value.into(), 0);
+            let _ = self.cluster.store.put(key, value.into(), 0);
             self.changed();
         }
+    }
+
+    /// The leases of operators who wished something have ended.
+    pub(super) fn forget_wishes(&mut self) {
+        for election in 0..self.plan.elections.len() {
+            let key = self.operators_wish(election);
+            self.cluster.store.delete(&key);
+        }
+        self.changed();
+    }
+
+    fn operators_wish(&self, election: usize) -> Vec<u8> {
+        let Election { name, .. } = &self.plan.elections[election];
+        format!("incumbent-wishes/{name}/transfer").into()
     }
 
     /// Tells an elector how much its process leads, and whether it is drained.

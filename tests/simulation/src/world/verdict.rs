@@ -16,6 +16,7 @@ impl World<'_> {
         self.calm = true;
         self.story.note(self.now, "all is well from now on");
         assert_eq!(self.faults, [], "faults end with the unrest");
+        self.forget_wishes();
         self.be_calm();
     }
 
@@ -117,7 +118,7 @@ impl World<'_> {
             processes.extend(self.processes.iter().position(has_it));
         }
         let [leader, waiting @ ..] = processes.as_slice() else { return Ok(()) };
-        // Zero is what all have who know of no priorities. They wish nothing.
+        // Zero is what all have who know of no priorities. They ask nobody to make room.
         let disorder =
             |pair: &&[usize]| priority(pair[0]) < priority(pair[1]) && priority(pair[1]) != 0;
         if let Some([front, behind]) = waiting.windows(2).find(disorder) {
@@ -136,7 +137,7 @@ impl World<'_> {
             && self.plan.limits.is_empty();
         let mark = self.processes[*leader].clock.at(self.now);
         let term = self.processes[*leader].terms.of(election);
-        match term.filter(|term| wants_to && term.stands(mark) && !term.hands_over) {
+        match term.filter(|term| wants_to && term.stands(mark) && term.hands_over_to != first.get(1).copied()) {
             Some(term) => Err(Law::Preempted.broken(format!(
                 "process {leader} leads `{name}` in epoch {}, and is not told that process {next} wants to",
                 term.leadership.term.epoch
