@@ -85,6 +85,7 @@ impl Candidate {
             given_up: 0,
             announced: None,
             newest: 0,
+            newest_is_of_name: false,
             layouts_compared: false,
             failed: 0,
             named_until: 0,
@@ -167,7 +168,9 @@ impl Candidate {
         if let State::Idle(idle) = &mut self.state {
             idle.held_back = false;
         }
-        self.common.newest = self.common.newest.max(newest);
+        if newest > self.common.newest {
+            (self.common.newest, self.common.newest_is_of_name) = (newest, false);
+        }
     }
 
     /// Whether it has something to do that cannot wait for its next input: it can claim, it is

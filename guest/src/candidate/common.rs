@@ -175,8 +175,11 @@ pub struct Common {
     pub given_up: u32,
     /// The create revision of the last key that was announced.
     pub announced: Option<Revision>,
-    /// The newest epoch of this election that was seen, in a race also a rival's.
+    /// It leads only in an epoch above: the newest one in which its elector led before it began, in any
+    /// election, or that it has seen, in a race also a rival's.
     pub newest: Epoch,
+    /// Whether that epoch is of this election.
+    pub newest_is_of_name: bool,
     /// Whether a read has looked for the other layout under this name.
     pub layouts_compared: bool,
     /// Failures in a row.
@@ -402,8 +405,10 @@ impl CandidateContext<'_> {
     }
 
     pub fn tell_leader(&mut self, leader: Option<Entry>) {
-        if let Some(leader) = &leader {
-            self.common.newest = self.common.newest.max(leader.created);
+        if let Some(leader) = &leader
+            && leader.created > self.common.newest
+        {
+            (self.common.newest, self.common.newest_is_of_name) = (leader.created, true);
         }
         let sighting = Sighting { election: self.common.election, leader };
         self.context.notify(Notice::Leader(sighting));
@@ -458,7 +463,8 @@ impl CandidateContext<'_> {
             key,
             lease,
             given_up: core::mem::take(&mut self.common.given_up),
-            last_created: self.common.newest,
+            // A key of ours may be older than the term of another election, and still there.
+            last_created: if self.common.newest_is_of_name { self.common.newest } else { 0 },
             watch,
             election: self.common.election,
             is_last: !self.common.rejoin,

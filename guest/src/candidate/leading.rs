@@ -111,7 +111,7 @@ impl Leading {
     fn end(&mut self, cx: &mut CandidateContext<'_>, reason: Reason, key_remains: bool) -> Next {
         let own = self.own.take();
         cx.context.forget(self.check.call.take());
-        cx.common.newest = own.created;
+        (cx.common.newest, cx.common.newest_is_of_name) = (own.created, true);
         cx.context.leaders -= 1;
         cx.context.share.leaving -= u32::from(cx.common.hands_over);
         cx.context.newest = cx.context.newest.max(own.created);
