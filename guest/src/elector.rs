@@ -9,29 +9,27 @@
 //! catches up with it before it does anything else. A sweep visits those that have something to do
 //! about it, in portions of 128 a step, and passes over the others.
 
+mod checks;
 mod wishes;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::candidate::{Candidate, CandidateContext, Inputs, Next, Reading};
+use crate::candidate::{Candidate, CandidateContext, Inputs, Next};
 use crate::cleanup::Cleanup;
-use crate::context::{
-    Answer, Asker, Context, Dirty, Purpose, RECHECK, Watcher, snapshot, write_outcome,
-};
+use crate::context::{Answer, Asker, Context, Dirty, Purpose, Watcher, snapshot, write_outcome};
 use crate::inspection::Inspection;
-use crate::layout::{Layout, NameHash, hash, point_of_key, queue_of, written_key};
+use crate::layout::{Layout, NameHash, hash, queue_of, written_key};
 use crate::observer::Observer;
 use crate::session::{Session, Validity};
 use crate::table::{Table, with_first};
 use crate::text::decimal;
 use crate::timers::{FAR, SECOND, Timer};
 use crate::types::{
-    Candidacy, Config, ConfigError, ElectionId, Entry, Epoch, Event, Extension, Failure, Guarded,
+    Candidacy, Config, ConfigError, ElectionId, Epoch, Event, Extension, Failure, Guarded,
     GuardedWrite, Limit, Mark, Notice, Observation, Operation, Proclamation, Reply, Response,
-    Selection, Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
+    Snapshot, Step, Term, Ticket, Watched, WriteOutcome,
 };
-use crate::wish::Wish;
 
 /// How many elections one elector takes part in or follows.
 const MOST_ELECTIONS: usize = 10_000;
@@ -43,9 +41,6 @@ const PORTION: usize = 128;
 /// How many further ones a step handles without a command, such as deletions that end with their
 /// lease. They cost little.
 const SILENT: usize = 1_250;
-
-/// How many keys one read of a check asks for, because a store caps the size of a transaction.
-const MOST_CHECKED: usize = 64;
 
 /// One lease, and any number of elections held on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +63,8 @@ pub struct Elector {
     rechecked: Option<Asker>,
     /// The first election for which missed wishes may still have to be read.
     missed_from: ElectionId,
+    /// How many regular checks go by before the next one that reads all wishes.
+    wishes_rest: usize,
     /// How much this step may still do.
     budget: Budget,
 }
@@ -116,6 +113,7 @@ impl Elector {
             sweep: None,
             rechecked: None,
             missed_from: 0,
+            wishes_rest: 0,
             budget: Budget::default(),
         })
     }
@@ -463,7 +461,7 @@ impl Elector {
         if share.limit.is_none() || share.asks || self.life != Life::Open {
             return;
         }
-        let (looks, counts) = share.looks(MOST_CHECKED as u32, *leaders, *candidacies);
+        let (looks, counts) = share.looks(checks::MOST_CHECKED as u32, *leaders, *candidacies);
         // Lines differ in length: a count looks at elections from all over.
         let apart = if counts { (*leaders / looks).max(1) } else { 1 };
         let first = random.below(apart.into()) as u32;
@@ -592,7 +590,7 @@ impl Elector {
                 }
             }
             Purpose::Cleanup(id) => self.cleanup.answered(&mut self.context, id, outcome),
-            Purpose::Wishes => self.all_wishes_are(outcome),
+            Purpose::Wishes => self.wishes_were_read(outcome),
             Purpose::Recheck(asked) => match snapshot(outcome) {
                 Ok(snapshot) => self.rechecked(asked, snapshot),
                 Err(failure) => self.recheck_failed(asked, &failure),
@@ -648,95 +646,6 @@ impl Elector {
             Some(Watcher::Cleanup(id, _)) => self.cleanup.watched(&mut self.context, id, change),
             Some(Watcher::Wishes) => self.wished(&change),
             None => {}
-        }
-    }
-
-    /// Has reads check whether watches are silent: a portion of them at a time, and all of them
-    /// once in each period.
-    fn recheck(&mut self) {
-        if self.rechecked.is_none() && self.context.hears_wishes() {
-            self.read_wishes();
-        }
-        let mut selections = Vec::new();
-        let mut asked = Vec::new();
-        for _ in 0..PORTION {
-            let Some(asker) = self.next_from(self.rechecked.unwrap_or(FIRST)) else {
-                self.rechecked = None;
-                break;
-            };
-            self.rechecked = Some(after(asker));
-            if let Asker::Election(election) = asker
-                && let Some(Participation::Observer(observer)) = self.elections.get_mut(&election)
-                && observer.searches_again(&mut self.context)
-            {
-                continue;
-            }
-            let selected = self.rechecks(asker);
-            if selections.len() + selected.len() > MOST_CHECKED {
-                let read = Operation::Read(core::mem::take(&mut selections));
-                self.context.call(Purpose::Recheck(core::mem::take(&mut asked)), read);
-            }
-            if !selected.is_empty() {
-                asked.push((asker, keys_of(&selected)));
-                selections.extend(selected);
-            }
-        }
-        if !asked.is_empty() {
-            self.context.call(Purpose::Recheck(asked), Operation::Read(selections));
-        }
-        if self.rechecked.is_some_and(|from| self.next_from(from).is_none()) {
-            self.rechecked = None;
-        }
-        let all = self.elections.len() + self.cleanup.len();
-        let portions = all.div_ceil(PORTION).max(1) as u64;
-        self.context.set_timer(Timer::Recheck, RECHECK / portions);
-    }
-
-    /// The reads that check one asker's watches.
-    fn rechecks(&mut self, asker: Asker) -> Vec<Selection> {
-        match asker {
-            Asker::Election(election) => match self.elections.get_mut(&election) {
-                Some(Participation::Candidate(candidate)) => candidate.selections(&self.context),
-                Some(Participation::Observer(observer)) => {
-                    observer.selection().into_iter().collect()
-                }
-                Some(Participation::Inspection(_)) | None => Vec::new(),
-            },
-            Asker::Cleanup(id) => {
-                self.cleanup.awaited(id).map(|key| point_of_key(key.into())).into_iter().collect()
-            }
-        }
-    }
-
-    fn rechecked(&mut self, asked: Vec<(Asker, Vec<Vec<u8>>)>, snapshot: Snapshot) {
-        let Snapshot { at, found } = snapshot;
-        let mut found = found.into_iter();
-        for (asker, keys) in asked {
-            let found: Vec<Vec<Entry>> = found.by_ref().take(keys.len()).collect();
-            match asker {
-                Asker::Election(election) => match self.elections.get_mut(&election) {
-                    Some(Participation::Candidate(candidate)) => {
-                        let wishes = Wish::keys_of(&candidate.layout().name);
-                        let reading = Reading::new(keys, found, at);
-                        let wishes = reading.below(&wishes);
-                        self.input(election, |state, cx| state.examine(cx, reading));
-                        if let Some(wishes) = wishes {
-                            self.found_wishes(election, &wishes, at);
-                        }
-                    }
-                    Some(Participation::Observer(observer)) => {
-                        if let Some(found) = found.first() {
-                            observer.examine(&mut self.context, found, at);
-                        }
-                    }
-                    Some(Participation::Inspection(_)) | None => {}
-                },
-                Asker::Cleanup(id) => {
-                    if let Some(found) = found.first() {
-                        self.cleanup.examine(&mut self.context, id, found);
-                    }
-                }
-            }
         }
     }
 
@@ -901,11 +810,6 @@ impl Elector {
             candidate.take(&mut self.context, &mut self.cleanup, &self.session, input);
         }
     }
-}
-
-/// The keys that are read.
-fn keys_of(selections: &[Selection]) -> Vec<Vec<u8>> {
-    selections.iter().map(|it| it.key.clone()).collect()
 }
 
 /// How many elections, keys and timers a step may still handle: with a command, and without.

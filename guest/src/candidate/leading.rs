@@ -39,7 +39,7 @@ pub struct Leading {
     /// Until when it looks whether that one comes next.
     looks_until: Mark,
     /// The preferred candidate for which the application was told to hand over.
-    told_for: Revision,
+    preempted_by: Revision,
 }
 
 impl Leading {
@@ -65,9 +65,9 @@ impl Leading {
             share.gain(cx.common.election, may_go, *leaders, *candidacies);
         }
         let (check, search) = (Check::new(seen), Search::First);
-        let (danger, target, looks_until, told_for) = (None, 0, 0, 0);
+        let (danger, target, looks_until, preempted_by) = (None, 0, 0, 0);
         let mut leading =
-            Leading { own, stretch, danger, check, search, target, looks_until, told_for };
+            Leading { own, stretch, danger, check, search, target, looks_until, preempted_by };
         cx.context.notify(Notice::Elected(leading.leadership(cx, until)));
         // Renewals may fail already.
         leading.tell_danger(cx, validity);
@@ -215,9 +215,9 @@ impl Inputs for Leading {
         let is_of_term = wish.epoch == self.own.created;
         if wish.now && is_of_term && cx.common.priority.hands_over(wish) {
             // A candidate's own wish stands for as long as it waits, and is read again and again.
-            let is_told = wish.priority.is_some() && self.told_for == wish.target;
+            let is_told = wish.priority.is_some() && self.preempted_by == wish.target;
             if !is_told {
-                self.told_for = wish.target;
+                self.preempted_by = wish.target;
                 self.tell_to_hand_over(cx);
             }
         } else if is_of_term && wish.priority.is_none() {

@@ -474,9 +474,11 @@ impl Inputs for Waiting {
     /// Gets back in line behind the candidate that should lead next, while somebody else leads.
     fn wished(&mut self, cx: &mut CandidateContext<'_>, wish: &Wish<'_>) -> Next {
         if wish.target == self.own.created {
-            if wish.priority.is_none() {
-                cx.common.named_until = cx.context.now.saturating_add(NAMED);
+            // Its own wish says nothing new, and is read again and again.
+            if wish.priority.is_some() {
+                return Next::Stay;
             }
+            cx.common.named_until = cx.context.now.saturating_add(NAMED);
             // The leader is about to go, and the watches may be silent.
             let is_asking = matches!(self.position, Position::Unknown { .. });
             if wish.now && !is_asking && !cx.context.timers.is_set(cx.timer()) {

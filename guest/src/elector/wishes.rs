@@ -2,19 +2,23 @@
 
 use alloc::vec::Vec;
 
-use super::{Elector, MOST_CHECKED, Participation, keys_of};
+use super::checks::{MOST_CHECKED, keys_of};
+use super::{Elector, Participation};
 use crate::candidate::{Next, delete_wish};
 use crate::context::{Answer, Asker, Purpose, snapshot};
 use crate::layout::{hash, point};
 use crate::timers::{MILLISECOND, Timer};
 use crate::types::{
-    Change, Duration, ElectionId, Entry, Failure, LeaseId, Operation, Response, Revision,
-    Selection, Snapshot,
+    Change, Duration, ElectionId, Entry, LeaseId, Operation, Response, Revision, Selection,
+    Snapshot,
 };
 use crate::wish::Wish;
 
 /// How many wishes there may be in all elections, so that one read shows those that were missed.
 const MOST_AT_ONCE: u32 = 1_000;
+/// A regular check reads all wishes, and as many go by without that as there are times this many of them: a
+/// thousand candidates that each have a wish would read a million in each period.
+const READ_EACH_TIME: usize = 100;
 /// For how many elections one read asks if there are more. It reads up to four keys for each.
 const MOST_CAUGHT_UP: usize = MOST_CHECKED / 4;
 /// The pause between two such reads.
@@ -46,10 +50,11 @@ impl Elector {
     }
 
     /// The wishes of all elections. If there are too many, those of our own elections are read.
-    pub(super) fn all_wishes_are(&mut self, outcome: Answer) {
+    pub(super) fn wishes_were_read(&mut self, outcome: Answer) {
         // The role may allow only those.
         if let Ok(Snapshot { at, found }) = snapshot(outcome) {
             let found: Vec<Entry> = found.into_iter().flatten().collect();
+            self.wishes_rest = found.len() / READ_EACH_TIME;
             if found.len() < MOST_AT_ONCE as usize {
                 self.context.wishes_known_at = self.context.wishes_known_at.max(at);
                 found.iter().for_each(|entry| self.heard(entry));
@@ -107,20 +112,6 @@ impl Elector {
                 }
                 state.wished(cx, &wish)
             });
-        }
-    }
-
-    /// A check has failed. The wishes that it asked for may be the cause: the next one does without them.
-    pub(super) fn recheck_failed(&mut self, asked: Vec<(Asker, Vec<Vec<u8>>)>, failure: &Failure) {
-        if let Failure::Timeout | Failure::Unavailable = failure {
-            return;
-        }
-        for (asker, keys) in asked {
-            if let Asker::Election(election) = asker
-                && keys.iter().any(|key| key.starts_with(&Wish::keys()))
-            {
-                self.found_wishes(election, &[], Revision::MAX);
-            }
         }
     }
 

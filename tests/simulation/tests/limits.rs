@@ -515,6 +515,46 @@ fn all_watches_are_checked_every_30_seconds() {
     }
 }
 
+/// A thousand candidates with a wish each would read a million in each period, were none left out.
+#[test]
+fn all_wishes_are_read_less_often_the_more_there_are() {
+    let in_ten_checks = |wishes: usize| {
+        let mut elector = opened();
+        let mut store = OwnKeys::default();
+        for number in 0..wishes {
+            let wish = format!("incumbent-wishes/others/priority-{number:x}");
+            store.0.insert(wish.clone().into(), entry(wish, 9, 6));
+        }
+        let (mut now, mut events, mut read) = (0, vec![campaign(1)], 0);
+        while now <= 300 * S + 1 {
+            let step = elector.handle(now, std::mem::take(&mut events));
+            for command in step.commands {
+                match command {
+                    Command::Call(Call { id, operation: Operation::KeepAlive(_), .. }) => {
+                        events.push(reply(id, Response::Renewed(10 * S)));
+                    }
+                    Command::Call(Call { id, operation, .. }) => {
+                        let reads_all = |it: &Selection| it.key == b"incumbent-wishes/";
+                        if let Operation::Read(selections) = &operation {
+                            read += usize::from(selections.iter().any(reads_all));
+                        }
+                        events.extend(store.answer(operation).map(|response| reply(id, response)));
+                    }
+                    Command::Watch(Watch { id, .. }) => {
+                        events.push(Event::Watched(Watched { id, change: Change::Started(7) }));
+                    }
+                    Command::Unwatch(_) | Command::Notify(_) => {}
+                }
+            }
+            now = if events.is_empty() { step.deadline.expect("it goes on") } else { now + 1 };
+            events.extend(events.is_empty().then_some(Event::Wake));
+        }
+        read
+    };
+    let read = [10, 99, 100, 250, 999, 10_000].map(in_ten_checks);
+    assert_eq!(read, [10, 10, 5, 4, 1, 1]);
+}
+
 /// Others' data are read page by page, and what cannot be a candidate's is passed over.
 #[test]
 fn others_data_are_passed_over() {
