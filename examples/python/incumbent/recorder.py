@@ -48,6 +48,8 @@ LEAST = 64 << 10
 WAITING = 1 << 16
 #: How many bytes a line may have.
 LONGEST = 16 << 20
+#: What the keys of wishes begin with.
+WISHES = b"incumbent-wishes/"
 #: How often the wall clock is told, in nanoseconds.
 CLOCK_EVERY = 10 * SECOND
 #: How long lines are gathered for one write: what has just begun goes first.
@@ -278,6 +280,9 @@ def encode(kind: Any, value: Any, hide: Callable[[bytes], str] = bytes.hex, name
                 return (hide if name in ("value", "proclaim") else bytes.hex)(value)
             return [encode(kind.element, item, hide, name) for item in value]
         case RecordType():
+            # The component makes and reads wishes, and they are no secret.
+            if getattr(getattr(value, "guard", value), "key", b"").startswith(WISHES):
+                hide = bytes.hex
             return {field: encode(part, getattr(value, field), hide, field) for field, part in kind.fields}
         case TupleType():
             return [encode(part, item, hide) for part, item in zip(kind.elements, value, strict=True)]

@@ -24,7 +24,7 @@ SECRET = "a secret of this candidate"
 async def recorded(etcd: Etcd, recording: Recording) -> str:
     """What is recorded of a session that leads, hands over, and closes."""
     async with await connect(etcd.url, "one", record=recording) as one, await connect(etcd.url, "two") as two:
-        async with await soon(one.campaign("my-service", value=SECRET)) as leadership:
+        async with await soon(one.campaign("my-service", value=SECRET, priority=1)) as leadership:
             waits = asyncio.create_task(two.campaign("my-service", value="short"))
             await until(lambda: len(candidates(etcd)) == 2)
             await leadership.put("result", SECRET)
@@ -42,6 +42,7 @@ async def test_a_recording_replays_to_the_bit_and_holds_no_value(etcd: Etcd, tmp
     assert replay(text) > 5
     for value in (SECRET, "short"):
         assert value not in text and value.encode().hex() not in text
+    assert b"incumbent-wishes/my-service/".hex() in text, "it has made a wish"
     head, clock, *_, last = map(json.loads, text.splitlines())
     assert (head["identity"], head["segment"], len(head["component"])) == ("one", 0, 64)
     assert clock["host"]["tag"] == "clock" and clock["host"]["val"].endswith("Z")

@@ -38,6 +38,8 @@ fn count(compared: &[Compared], what: &Compared) -> usize {
 /// Two candidates, one after the other, in both contests.
 async fn lead(session: Session, election: String, contest: Contest) -> Leadership {
     let election = session.election(election).contest(contest).value("a secret");
+    // The elector makes the value of a wish, and says it again.
+    let election = if contest == Contest::Queue { election.priority(1) } else { election };
     soon("it leads", election.campaign()).await.expect("leads")
 }
 
@@ -76,6 +78,7 @@ async fn a_component_says_again_what_was_recorded_and_no_value_is_in_it() {
         assert!(all.contains("\"elector\":1"), "the other lease has an elector of its own");
         assert!(all.contains(&format!("\"identity\":\"{identity}\"")));
         assert!(all.contains(&hex(b"/result")), "keys are there");
+        assert!(all.contains(&hex(b"incumbent-wishes/")), "wishes are there");
         for secret in [&b"a secret"[..], b"another secret"] {
             let text = str::from_utf8(secret).unwrap();
             assert_eq!(all.contains(&hex(secret)), values, "{text}");

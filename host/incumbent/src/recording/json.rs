@@ -16,12 +16,16 @@ use crate::types::*;
 const LINE_VALUES: usize = 16 << 20;
 /// How many bytes a stand-in stands for at least, so that short values differ as well.
 const SHORTEST: usize = 8;
+/// What the keys of wishes begin with.
+const WISHES: &[u8] = b"incumbent-wishes/";
 
 /// Writes JSON.
 pub(super) struct Writer<'a> {
     pub(super) text: String,
     /// If given, stand-ins are written for values.
-    pub(super) hide: Option<&'a RandomState>,
+    hide: Option<&'a RandomState>,
+    /// The values of the present record are wishes: the elector makes and reads them, and they are no secret.
+    are_wishes: bool,
 }
 
 /// Reads JSON.
@@ -38,7 +42,7 @@ pub(super) trait Json: Sized {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(hide: Option<&'a RandomState>) -> Self {
-        Self { text: String::new(), hide }
+        Self { text: String::new(), hide, are_wishes: false }
     }
 
     /// The next item of a list, or field of an object.
@@ -81,7 +85,7 @@ impl<'a> Writer<'a> {
 
     fn value(&mut self, value: &[u8]) {
         match self.hide {
-            Some(key) if !value.is_empty() => {
+            Some(key) if !value.is_empty() && !self.are_wishes => {
                 let length = value.len().max(SHORTEST);
                 let _ = write!(self.text, "\"~{:016x}:{length}\"", key.hash_one(value));
             }
@@ -278,11 +282,20 @@ impl<T: Json, E: Json> Json for Result<T, E> {
     }
 }
 
-/// Fields and payloads that are named `value` are values, and have stand-ins.
+/// Fields and payloads that are named `value` are values, and have stand-ins. The field before them tells
+/// whether they are wishes.
 macro_rules! piece {
     (write $to:ident value $it:expr) => {
         $to.value($it)
     };
+    (write $to:ident key $it:expr) => {{
+        $to.are_wishes = $it.starts_with(WISHES);
+        $it.write($to);
+    }};
+    (write $to:ident guard $it:expr) => {{
+        $it.write($to);
+        $to.are_wishes = $it.key.starts_with(WISHES);
+    }};
     (write $to:ident $name:ident $it:expr) => {
         $it.write($to)
     };
@@ -299,12 +312,14 @@ macro_rules! records {
         impl Json for $name {
             fn write(&self, to: &mut Writer<'_>) {
                 let Self { $($field),* } = self;
+                let outer = to.are_wishes;
                 to.open();
                 $(
                     to.name(stringify!($field));
                     piece!(write to $field $field);
                 )*
                 to.close();
+                to.are_wishes = outer;
             }
 
             fn read(from: &mut Reader, json: &Value) -> Result<Self, String> {
