@@ -413,7 +413,7 @@ class Judge:
                 self.electors[name] = Elector(f"{name}@{number}", self.state, line["open"])
             return
         if "host" in line:
-            self.beside(source, name, int(line["now"]), **line["host"])
+            self.host_did(source, name, int(line["now"]), line["host"]["tag"], line["host"].get("val"))
             return
         elector = self.electors.get(name)
         if elector is None or "step" not in line:
@@ -426,7 +426,7 @@ class Judge:
             elector.obey(command, now)
             self.terms += command["tag"] == "notify" and command["val"]["tag"] == "elected"
 
-    def beside(self, source, name, now, tag, val=None):
+    def host_did(self, source, name, now, tag, val):
         """Takes what a host did beside the elector."""
         state = self.state
         if tag == "gap":
@@ -462,33 +462,44 @@ class Line(NamedTuple):
     content: dict
 
 
+def head_of(path):
+    """Which recording a file belongs to, and its place there; none for a story, which is one by itself."""
+    with path.open("rb") as file:
+        first = file.readline()
+    try:
+        header = json.loads(first)
+        is_recording = header["package"].startswith("incumbent:election@") and header["format"] == 1
+        if is_recording:
+            return header.get("recording") or "", int(header.get("segment", 0))
+    except (KeyError, TypeError, AttributeError, ValueError):
+        pass
+    raise ValueError(f"{path} is no recording: its first line has no format and package of Incumbent")
+
+
 def lines_of(path):
     """The lines of a recording's file, after the first."""
-    lines = path.read_text().splitlines()
-    try:
-        header = json.loads(lines[0])
-        is_recording = header["package"].startswith("incumbent:election@") and header["format"] == 1
-    except (IndexError, KeyError, TypeError, AttributeError, json.JSONDecodeError):
-        is_recording = False
-    if not is_recording:
-        raise ValueError(f"{path} is no recording: its first line has no format and package of Incumbent")
-    recording = header.get("recording")
+    recording, segment = head_of(path)
     source = recording or path.stem
-    began = {"segment": header.get("segment", 0)} if recording else None
+    lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
     for number, text in enumerate(lines[1:], 2):
         try:
             content = json.loads(text)
-        except json.JSONDecodeError as error:
+            now = int(content["now"])
+        except (KeyError, TypeError, ValueError) as error:
             if number == len(lines):
                 # Its host was killed while it wrote.
                 return
-            raise ValueError(f"{path}, line {number}: not a line of a recording") from error
+            raise not_a_line(path, number, error) from error
         # In a story, what follows an elector that opens has nothing to do with what was before.
         source = f"{path.stem}:{number}" if not recording and "open" in content else source
-        if began:
-            yield Line(int(content["now"]), source, path, 1, began)
-            began = None
-        yield Line(int(content["now"]), source, path, number, content)
+        if recording and number == 2:
+            yield Line(now, source, path, 1, {"segment": segment})
+        yield Line(now, source, path, number, content)
+
+
+def not_a_line(path, number, error):
+    """What to raise for a line that no recording has."""
+    return ValueError(f"{path}, line {number}: not a line of a recording ({type(error).__name__}: {error})")
 
 
 def judge(lines):
@@ -499,30 +510,32 @@ def judge(lines):
             judge.take(line.source, line.content)
         except Broken as broken:
             return f"{line.path}, line {line.number}: {broken}", judge.terms
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise not_a_line(line.path, line.number, error) from error
     return None, judge.terms
 
 
 def main(paths, together=True):
     """Judges each recording of these files and folders, and those of a folder that has several together."""
-    files = [it for path in paths for it in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])]
+    files = [it for path in paths for it in (path.rglob("*.jsonl") if path.is_dir() else [path])]
     if not files:
         raise ValueError("there is no recording (*.jsonl) in " + ", ".join(map(str, paths)))
-    recordings = defaultdict(list)
-    for path in files:
-        for line in lines_of(path):
-            recordings[path.parent, line.source].append(line)
-    faults, terms = [], 0
-    for lines in recordings.values():
+    files.sort(key=lambda path: (path.parent, *head_of(path), path.name))
+    # Only one file of those that are judged by themselves is in memory.
+    lines = itertools.chain.from_iterable(map(lines_of, files))
+    faults, recordings, terms, folders = [], 0, 0, defaultdict(list)
+    for (folder, source), lines in itertools.groupby(lines, key=lambda it: (it.path.parent, it.source)):
+        if together:
+            lines = list(lines)
+            if not source.startswith(f"{lines[0].path.stem}:"):
+                folders[folder].append(lines)
         fault, held = judge(lines)
-        faults, terms = faults + ([fault] if fault else []), terms + held
-    folders = defaultdict(list)
-    for (folder, source), lines in recordings.items():
-        if not source.startswith(lines[0].path.stem + ":"):
-            folders[folder].append(lines)
-    for several in (it for it in folders.values() if together and len(it) > 1):
+        faults += [fault] if fault else []
+        recordings, terms = recordings + 1, terms + held
+    for several in (it for it in folders.values() if len(it) > 1):
         fault, _ = judge(sorted(itertools.chain.from_iterable(several), key=lambda line: line.now))
         faults += [f"together: {fault}"] if fault else []
-    print(*faults, f"{len(recordings)} recordings, {terms} terms: {len(faults) or 'no'} faults", sep="\n")
+    print(*faults, f"{recordings} recordings, {terms} terms: {len(faults) or 'no'} faults", sep="\n")
     return not faults
 
 

@@ -196,6 +196,21 @@ class Refused(unittest.TestCase):
             value["guard"]["epoch"] = str(int(value["guard"]["epoch"]) + 1)
         self.assert_refused(lines, "which does not lead")
 
+    def test_a_line_that_no_recording_has(self):
+        """Nothing but a sentence that names it comes of it."""
+        lines = lines_of("first_in_line")
+        odd = [
+            {"host": {}},
+            {"host": {"tag": "gave-back", "val": "all"}},
+            {"events": [{"tag": "reply"}], "step": None},
+            {"events": [], "step": {"commands": [{"tag": "notify", "val": {"tag": "elected"}}]}},
+            {"segment": "first"},
+        ]
+        for content in odd:
+            line = lines[-1]._replace(number=99, content={"now": "9000000000", **content})
+            with self.assertRaisesRegex(ValueError, "first_in_line.jsonl, line 99: not a line of a recording"):
+                judge.judge([*lines, line])
+
     def test_two_at_once(self):
         """Two electors on one clock, and the second one's epoch is lower, or its term overlaps."""
         first = lines_of("first_in_line")

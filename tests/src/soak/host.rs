@@ -36,7 +36,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// In the directory of the logs.
 pub const RECORDINGS: &str = "recordings";
 /// By each process, in bytes.
-const MOST_RECORDED: u64 = 16 << 20;
+const MOST_RECORDED: u64 = 1 << 30;
 /// Long enough to leave while etcd is away for a moment. After that the lease has to run out.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -124,7 +124,7 @@ impl Judge {
                 self.electors.insert(*elector, Elector::new(self.opened, config));
                 Ok(())
             }
-            Line::Host { elector, now, action } => self.beside(*elector, *now, action),
+            Line::Host { elector, now, action } => self.host_did(*elector, *now, action),
             Line::Step { elector, now, events, step } => {
                 let Some(mut state) = self.electors.remove(elector) else { return Ok(()) };
                 let judged = self.step(&mut state, *now, events, step.as_ref());
@@ -136,7 +136,7 @@ impl Judge {
     }
 
     /// What the host did beside an elector.
-    fn beside(&mut self, elector: u32, now: Mark, action: &HostAction) -> Result<(), String> {
+    fn host_did(&mut self, elector: u32, now: Mark, action: &HostAction) -> Result<(), String> {
         match action {
             HostAction::Gap(_) => {
                 // What follows rests on what is missing.
