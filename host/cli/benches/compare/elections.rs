@@ -108,6 +108,22 @@ async fn take_over(
     Ok(())
 }
 
+/// One process leads the elections, and another one waits in all of them.
+async fn in_line(
+    bench: &Bench<'_>,
+    side: Side,
+    store: &mut Store<'_>,
+    (lease, name, count): (Duration, &str, usize),
+) -> Result<[Peer; 2]> {
+    let [mut leader, mut successor] = [bench.start(side, lease)?, bench.start(side, lease)?];
+    let began = leader.campaign(name, count)?;
+    leader.elected(count, began)?;
+    successor.campaign(name, count)?;
+    store.in_line(name, 2 * count).await?;
+    store.at_rest().await;
+    Ok([leader, successor])
+}
+
 /// One process is killed, and another takes over when its lease has run out.
 pub async fn killed(
     bench: &Bench<'_>,
@@ -118,12 +134,7 @@ pub async fn killed(
 ) -> Result<()> {
     let name = format!("killed-{repeat}-{side:?}");
     let count = KILLED.min(bench.extent.elections);
-    let (mut leader, mut successor) = (bench.start(side, SHORT)?, bench.start(side, SHORT)?);
-    let began = leader.campaign(&name, count)?;
-    leader.elected(count, began)?;
-    successor.campaign(&name, count)?;
-    store.in_line(&name, 2 * count).await?;
-    store.at_rest().await;
+    let [leader, mut successor] = in_line(bench, side, store, (SHORT, &name, count)).await?;
     if repeat == 0 {
         let before = store.requests();
         sleep(SHORT * LEASE_TIMES).await;
@@ -147,12 +158,7 @@ pub async fn dropped(
 ) -> Result<()> {
     let name = format!("dropped-{repeat}-{side:?}");
     let count = DROPPED.min(bench.extent.elections);
-    let (mut leader, mut successor) = (bench.start(side, LONG)?, bench.start(side, LONG)?);
-    let began = leader.campaign(&name, count)?;
-    leader.elected(count, began)?;
-    successor.campaign(&name, count)?;
-    store.in_line(&name, 2 * count).await?;
-    store.at_rest().await;
+    let [mut leader, mut successor] = in_line(bench, side, store, (LONG, &name, count)).await?;
     let began = leader.drop_terms()?;
     measured.dropped.push(successor.elected(count, began)?);
     successor.close()?;
