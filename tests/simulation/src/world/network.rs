@@ -41,7 +41,13 @@ impl World<'_> {
 
     pub(super) fn depart(&mut self, request: Request) {
         let (process, member) = (request.process, self.processes[request.process].member);
+        let is_renewal = matches!(request.operation, Operation::KeepAlive(_));
+        if is_renewal && self.is_active(Kind::NoRenewals(process)) {
+            self.run.lost += 1;
+            return;
+        }
         let lag = self.lag(&request.operation).max(self.lateness());
+        let lag = lag.max(self.lateness_of_grant(&request.operation));
         let what = Happening::Arrive { member, request };
         self.carry(process, member, true, lag, what);
     }
@@ -91,6 +97,32 @@ impl World<'_> {
             }
             _ => 0,
         }
+    }
+
+    /// How much longer a grant is on its way.
+    fn lateness_of_grant(&mut self, operation: &Operation) -> Duration {
+        let most = self.hardest(|kind| match kind {
+            Kind::LateGrants(most) => Some(most),
+            _ => None,
+        });
+        if most == 0 || !matches!(operation, Operation::Grant(_)) || self.rng.bool() {
+            return 0;
+        }
+        let late = self.rng.u64(..most);
+        self.before_calm(late)
+    }
+
+    /// How much longer the answer to a read is on its way.
+    fn lateness_of_read(&mut self, operation: &Operation) -> Duration {
+        let most = self.hardest(|kind| match kind {
+            Kind::LateReads(most) => Some(most),
+            _ => None,
+        });
+        if most == 0 || !matches!(operation, Operation::Read(_)) || self.rng.bool() {
+            return 0;
+        }
+        let late = self.rng.u64(..most);
+        self.before_calm(late)
     }
 
     /// Nothing is late when all is well.
@@ -211,6 +243,7 @@ impl World<'_> {
             self.carry(process, member, false, 0, Happening::Answer { request, outcome });
         }
         let lag = self.lag(&request.operation).max(self.lateness());
+        let lag = lag.max(self.lateness_of_read(&request.operation));
         self.carry(process, member, false, lag, Happening::Answer { request, outcome });
     }
 
