@@ -116,7 +116,8 @@ impl Observer {
         match self.view {
             // Other data that have come meanwhile hide the leader.
             View::Current if leader.is_none() && !found.is_empty() => self.read(context),
-            View::Current if at > self.seen && differs => {
+            // News from before the last one may be lost, and nothing has changed since.
+            View::Current if at >= self.seen && differs => {
                 context.renew_watch(&mut self.watch);
                 self.vacated = None;
                 self.read(context);
