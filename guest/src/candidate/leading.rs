@@ -38,7 +38,7 @@ pub struct Leading {
     target: Revision,
     /// Until when it looks whether that one comes next.
     looks_until: Mark,
-    /// The preferred candidate for which the application was told to hand over.
+    /// The candidate for whose own wish the application was told to hand over.
     preempted_by: Revision,
 }
 

@@ -479,10 +479,9 @@ impl Inputs for Waiting {
                 return Next::Stay;
             }
             cx.common.named_until = cx.context.now.saturating_add(NAMED);
-            // The leader is about to go, and the watches may be silent.
             let is_asking = matches!(self.position, Position::Unknown { .. });
-            if wish.now && !is_asking && !cx.context.timers.is_set(cx.timer()) {
-                cx.context.set_timer(cx.timer(), SECOND);
+            if wish.now && !is_asking {
+                look_soon(cx);
             }
         } else if !matches!(self.position, Position::Behind(_)) {
             cx.keep_wish(wish);
@@ -504,6 +503,7 @@ impl Inputs for Waiting {
                 cx.context.timers.set(Timer::Preempt(cx.common.election), due);
             } else {
                 cx.prefer(&self.own, predecessor.followed.created);
+                look_soon(cx);
             }
         }
     }
@@ -643,6 +643,13 @@ impl Inputs for Waiting {
 
     fn selections(&mut self) -> Vec<Selection> {
         self.keys().into_iter().map(point_of_key).collect()
+    }
+}
+
+/// The leader is about to go, and the watches may be silent.
+fn look_soon(cx: &mut CandidateContext<'_>) {
+    if !cx.context.timers.is_set(cx.timer()) {
+        cx.context.set_timer(cx.timer(), SECOND);
     }
 }
 

@@ -16,9 +16,9 @@ use crate::wish::Wish;
 
 /// How many wishes there may be in all elections, so that one read shows those that were missed.
 const MOST_AT_ONCE: u32 = 1_000;
-/// A regular check reads all wishes, and as many go by without that as there are times this many of them: a
-/// thousand candidates that each have a wish would read a million in each period.
-const READ_EACH_TIME: usize = 100;
+/// After a read that has found so many wishes, one regular check goes by without one, after twice as many two,
+/// and so on: a thousand candidates with a wish each would read a million in each period.
+const LEAVES_OUT_ONE: usize = 100;
 /// For how many elections one read asks if there are more. It reads up to four keys for each.
 const MOST_CAUGHT_UP: usize = MOST_CHECKED / 4;
 /// The pause between two such reads.
@@ -33,6 +33,7 @@ impl Elector {
                 if *at < self.context.wishes_known_at {
                     self.context.wishes_known_at = 0;
                 }
+                self.wishes_rest = 0;
                 if self.next_that_misses(0).is_some() {
                     self.read_wishes();
                 }
@@ -42,8 +43,8 @@ impl Elector {
         }
     }
 
-    /// Reads the wishes of all elections: those that the watch has missed, and in each regular check, because
-    /// it may be silent.
+    /// Reads the wishes of all elections: those that the watch has missed, and with regular checks, because it
+    /// may be silent.
     pub(super) fn read_wishes(&mut self) {
         let all = Selection { prefix: true, limit: MOST_AT_ONCE, ..point(Wish::keys()) };
         self.context.call(Purpose::Wishes, Operation::Read([all].into()));
@@ -54,7 +55,7 @@ impl Elector {
         // The role may allow only those.
         if let Ok(Snapshot { at, found }) = snapshot(outcome) {
             let found: Vec<Entry> = found.into_iter().flatten().collect();
-            self.wishes_rest = found.len() / READ_EACH_TIME;
+            self.wishes_rest = found.len() / LEAVES_OUT_ONE;
             if found.len() < MOST_AT_ONCE as usize {
                 self.context.wishes_known_at = self.context.wishes_known_at.max(at);
                 found.iter().for_each(|entry| self.heard(entry));
