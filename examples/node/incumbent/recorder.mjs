@@ -41,8 +41,8 @@ const VERSION = '0.1.0 (Node.js)';
 const COMPONENT = new URL('../component/incumbent.wasm.sha256', import.meta.url);
 /** Bytes that are values: of a field, or of a case, of this name. */
 const VALUES = ['value', 'proclaim'];
-/** What the keys of wishes begin with. */
-const WISHES = hex(Buffer.from('incumbent-wishes/'));
+/** What the keys of wishes begin with, and what their values are: numbers, and perhaps `now`. */
+const WISHES = { keys: hex(Buffer.from('incumbent-wishes/')), values: /^(now|[+-]?\d{1,18})( (now|[+-]?\d{1,18}))*$/ };
 
 /** The recordings of this process that have not ended. @type {Set<string>} */
 const underWay = new Set();
@@ -311,22 +311,27 @@ export class Recorder {
  * @param {any} value
  * @param {(bytes: Uint8Array) => string} [hide] what stands for the bytes of a value
  * @param {string} [name] of the field, or of the case whose value it is
+ * @param {boolean} [mayBeWish] whether the value is at a key of a wish
  * @returns {any}
  */
-export function encode(value, hide = hex, name = '') {
+export function encode(value, hide = hex, name = '', mayBeWish = false) {
   if (value === undefined) return null;
   if (typeof value === 'bigint') return value.toString();
-  if (value instanceof Uint8Array) return VALUES.includes(name) ? hide(value) : hex(value);
-  if (Array.isArray(value)) return value.map((item) => encode(item, hide, name));
+  if (value instanceof Uint8Array) {
+    // The component makes and reads wishes: without their values, no replay says the same.
+    const isShown = mayBeWish && WISHES.values.test(Buffer.from(value).toString('latin1'));
+    return VALUES.includes(name) && !isShown ? hide(value) : hex(value);
+  }
+  if (Array.isArray(value)) return value.map((item) => encode(item, hide, name, mayBeWish));
   if (typeof value !== 'object') return value;
-  // The component makes and reads wishes, and they are no secret.
-  if (hex((value.guard ?? value).key ?? Buffer.of()).startsWith(WISHES)) hide = hex;
+  const at = (value.guard ?? value).key;
+  const isAtWish = at ? hex(at).startsWith(WISHES.keys) : mayBeWish;
   return Object.fromEntries(Object.entries(value)
     // A case without a value has none at all.
     .filter(([key, item]) => !(key === 'val' && item === undefined))
     .map(([key, item]) => [
       key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`),
-      encode(item, hide, key === 'val' ? value.tag : key),
+      encode(item, hide, key === 'val' ? value.tag : key, isAtWish),
     ]));
 }
 

@@ -33,8 +33,8 @@ const bytes = () => files().reduce((sum, file) => sum + statSync(file).size, 0);
 async function recorded(record) {
   const one = await Session.connect(etcd.url, { identity: 'one', record });
   const two = await Session.connect(etcd.url, { identity: 'two' });
-  const leadership = await one.campaign('recorded', { value: SECRET, priority: 1 });
-  const next = two.campaign('recorded', { value: 'short' });
+  const leadership = await one.campaign('incumbent-wishes/recorded', { value: SECRET, priority: 1 });
+  const next = two.campaign('incumbent-wishes/recorded', { value: 'short' });
   await leadership.put('recorded-result', SECRET);
   await leadership.resign();
   await (await next).put('recorded-result', 'short');
@@ -48,7 +48,7 @@ test('a recording replays to the bit, and holds no value', async () => {
   for (const value of [SECRET, 'short']) {
     assert.ok(!text.includes(value) && !text.includes(Buffer.from(value).toString('hex')), value);
   }
-  assert.ok(text.includes(Buffer.from('incumbent-wishes/recorded/').toString('hex')), 'it has made a wish');
+  assert.ok(text.includes(Buffer.from('incumbent-wishes/incumbent-wishes/recorded/').toString('hex')), 'it has made a wish');
   const lines = text.trimEnd().split('\n').map((line) => JSON.parse(line));
   const { identity, recording, segment, component } = lines[0];
   assert.deepEqual([identity, segment, component.length], ['one', 0, 64]);

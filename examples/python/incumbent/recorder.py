@@ -48,8 +48,9 @@ LEAST = 64 << 10
 WAITING = 1 << 16
 #: How many bytes a line may have.
 LONGEST = 16 << 20
-#: What the keys of wishes begin with.
+#: What the keys of wishes begin with, and what their values are: numbers, and perhaps `now`.
 WISHES = b"incumbent-wishes/"
+WISH = re.compile(rb"(now|[+-]?\d{1,18})( (now|[+-]?\d{1,18}))*")
 #: How often the wall clock is told, in nanoseconds.
 CLOCK_EVERY = 10 * SECOND
 #: How long lines are gathered for one write: what has just begun goes first.
@@ -270,29 +271,31 @@ class Recorder:
                 os.close(file)
 
 
-def encode(kind: Any, value: Any, hide: Callable[[bytes], str] = bytes.hex, name: str = "") -> Any:
+def encode(
+    kind: Any, value: Any, hide: Callable[[bytes], str] = bytes.hex, name: str = "", at: bytes = b""
+) -> Any:
     """What wasmtime-py gives for a value of this type, as JSON. `hide` writes the bytes that are values."""
     match kind:
         case U64() | S64():
             return str(value)
         case ListType():
             if is_bytes(kind):
-                return (hide if name in ("value", "proclaim") else bytes.hex)(value)
-            return [encode(kind.element, item, hide, name) for item in value]
+                # The component makes and reads wishes: without their values, no replay says the same.
+                is_shown = at.startswith(WISHES) and WISH.fullmatch(value)
+                return (hide if name in ("value", "proclaim") and not is_shown else bytes.hex)(value)
+            return [encode(kind.element, item, hide, name, at) for item in value]
         case RecordType():
-            # The component makes and reads wishes, and they are no secret.
-            if getattr(getattr(value, "guard", value), "key", b"").startswith(WISHES):
-                hide = bytes.hex
-            return {field: encode(part, getattr(value, field), hide, field) for field, part in kind.fields}
+            at = getattr(getattr(value, "guard", value), "key", at)
+            return {field: encode(part, getattr(value, field), hide, field, at) for field, part in kind.fields}
         case TupleType():
             return [encode(part, item, hide) for part, item in zip(kind.elements, value, strict=True)]
         case OptionType():
-            return None if value is None else encode(kind.payload, value, hide, name)
+            return None if value is None else encode(kind.payload, value, hide, name, at)
         case VariantType() | ResultType():
             payload = dict(cases(kind))[value.tag]
             if not payload:
                 return {"tag": value.tag}
-            return {"tag": value.tag, "val": encode(payload, value.payload, hide, value.tag)}
+            return {"tag": value.tag, "val": encode(payload, value.payload, hide, value.tag, at)}
     return value
 
 

@@ -49,8 +49,8 @@ pub struct Recording {
     /// go first.
     pub limit: u64,
     /// Whether to write the values of candidates and of keys. By default something else stands in
-    /// the place of each value, the same for the same value. Names and keys are always written,
-    /// and so are the texts of failures: those of this library's stores hold no values.
+    /// the place of each value, the same for the same value. Names and keys are always written, and so
+    /// are the numbers of wishes, and the texts of failures: those of this library's stores hold no values.
     pub values: bool,
     /// Tells the time by the wall clock, as RFC 3339. The library itself does not read that clock.
     pub time: fn() -> String,

@@ -55,7 +55,8 @@ async fn a_component_says_again_what_was_recorded_and_no_value_is_in_it() {
         let own = session.with_own_lease().unwrap();
         let other = Session::open(store.clone(), recorded(&folder, "other")).await.unwrap();
         for contest in [Contest::Queue, Contest::Race] {
-            let name = format!("{identity}-{contest:?}");
+            // What is no wish is no less a secret below the keys of wishes.
+            let name = format!("incumbent-wishes/{identity}-{contest:?}");
             let leads = lead(session.clone(), name.clone(), contest).await;
             leads.fence().put("/result", "another secret").await.expect("is written");
             let follows = tokio::spawn(lead(other.clone(), name, contest).then(Leadership::resign));

@@ -24,8 +24,8 @@ pub(super) struct Writer<'a> {
     pub(super) text: String,
     /// If given, stand-ins are written for values.
     hide: Option<&'a RandomState>,
-    /// The values of the present record are wishes: the elector makes and reads them, and they are no secret.
-    are_wishes: bool,
+    /// The values of the present record may be wishes.
+    may_be_wishes: bool,
 }
 
 /// Reads JSON.
@@ -42,7 +42,7 @@ pub(super) trait Json: Sized {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(hide: Option<&'a RandomState>) -> Self {
-        Self { text: String::new(), hide, are_wishes: false }
+        Self { text: String::new(), hide, may_be_wishes: false }
     }
 
     /// The next item of a list, or field of an object.
@@ -85,7 +85,9 @@ impl<'a> Writer<'a> {
 
     fn value(&mut self, value: &[u8]) {
         match self.hide {
-            Some(key) if !value.is_empty() && !self.are_wishes => {
+            // The elector makes and reads wishes: without their values, no replay says the same.
+            Some(_) if self.may_be_wishes && is_of_a_wish(value) => self.hex(value),
+            Some(key) if !value.is_empty() => {
                 let length = value.len().max(SHORTEST);
                 let _ = write!(self.text, "\"~{:016x}:{length}\"", key.hash_one(value));
             }
@@ -128,6 +130,12 @@ impl Reader {
         self.left = self.left.checked_sub(length).ok_or("its values are too large")?;
         Ok(hash.to_be_bytes().into_iter().cycle().take(length).collect())
     }
+}
+
+/// Whether a value says no more than a wish does: numbers, and perhaps `now`.
+fn is_of_a_wish(value: &[u8]) -> bool {
+    let is_word = |word: &str| word == "now" || word.parse::<i64>().is_ok();
+    str::from_utf8(value).is_ok_and(|text| text.split(' ').all(is_word))
 }
 
 /// As WIT writes a name: `KeepAlive` is `keep-alive`.
@@ -289,12 +297,12 @@ macro_rules! piece {
         $to.value($it)
     };
     (write $to:ident key $it:expr) => {{
-        $to.are_wishes = $it.starts_with(WISHES);
+        $to.may_be_wishes = $it.starts_with(WISHES);
         $it.write($to);
     }};
     (write $to:ident guard $it:expr) => {{
         $it.write($to);
-        $to.are_wishes = $it.key.starts_with(WISHES);
+        $to.may_be_wishes = $it.key.starts_with(WISHES);
     }};
     (write $to:ident $name:ident $it:expr) => {
         $it.write($to)
@@ -312,14 +320,14 @@ macro_rules! records {
         impl Json for $name {
             fn write(&self, to: &mut Writer<'_>) {
                 let Self { $($field),* } = self;
-                let outer = to.are_wishes;
+                let outer = to.may_be_wishes;
                 to.open();
                 $(
                     to.name(stringify!($field));
                     piece!(write to $field $field);
                 )*
                 to.close();
-                to.are_wishes = outer;
+                to.may_be_wishes = outer;
             }
 
             fn read(from: &mut Reader, json: &Value) -> Result<Self, String> {
