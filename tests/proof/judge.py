@@ -452,6 +452,10 @@ class Judge:
             self.state.put("works", it, False)
 
 
+# What comes of reading what is no recording.
+ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
 class Line(NamedTuple):
     """A line of a recording."""
 
@@ -470,8 +474,8 @@ def head_of(path):
         header = json.loads(first)
         is_recording = header["package"].startswith("incumbent:election@") and header["format"] == 1
         if is_recording:
-            return header.get("recording") or "", int(header.get("segment", 0))
-    except (KeyError, TypeError, AttributeError, ValueError):
+            return "" + (header.get("recording") or ""), int(header.get("segment", 0))
+    except ODD:
         pass
     raise ValueError(f"{path} is no recording: its first line has no format and package of Incumbent")
 
@@ -480,15 +484,14 @@ def lines_of(path):
     """The lines of a recording's file, after the first."""
     recording, segment = head_of(path)
     source = recording or path.stem
-    lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+    lines = path.read_bytes().split(b"\n")
+    # If anything, a line that its host was killed in.
+    lines.pop()
     for number, text in enumerate(lines[1:], 2):
         try:
             content = json.loads(text)
             now = int(content["now"])
-        except (KeyError, TypeError, ValueError) as error:
-            if number == len(lines):
-                # Its host was killed while it wrote.
-                return
+        except ODD as error:
             raise not_a_line(path, number, error) from error
         # In a story, what follows an elector that opens has nothing to do with what was before.
         source = f"{path.stem}:{number}" if not recording and "open" in content else source
@@ -510,7 +513,7 @@ def judge(lines):
             judge.take(line.source, line.content)
         except Broken as broken:
             return f"{line.path}, line {line.number}: {broken}", judge.terms
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except ODD as error:
             raise not_a_line(line.path, line.number, error) from error
     return None, judge.terms
 
@@ -520,23 +523,31 @@ def main(paths, together=True):
     files = [it for path in paths for it in (path.rglob("*.jsonl") if path.is_dir() else [path])]
     if not files:
         raise ValueError("there is no recording (*.jsonl) in " + ", ".join(map(str, paths)))
-    files.sort(key=lambda path: (path.parent, *head_of(path), path.name))
-    # Only one file of those that are judged by themselves is in memory.
-    lines = itertools.chain.from_iterable(map(lines_of, files))
-    faults, recordings, terms, folders = [], 0, 0, defaultdict(list)
-    for (folder, source), lines in itertools.groupby(lines, key=lambda it: (it.path.parent, it.source)):
-        if together:
-            lines = list(lines)
-            if not source.startswith(f"{lines[0].path.stem}:"):
-                folders[folder].append(lines)
-        fault, held = judge(lines)
-        faults += [fault] if fault else []
-        recordings, terms = recordings + 1, terms + held
-    for several in (it for it in folders.values() if len(it) > 1):
-        fault, _ = judge(sorted(itertools.chain.from_iterable(several), key=lambda line: line.now))
-        faults += [f"together: {fault}"] if fault else []
-    print(*faults, f"{recordings} recordings, {terms} terms: {len(faults) or 'no'} faults", sep="\n")
+    of = lambda path: (path.parent, *head_of(path), path.name)
+    faults, recordings, terms = 0, 0, 0
+    for folder, files in itertools.groupby(sorted(files, key=of), key=lambda path: path.parent):
+        several = []
+        # A file after the other, of those that are judged by themselves.
+        lines = itertools.chain.from_iterable(map(lines_of, files))
+        for source, of_one in itertools.groupby(lines, key=lambda line: line.source):
+            if together:
+                of_one = list(of_one)
+                several += [] if source.startswith(f"{of_one[0].path.stem}:") else [of_one]
+            fault, held = judge(of_one)
+            faults, recordings, terms = faults + tell(fault), recordings + 1, terms + held
+        if len(several) > 1:
+            by_time = sorted(itertools.chain.from_iterable(several), key=lambda line: line.now)
+            fault, _ = judge(by_time)
+            faults += tell(fault and f"together: {fault}")
+    print(f"{recordings} recordings, {terms} terms: {faults or 'no'} faults")
     return not faults
+
+
+def tell(fault):
+    """Says at once what is wrong, and how many faults that is."""
+    if fault:
+        print(fault, flush=True)
+    return bool(fault)
 
 
 if __name__ == "__main__":

