@@ -20,9 +20,8 @@ struct Break {
     edits: &'static [(&'static str, &'static str, &'static str)],
     /// In so many elections, instead of in as many as each seed draws.
     elections: Option<u32>,
-    /// The judge refuses its recordings. The model that is proved does not speak of who leads, and when, of who
-    /// steps down after a refused write, of asking for a key while work goes on, or of how often an elector is
-    /// woken.
+    /// The judge refuses its recordings. The model that is proved says nothing of when somebody has to lead or to
+    /// step down, of who asks for a key while work goes on, and of how often an elector is woken.
     is_refused: bool,
 }
 

@@ -88,10 +88,13 @@ impl World<'_> {
     /// After which time without a fault priorities have taken effect: the regular check has shown what no
     /// watch told, and who wants to take over has waited for long enough. Zero where nobody has a priority.
     pub fn preference_bound(&self) -> Duration {
-        match self.plan.priorities.iter().any(|priority| *priority != 0) {
-            true => 35 * SECOND + self.plan.preempt_after.unwrap_or_default(),
-            false => 0,
+        if self.plan.priorities.iter().all(|priority| *priority == 0) {
+            return 0;
         }
+        // The more wishes there are, the less often the check reads them.
+        let wishes = (self.plan.elections.len() * self.plan.processes) as u64;
+        let checks = (1 + wishes / 100) * 30 * SECOND;
+        checks + 5 * SECOND + self.plan.preempt_after.unwrap_or_default()
     }
 
     /// The keys of who leads and of who is next, by their create revisions.
