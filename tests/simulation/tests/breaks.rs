@@ -18,14 +18,55 @@ struct Break {
     what: &'static str,
     /// In a file of the elector: this becomes that.
     edits: &'static [(&'static str, &'static str, &'static str)],
-    /// In so many elections, instead of in as many as each seed draws.
-    elections: Option<u32>,
+    seeds: Seeds,
     /// The judge refuses its recordings. The model that is proved says nothing of when somebody has to lead or to
     /// step down, of who asks for a key while work goes on, and of how often an elector is woken.
     is_refused: bool,
 }
 
+/// Which seeds find it.
+enum Seeds {
+    Quick,
+    OfMany,
+    /// This is the first: it takes all before it a quarter of an hour.
+    One(u64),
+}
+
+impl Seeds {
+    fn range(&self) -> Range<u64> {
+        match *self {
+            Seeds::Quick => QUICK_SEEDS,
+            Seeds::OfMany => QUICK_SEEDS_OF_MANY,
+            Seeds::One(seed) => seed..seed + 1,
+        }
+    }
+
+    /// In so many elections, instead of in as many as each seed draws.
+    fn elections(&self) -> Option<u32> {
+        matches!(self, Seeds::OfMany).then_some(MANY_ELECTIONS)
+    }
+
+    /// Those whose recordings are judged.
+    fn recorded(&self) -> Range<u64> {
+        match self {
+            Seeds::Quick | Seeds::OfMany => 0..300,
+            Seeds::One(_) => self.range(),
+        }
+    }
+}
+
 const BREAKS: &[Break] = &[
+    Break {
+        law: Law::OneLeader,
+        what: "leads by what it read in a former life of its lease",
+        edits: &[(
+            "candidate/waiting.rs",
+            "if matches!(place, Place::First) && stretch",
+            "if !BROKEN && matches!(place, Place::First) && stretch",
+        )],
+        seeds: Seeds::One(86_890),
+        is_refused: true,
+    },
     Break {
         law: Law::OneLeader,
         what: "takes the candidate in front of it for dead, and removes the key",
@@ -38,7 +79,7 @@ const BREAKS: &[Break] = &[
              cx.cleanup.delete(cx.context, abandoned, entry.created); } \
              Followed::enter(cx.context, watcher, entry) }",
         )],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: true,
     },
     Break {
@@ -49,14 +90,14 @@ const BREAKS: &[Break] = &[
             "held.acknowledge(renewal.sent,",
             "held.acknowledge(if BROKEN { context.now } else { renewal.sent },",
         )],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: true,
     },
     Break {
         law: Law::ElectedWhenShown,
         what: "does not look at its own key in the predecessor check",
         edits: &[("candidate/place.rs", "if !own.is_intact(", "if !BROKEN && !own.is_intact(")],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: true,
     },
     Break {
@@ -67,14 +108,14 @@ const BREAKS: &[Break] = &[
             "&& held.valid_until <= context.now",
             "&& held.valid_until <= if BROKEN { 0 } else { context.now }",
         )],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: true,
     },
     Break {
         law: Law::Guarded,
         what: "leads on after its guard was refused",
         edits: &[("elector.rs", "if fenced {", "if fenced && !BROKEN {")],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: false,
     },
     Break {
@@ -92,14 +133,14 @@ const BREAKS: &[Break] = &[
                 "if !BROKEN && entry.created <= cx",
             ),
         ],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: true,
     },
     Break {
         law: Law::ReleasedAfterWork,
         what: "releases its key before the work has stopped",
         edits: &[("candidate/ended.rs", "if until <= cx", "if BROKEN || until <= cx")],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: true,
     },
     Break {
@@ -110,7 +151,7 @@ const BREAKS: &[Break] = &[
             "(true, _) => Next::Stay,",
             "(true, true) if BROKEN => Next::Idle(Pause::None), (true, _) => Next::Stay,",
         )],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: false,
     },
     Break {
@@ -121,7 +162,7 @@ const BREAKS: &[Break] = &[
             "Timer::Recheck => ",
             "Timer::Recheck if BROKEN => {} Timer::Recheck => ",
         )],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: false,
     },
     Break {
@@ -132,7 +173,7 @@ const BREAKS: &[Break] = &[
             "self.limited = true;",
             "self.limited = !BROKEN || limit.is_some();",
         )],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: false,
     },
     Break {
@@ -150,7 +191,7 @@ const BREAKS: &[Break] = &[
                 "if !BROKEN && cx.context.share.is_drained() ||",
             ),
         ],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: false,
     },
     Break {
@@ -161,7 +202,7 @@ const BREAKS: &[Break] = &[
             "stretch.filter(|_| is_alone)",
             "stretch.filter(|_| BROKEN || is_alone)",
         )],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: true,
     },
     Break {
@@ -172,7 +213,7 @@ const BREAKS: &[Break] = &[
             "if self.rechecked.is_none() && self.context.hears_wishes()",
             "if !BROKEN && self.rechecked.is_none() && self.context.hears_wishes()",
         )],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: false,
     },
     Break {
@@ -183,7 +224,7 @@ const BREAKS: &[Break] = &[
             "priority.level != 0 || epoch != 0",
             "priority.level != 0 || !BROKEN && epoch != 0",
         )],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: false,
     },
     Break {
@@ -194,7 +235,7 @@ const BREAKS: &[Break] = &[
             "full / 2 + random.below(full / 2)",
             "if BROKEN { 1 + random.below(1) } else { full / 2 + random.below(full / 2) }",
         )],
-        elections: None,
+        seeds: Seeds::Quick,
         is_refused: false,
     },
     Break {
@@ -205,7 +246,7 @@ const BREAKS: &[Break] = &[
             "self.sweep = None;\n                        return self.session.swept();",
             "self.sweep = BROKEN.then_some(FIRST); return self.session.swept();",
         )],
-        elections: Some(MANY_ELECTIONS),
+        seeds: Seeds::OfMany,
         is_refused: false,
     },
     Break {
@@ -216,7 +257,7 @@ const BREAKS: &[Break] = &[
             "self.next_behind(from) else",
             "(if BROKEN { self.next_from(from) } else { self.next_behind(from) }) else",
         )],
-        elections: Some(MANY_ELECTIONS),
+        seeds: Seeds::OfMany,
         // It takes deletions for done that may still land.
         is_refused: true,
     },
@@ -235,9 +276,9 @@ pub fn is_broken(number: usize) -> bool {
 #[test]
 fn each_broken_law_is_found() {
     let copy = Copy::make();
-    assert_eq!(copy.simulate(None, &(0..100), None), Ok(()), "the copy keeps the laws");
-    for (number, Break { law, what, elections, .. }) in BREAKS.iter().enumerate() {
-        let seed = copy.find(number, *law, *elections);
+    assert_eq!(copy.simulate(None, &(0..100), &Seeds::Quick), Ok(()), "the copy keeps the laws");
+    for (number, Break { law, what, seeds, .. }) in BREAKS.iter().enumerate() {
+        let seed = copy.find(number, *law, seeds);
         let seed = seed.unwrap_or_else(|| {
             panic!("{law:?} is broken, and no seed finds it: an elector that {what}")
         });
@@ -321,14 +362,14 @@ impl Copy {
         Copy(copy)
     }
 
-    /// What the judge says of the recordings of so many seeds.
-    fn judged(&self, seeds: u32) -> Result<String, String> {
+    /// What the judge says of the recordings of these seeds.
+    fn judged(&self, seeds: &Range<u64>) -> Result<String, String> {
         let recordings = self.0.with_file_name("recordings");
         if recordings.exists() {
             fs::remove_dir_all(&recordings).expect("it goes");
         }
         let recorded = Command::new(self.0.with_file_name("target/debug/sim"))
-            .arg(format!("--seeds={seeds}"))
+            .args(arguments(seeds))
             .arg("--record")
             .arg(&recordings)
             .output()
@@ -349,9 +390,9 @@ impl Copy {
     }
 
     /// The first seed that finds this law broken. Another one may be broken before.
-    fn find(&self, number: usize, law: Law, elections: Option<u32>) -> Option<u64> {
-        let mut seeds = if elections.is_some() { QUICK_SEEDS_OF_MANY } else { QUICK_SEEDS };
-        while let Err(found) = self.simulate(Some(number), &seeds, elections) {
+    fn find(&self, number: usize, law: Law, of: &Seeds) -> Option<u64> {
+        let mut seeds = of.range();
+        while let Err(found) = self.simulate(Some(number), &seeds, of) {
             // As in `seed 17: ElectedWhenShown is broken (…): …`.
             let seed = found.strip_prefix("seed ").and_then(|rest| rest.split_once(':'));
             let (seed, found) = seed.unwrap_or_else(|| panic!("no seed is named: {found}"));
@@ -369,12 +410,11 @@ impl Copy {
         &self,
         number: Option<usize>,
         seeds: &Range<u64>,
-        elections: Option<u32>,
+        of: &Seeds,
     ) -> Result<(), String> {
-        let Range { start, end } = seeds;
         let ran = Command::new(self.0.with_file_name("target/debug/sim"))
-            .args([format!("--first={start}"), format!("--seeds={}", end - start)])
-            .args(elections.map(|elections| format!("--elections={elections}")))
+            .args(arguments(seeds))
+            .args(of.elections().map(|elections| format!("--elections={elections}")))
             .env("BREAK", number.map_or_else(String::new, |number| number.to_string()))
             .output()
             .expect("the simulation runs");
@@ -385,6 +425,10 @@ impl Copy {
             (false, false) => panic!("{}", String::from_utf8_lossy(&ran.stderr)),
         }
     }
+}
+
+fn arguments(seeds: &Range<u64>) -> [String; 2] {
+    [format!("--first={}", seeds.start), format!("--seeds={}", seeds.end - seeds.start)]
 }
 
 /// Makes a copy of a file or a folder, with other contents for some files. What has not changed since
@@ -421,8 +465,8 @@ mod nights {
     #[ignore = "builds a component for each break"]
     fn the_judge_refuses_recordings_of_broken_electors() {
         let mut wrong = Vec::new();
-        for it @ Break { what, is_refused, .. } in BREAKS {
-            let judged = Copy::make_with_component(it).judged(300);
+        for it @ Break { what, seeds, is_refused, .. } in BREAKS {
+            let judged = Copy::make_with_component(it).judged(&seeds.recorded());
             println!("an elector that {what}: {judged:?}");
             if judged.is_err() != *is_refused {
                 wrong.push(what);
