@@ -333,6 +333,13 @@ impl Context {
         self.wishes.and_then(|watch| watch.started).is_some_and(|started| started > at)
     }
 
+    /// Whoever knows of no wishes from this revision on may have missed some: the watch may be silent.
+    pub fn may_have_missed_wishes(&mut self, at: Revision) {
+        if let Some(WatchHandle { started: Some(started), .. }) = &mut self.wishes {
+            *started = at.max(*started);
+        }
+    }
+
     /// Hears no more wishes.
     pub fn ignore_wishes(&mut self) {
         if let Some(watch) = self.wishes.take() {

@@ -26,8 +26,8 @@ const OTHER_LAYOUT_LIMIT: u32 = 16;
 /// How many keys show whether anybody is in line behind a leader.
 pub const NEWEST: u32 = 64;
 
-/// How many wishes a candidate that may have missed some asks for.
-const MOST_WISHES: u32 = 128;
+/// How many wishes a candidate that may have missed some asks for, the newest.
+const MOST_WISHES: u32 = 1_000;
 
 /// Finds a name, or a key, among many. Names themselves would be slow to compare,
 /// because they are long and begin alike.
@@ -261,7 +261,8 @@ pub fn point_of_key(key: Vec<u8>) -> Selection {
 
 /// Selects the wishes of an election that are in the store.
 pub fn wishes_of(name: &str) -> Selection {
-    Selection { prefix: true, limit: MOST_WISHES, ..point(Wish::keys_of(name)) }
+    let order = Order::NewestFirst;
+    Selection { prefix: true, order, limit: MOST_WISHES, ..point(Wish::keys_of(name)) }
 }
 
 /// Selects one key.

@@ -54,8 +54,11 @@ impl Wish<'_> {
         [KEYS, name, "/", OWN, &hexadecimal(lease.cast_unsigned())].concat().into()
     }
 
-    /// The wish at a key; none if it is other data.
+    /// The wish at a key; none if it is other data. Without a lease it would be wished for ever.
     pub fn of(entry: &Entry) -> Option<Wish<'_>> {
+        if entry.lease == 0 {
+            return None;
+        }
         let path = entry.key.strip_prefix(KEYS.as_bytes())?;
         let (name, kind) = path.split_at(path.iter().rposition(|byte| *byte == b'/')?);
         let kind = kind.get(1..)?;

@@ -142,9 +142,10 @@ for (const version of VERSIONS) {
       await eventually(() => etcd.keys('wished/').length === 2, 'both are in line');
       const waits = etcd.keys('wished/').find((key) => key !== Buffer.from(leadership.key).toString());
       const { kvs: [{ create_revision: created }] } = JSON.parse(etcd.ctl('get', '-w', 'json', `${waits}`));
+      const [, lease] = etcd.ctl('lease', 'grant', '60').split(' ');
       await eventually(() => {
         // Its watch may not be on yet.
-        etcd.ctl('put', 'incumbent-wishes/wished/transfer', `${leadership.epoch} ${created} now`);
+        etcd.ctl('put', `--lease=${lease}`, 'incumbent-wishes/wished/transfer', `${leadership.epoch} ${created} now`);
         return !leadership.isValid();
       }, 'it hears of the wish');
       assert.equal(await leadership.lost(), 'resigned');

@@ -143,9 +143,12 @@ async def test_an_operator_has_another_candidate_lead(etcd: Etcd) -> None:
         [key] = [key for key in candidates(etcd) if key != leadership.key.decode()]
         created = json.loads(etcd.ctl("get", "-w", "json", key))["kvs"][0]["create_revision"]
 
+        lease = etcd.ctl("lease", "grant", "60").split()[1]
+
         def is_over() -> bool:
             # Its watch may not be on yet.
-            etcd.ctl("put", "incumbent-wishes/my-service/transfer", f"{leadership.epoch} {created} now")
+            wish = f"{leadership.epoch} {created} now"
+            etcd.ctl("put", f"--lease={lease}", "incumbent-wishes/my-service/transfer", wish)
             return not leadership.is_valid()
 
         await until(is_over)

@@ -80,7 +80,7 @@ impl CandidateContext<'_> {
                 let is_refused = matches!(failure, Failure::Denied(_) | Failure::Invalid(_));
                 let was_refused = core::mem::replace(&mut priority.is_refused, is_refused);
                 if !was_refused {
-                    self.record_failure(failure);
+                    self.record_failure(without_effect(failure));
                 }
                 let timer = Timer::Wish(self.common.election);
                 // Without the right to write wishes, a candidate is one like all others. It may get it later.
@@ -116,6 +116,14 @@ pub fn delete_wish(
 ) {
     let delete = guarded(key.clone(), created, lease, modified, Mutation::Delete(key));
     context.call(Purpose::Wish { election, lease }, delete);
+}
+
+/// The failure to write a wish, with what follows from it.
+fn without_effect(failure: Failure) -> Failure {
+    let Failure::Denied(why) = &failure else { return failure };
+    let follows = "this candidate's priority does not count, because the wish for it, below \
+                   `incumbent-wishes/`, may not be written: ";
+    Failure::Denied([follows, &**why].concat())
 }
 
 fn guarded(

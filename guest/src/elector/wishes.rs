@@ -61,6 +61,7 @@ impl Elector {
                 found.iter().for_each(|entry| self.heard(entry));
                 return;
             }
+            self.context.may_have_missed_wishes(at);
         }
         self.missed_from = 0;
         self.read_missed_wishes();

@@ -7,6 +7,9 @@ use super::{Held, World};
 use crate::laws::Broken;
 use crate::plan::{Election, Kind, Moment};
 
+/// The lease of what operators wish.
+const OPERATORS: LeaseId = 1;
+
 impl World<'_> {
     /// Whether this fault is going on.
     pub fn is_active(&self, fault: Kind) -> bool {
@@ -160,18 +163,17 @@ impl World<'_> {
             let target = waiting[self.rng.usize(..waiting.len())].created;
             let key = self.operators_wish(election);
             let value = format!("{} {target}{now}", leader.created);
-            // A full store does not let it.
-            let _ = self.cluster.store.put(key, value.into(), 0);
+            let grant = Operation::Grant(Grant { lease: OPERATORS, ttl: u64::MAX / 4 });
+            // There may be one, and a full store does not let it put a key.
+            self.cluster.store.perform_together(self.now, [&grant]);
+            let _ = self.cluster.store.put(key, value.into(), OPERATORS);
             self.changed();
         }
     }
 
-    /// The leases of operators who wished something have ended.
+    /// The lease of operators who wished something has ended.
     pub(super) fn forget_wishes(&mut self) {
-        for election in 0..self.plan.elections.len() {
-            let key = self.operators_wish(election);
-            self.cluster.store.delete(&key);
-        }
+        self.cluster.store.end_lease(OPERATORS);
         self.changed();
     }
 
