@@ -192,6 +192,7 @@ impl Elector {
                 state.preempt(cx);
                 Next::Stay
             }),
+            Timer::Room(id) => self.input(id, |state, cx| state.wishes_due(cx)),
             Timer::Share => self.begin_round(),
             Timer::Cleanup(id) => self.cleanup.try_again(&mut self.context, id),
             Timer::Rewatch(watch) => self.context.open(watch),

@@ -137,6 +137,11 @@ impl Session {
     }
 
     /// The lease that the store has granted, if there is one.
+    /// How long a lease lives.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
     pub fn validity(&self) -> Option<Validity> {
         match &self.lease {
             Lease::Held(held) => {

@@ -40,6 +40,8 @@ pub enum Timer {
     Wish(ElectionId),
     /// A leader with a lower priority has led for long enough.
     Preempt(ElectionId),
+    /// A candidate may make room again for those with a higher priority.
+    Room(ElectionId),
     /// The next look for somebody else in line, where it is limited how much a session leads.
     Share,
     /// The next try to delete a key.

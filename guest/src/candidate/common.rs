@@ -40,6 +40,10 @@ pub trait Inputs {
     fn wished(&mut self, _: &mut CandidateContext<'_>, _: &Wish<'_>) -> Next {
         Next::Stay
     }
+    /// It may do again what was wished of it.
+    fn wishes_due(&mut self, _: &mut CandidateContext<'_>) -> Next {
+        Next::Stay
+    }
     /// Somebody else is in line, and should lead.
     fn hand_over(&mut self, _: &mut CandidateContext<'_>) -> Next {
         Next::Stay
@@ -191,7 +195,7 @@ pub struct Common {
     pub hands_over: bool,
     pub priority: Priority,
     pub round: Round,
-    /// The last wishes that came while this candidate did not know its place in line.
+    /// The last wishes that came while this candidate did not know its place in line, or had made room of late.
     pub pending_wishes: Vec<Wish<'static>>,
     /// All wishes up to this revision are known, and the watch of wishes tells later ones.
     pub wishes_known_at: Revision,
@@ -382,7 +386,7 @@ impl CandidateContext<'_> {
         self.context.retry(self.timer(), self.common.failed);
     }
 
-    /// Keeps a wish until this candidate knows its place.
+    /// Keeps a wish until this candidate knows its place, or may make room again.
     pub fn keep_wish(&mut self, wish: &Wish<'_>) {
         let pending = &mut self.common.pending_wishes;
         let wish = wish.nameless();

@@ -12,6 +12,7 @@ impl Over {
     pub fn enter(cx: &mut CandidateContext<'_>) -> Over {
         cx.context.timers.cancel(cx.timer());
         cx.context.timers.cancel(Timer::Preempt(cx.common.election));
+        cx.context.timers.cancel(Timer::Room(cx.common.election));
         cx.context.timers.cancel(Timer::Wish(cx.common.election));
         cx.common.priority.is_stale = false;
         cx.withdraw_wish();

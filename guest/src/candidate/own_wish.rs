@@ -16,9 +16,28 @@ use crate::wish::Wish;
 impl CandidateContext<'_> {
     /// Whether this candidate, whose key was created then, makes room as is wished. One that an
     /// operator named does not, unless the operator names another one.
-    pub fn makes_room(&self, wish: &Wish<'_>, created: Revision) -> bool {
-        (wish.priority.is_none() || !self.common.is_named(self.context.now))
-            && self.common.priority.makes_room(wish, created)
+    ///
+    /// After it has made room for a priority, it stays for two lease times, and keeps such wishes meanwhile. Who
+    /// asks may be killed and come back again and again: then nobody would lead, because its keys, each
+    /// of which stays until its lease ends, are in front of everybody else.
+    pub fn heeds(&mut self, wish: &Wish<'_>, created: Revision) -> bool {
+        let (now, common) = (self.context.now, &mut *self.common);
+        if !common.priority.makes_room(wish, created) {
+            return false;
+        }
+        if wish.priority.is_none() {
+            return true;
+        }
+        if common.is_named(now) {
+            return false;
+        }
+        let timer = Timer::Room(common.election);
+        if self.context.timers.is_set(timer) {
+            self.keep_wish(wish);
+            return false;
+        }
+        self.context.set_timer(timer, self.session.ttl().saturating_mul(2));
+        true
     }
 
     /// Asks those in front with a lower priority to make room; with an epoch, also asks its leader to hand

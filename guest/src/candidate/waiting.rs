@@ -308,13 +308,15 @@ impl Waiting {
         Next::Over
     }
 
-    /// Whether one of these wishes has this candidate make room.
-    fn should_make_room(&self, cx: &CandidateContext<'_>, wishes: &[Entry]) -> bool {
+    /// Whether one of these wishes, or of those that were kept, has this candidate make room.
+    fn should_make_room(&self, cx: &mut CandidateContext<'_>, wishes: &[Entry]) -> bool {
+        let kept = core::mem::take(&mut cx.common.pending_wishes);
         let wishes = wishes.iter().filter_map(Wish::of);
-        wishes
-            .filter(|wish| wish.name == cx.common.layout.name.as_bytes())
-            .chain(cx.common.pending_wishes.iter().copied())
-            .any(|wish| cx.makes_room(&wish, self.own.created))
+        let mut wishes = wishes.map(|wish| {
+            let is_of_name = wish.name == cx.common.layout.name.as_bytes();
+            is_of_name && cx.heeds(&wish, self.own.created)
+        });
+        wishes.any(|heeds| heeds) || kept.iter().any(|wish| cx.heeds(wish, self.own.created))
     }
 
     /// Decides whether this candidate leads.
@@ -380,7 +382,6 @@ impl Waiting {
             cx.common.wishes_known_at = at;
         }
         let makes_room = self.should_make_room(cx, &beside.next().unwrap_or_default());
-        cx.common.pending_wishes.clear();
         match place {
             Place::First if makes_room && !self.is_late => self.make_room(cx, Pause::None),
             Place::First => {
@@ -485,7 +486,15 @@ impl Inputs for Waiting {
             }
         } else if !matches!(self.position, Position::Behind(_)) {
             cx.keep_wish(wish);
-        } else if cx.makes_room(wish, self.own.created) {
+        } else if cx.heeds(wish, self.own.created) {
+            return self.make_room(cx, Pause::Room);
+        }
+        Next::Stay
+    }
+
+    fn wishes_due(&mut self, cx: &mut CandidateContext<'_>) -> Next {
+        // A read that is under way takes them.
+        if matches!(self.position, Position::Behind(_)) && self.should_make_room(cx, &[]) {
             return self.make_room(cx, Pause::Room);
         }
         Next::Stay

@@ -398,6 +398,20 @@ fn a_leader_hands_over_once_nobody_is_between_it_and_the_wanted_one() {
     assert!(run.hand_overs > 15 * SEEDS, "{} hand overs", run.hand_overs);
 }
 
+/// A preferred candidate that is killed and comes back again and again is in front of everybody else each time, and
+/// so are its dead keys.
+#[test]
+fn a_preferred_candidate_that_flaps_does_not_keep_the_lead_from_all() {
+    let flaps = (0..18).map(|n| fault(3 + 3 * n, 1, Kind::Crash(2)));
+    // In half of the runs, of the leader.
+    let death = fault(10, 45, Kind::Crash(0));
+    let plan = with(&flaps.chain([death]).collect::<Vec<_>>());
+    let run = play(move |seed| Plan { priorities: vec![0, 0, 1], ..plan(seed) });
+    let lease = Plan::quiet(0).lease_ttl;
+    // That of a dead leader, and twice that between two moves of who waits.
+    assert!(run.vacancy < 3 * lease + SECOND, "nobody led for {} ns", run.vacancy);
+}
+
 /// A preferred candidate that fails again and again takes the lead over once for each of its starts,
 /// and only if it was in line for long enough.
 #[test]

@@ -86,7 +86,8 @@ impl World<'_> {
     }
 
     /// After which time without a fault priorities have taken effect: the regular check has shown what no
-    /// watch told, and who wants to take over has waited for long enough. Zero where nobody has a priority.
+    /// watch told, who made room of late does so again, and who wants to take over has waited for long enough. Zero
+    /// where nobody has a priority.
     pub fn preference_bound(&self) -> Duration {
         if self.plan.priorities.iter().all(|priority| *priority == 0) {
             return 0;
@@ -94,7 +95,9 @@ impl World<'_> {
         // The more wishes there are, the less often the check reads them.
         let wishes = (self.plan.elections.len() * self.plan.processes) as u64;
         let checks = (1 + wishes / 100) * 30 * SECOND;
-        checks + 5 * SECOND + self.plan.preempt_after.unwrap_or_default()
+        // For each level once, at most.
+        let moves = 2 * self.plan.lease_ttl.max(SHORTEST_LEASE) * self.plan.processes as u64;
+        checks + moves + 5 * SECOND + self.plan.preempt_after.unwrap_or_default()
     }
 
     /// The keys of who leads and of who is next, by their create revisions.
