@@ -215,11 +215,18 @@ impl<'a> Merged<'a> {
             ),
             TermEnd::Over(reason) => format!("{one}'s term ended early ({reason}), and {learns}"),
             TermEnd::Unknown => format!(
-                "the recording of {one} ends while it led, and its lease had to run out (the last \
-                 renewal that was answered was sent at {renewed})"
+                "the recording of {one} ends while it led, and its key stayed until its lease ran out \
+                 or was given back (the last renewal that was answered was sent at {renewed})"
             ),
         };
-        for (key, revision, told) in &after.gone {
+        // Who went while somebody led has nothing to do with it.
+        let ended = match (&before.end, self.stories.get(of_former)) {
+            (TermEnd::Unknown, Some(story)) => story.last.min(before.to),
+            _ => before.to,
+        };
+        let in_gap = |told: u64| self.time(of_next, told) > self.time(of_former, ended);
+        let gone = after.gone.iter().filter(|(key, _, told)| *key == before.key || in_gap(*told));
+        for (key, revision, told) in gone {
             let told = clock(of_next, *told).unwrap_or_default();
             why += &if *key == before.key {
                 format!("; {other} was told at {told} that the key was gone (revision {revision})")

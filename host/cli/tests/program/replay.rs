@@ -67,7 +67,7 @@ fn the_story_has_causes_and_the_component_says_it_again() {
             "from epoch 2 to epoch {epoch}: one stopped in time, and its key stayed until the "
         ),
         "two: the recording ends here, and nothing was closed: it goes on, the process died, or",
-        "the recording of two ends while it led, and its lease had to run out",
+        "the recording of two ends while it led, and its key stayed until its lease ran out",
         "one: leads jobs no longer; epoch 5 is over: its holder left the election",
         "one: the session was closed",
         " steps were run again, and all of them are the same",
