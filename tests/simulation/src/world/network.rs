@@ -47,7 +47,11 @@ impl World<'_> {
             return;
         }
         let lag = self.lag(&request.operation).max(self.lateness());
-        let lag = lag.max(self.lateness_of_grant(&request.operation));
+        let is_grant = matches!(request.operation, Operation::Grant(_));
+        let lag = lag.max(self.lateness_of_half(|kind| match kind {
+            Kind::LateGrants(most) if is_grant => Some(most),
+            _ => None,
+        }));
         let what = Happening::Arrive { member, request };
         self.carry(process, member, true, lag, what);
     }
@@ -99,26 +103,10 @@ impl World<'_> {
         }
     }
 
-    /// How much longer a grant is on its way.
-    fn lateness_of_grant(&mut self, operation: &Operation) -> Duration {
-        let most = self.hardest(|kind| match kind {
-            Kind::LateGrants(most) => Some(most),
-            _ => None,
-        });
-        if most == 0 || !matches!(operation, Operation::Grant(_)) || self.rng.bool() {
-            return 0;
-        }
-        let late = self.rng.u64(..most);
-        self.before_calm(late)
-    }
-
-    /// How much longer the answer to a read is on its way.
-    fn lateness_of_read(&mut self, operation: &Operation) -> Duration {
-        let most = self.hardest(|kind| match kind {
-            Kind::LateReads(most) => Some(most),
-            _ => None,
-        });
-        if most == 0 || !matches!(operation, Operation::Read(_)) || self.rng.bool() {
+    /// How much longer half of such messages are on their way, while this fault is going on.
+    fn lateness_of_half(&mut self, of: impl Fn(Kind) -> Option<Duration>) -> Duration {
+        let most = self.hardest(of);
+        if most == 0 || self.rng.bool() {
             return 0;
         }
         let late = self.rng.u64(..most);
@@ -243,7 +231,11 @@ impl World<'_> {
             self.carry(process, member, false, 0, Happening::Answer { request, outcome });
         }
         let lag = self.lag(&request.operation).max(self.lateness());
-        let lag = lag.max(self.lateness_of_read(&request.operation));
+        let is_read = matches!(request.operation, Operation::Read(_));
+        let lag = lag.max(self.lateness_of_half(|kind| match kind {
+            Kind::LateReads(most) if is_read => Some(most),
+            _ => None,
+        }));
         self.carry(process, member, false, lag, Happening::Answer { request, outcome });
     }
 
